@@ -1,0 +1,298 @@
+//! The contract that every store keeps: small, batch-first, and without
+//! decisions of its own.
+//!
+//! Each method is one atomic step. *Committed when it returns* is part of the
+//! contract, and so is *safe to repeat*: an engine that has lost the answer
+//! sends the same thing again.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::attempt::{AttemptId, Ending, Next};
+use crate::instance::{InstanceId, InstanceRow, NewInstance};
+use crate::json::Json;
+use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+
+/// What a store's methods return.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Where tasks are kept.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Where this is, without secrets: for logs and messages.
+    fn place(&self) -> String;
+
+    /// Brings the tables to this version. Returns what was applied.
+    fn migrate(&self) -> Answer<'_, Vec<String>>;
+
+    /// Creates tasks, all or none, and wakes engines. The ids are in order.
+    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>>;
+
+    /// Whatever this engine needs to keep between one claim and the next.
+    fn claimer(
+        &self,
+        instance: InstanceId,
+        queues: Vec<String>,
+        classes: Vec<String>,
+    ) -> Box<dyn Claimer>;
+
+    /// Ends attempts, each at most once, and puts the tasks that go on back to
+    /// wait; removes `finished` claims, whose attempts have all ended before.
+    ///
+    /// Returns the attempts that had already been ended by somebody else. Their
+    /// result is kept as evidence and changes nothing.
+    fn record<'a>(
+        &'a self,
+        endings: &'a [Ending],
+        finished: &'a [ClaimId],
+    ) -> Answer<'a, Vec<AttemptId>>;
+
+    /// Takes claims back from those who no longer work on them.
+    fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>>;
+
+    /// Begins a life. Fails with [`StoreError::NameTaken`] if another life of
+    /// this name is not over on record, dead or alive.
+    fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId>;
+
+    /// Renews a lease, and tells what the engine should know.
+    fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse>;
+
+    /// Ends a life in good order.
+    fn unregister(&self, instance: InstanceId) -> Answer<'_, ()>;
+
+    /// Ends the life of an engine whose lease has run out, or whose process is
+    /// known to be gone. False if it is alive after all, or already over.
+    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool>;
+
+    /// Lives of engines: those of this name, or all; the newest first. Lives
+    /// that are over and hold nothing are left out, but for the last of a name.
+    fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>>;
+
+    /// The attempts that a life holds.
+    fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>>;
+
+    /// Cancels tasks: at once if they wait, by request if they run.
+    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>>;
+
+    /// Sends ended tasks back to wait, and lets waiting ones run at once.
+    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>>;
+
+    /// A page of tasks, newest first.
+    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>>;
+
+    /// Everything about one task.
+    fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>>;
+
+    /// Removes up to `limit` tasks that ended in `status` at least `age` ago,
+    /// with all that is recorded about them. Returns how many.
+    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64>;
+
+    /// Checks the invariants, and returns every violation in words. None on a
+    /// store that works; reads everything, so not for every day.
+    fn verify(&self) -> Answer<'_, Vec<String>>;
+
+    /// Calls `hear` for each wake-up until the connection breaks, which is the
+    /// error that this returns. The first call says that listening has begun.
+    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()>;
+}
+
+/// Claims tasks for one engine.
+pub trait Claimer: Send {
+    /// Takes up to `limit` due tasks, in the order of priority, time and id, if
+    /// the engine is still alive on record ([`StoreError::InstanceOver`]).
+    fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim>;
+
+    /// Forgets what was learnt about the queue: somebody says it has changed.
+    fn wake(&mut self);
+}
+
+/// One batch of tasks that an engine holds. The engine chooses the id, so that
+/// it knows its own claims even when an answer was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId(pub i64);
+
+/// What a claim brought.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The tasks, now held under the claim's id.
+    pub tasks: Vec<ClaimedTask>,
+    /// What is left.
+    pub rest: Rest,
+}
+
+/// A task in an engine's hands.
+#[derive(Debug, Clone)]
+pub struct ClaimedTask {
+    /// The attempt that this claim begins.
+    pub id: AttemptId,
+    /// Its retry number.
+    pub retry_number: u32,
+    /// The class.
+    pub class: String,
+    /// The parameters.
+    pub parameters: Json,
+    /// The context.
+    pub context: Json,
+    /// The queue.
+    pub queue: String,
+    /// The priority.
+    pub priority: i32,
+    /// From when on it could run.
+    pub due_at: Timestamp,
+}
+
+/// What a claim left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// More may be due: ask again as soon as a worker is free.
+    More,
+    /// Something is due, but locked by somebody: ask again soon, not at once.
+    Contended,
+    /// Nothing else is due. The next one is in this long, if there is one.
+    Nothing {
+        /// Until the next scheduled task.
+        next_in: Option<Duration>,
+    },
+}
+
+/// Which claims to take back, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakeBack {
+    /// Claims of this engine that it does not know, because the answer was
+    /// lost. Their tasks never started: no cost.
+    Unknown(InstanceId, Vec<ClaimId>),
+    /// All claims of a life that is over. A failure like any other.
+    Lost(InstanceId),
+}
+
+/// An attempt that was taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenBack {
+    /// Which.
+    pub id: AttemptId,
+    /// The class of its task.
+    pub class: String,
+    /// What comes next.
+    pub next: Next,
+}
+
+/// What an engine learns from its heartbeat.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// False if this life is over on record.
+    pub alive: bool,
+    /// The claims that the store has for it.
+    pub claims: Vec<ClaimId>,
+    /// Attempts of its own that somebody wants cancelled.
+    pub cancel: Vec<AttemptId>,
+    /// Lives whose lease has run out.
+    pub expired: Vec<InstanceId>,
+    /// Lives that are over, with claims left.
+    pub orphaned: Vec<InstanceId>,
+    /// The classes of waiting tasks (some, if there are very many).
+    pub waiting_classes: Vec<String>,
+}
+
+/// An attempt that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldTask {
+    /// Which.
+    pub id: AttemptId,
+    /// The class of its task.
+    pub class: String,
+    /// Since when.
+    pub claimed_at: Timestamp,
+}
+
+/// What became of a wish to cancel a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelReport {
+    /// It waited, and is cancelled.
+    Cancelled,
+    /// It runs; its engine has been asked.
+    Requested,
+    /// It had ended before, in this status.
+    Ended(TaskStatus),
+    /// There is no such task.
+    NotFound,
+}
+
+/// What became of a wish to retry a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryReport {
+    /// It had ended, and waits again, due at once.
+    Waiting,
+    /// It waited for a later time, and is due at once.
+    Advanced,
+    /// It was due already.
+    AlreadyDue,
+    /// It runs.
+    Running,
+    /// It did its work; there is nothing to retry.
+    Stopped,
+    /// There is no such task.
+    NotFound,
+}
+
+/// A hint that something has changed; never the work itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WakeUp {
+    /// There may be work.
+    Work,
+    /// There may be a wish to cancel something.
+    Cancel,
+}
+
+/// Who failed, and what the caller can do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store cannot be reached, or went away: try again later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The store refused, and will refuse again: somebody must change something.
+    #[error("{0}")]
+    Refused(String),
+    /// The tables are not there, or of another version.
+    #[error("{0}")]
+    Version(String),
+    /// The name belongs to another life that is not over on record.
+    #[error("an engine named {0:?} is registered")]
+    NameTaken(String),
+    /// The life of this engine is over on record: it was declared lost.
+    #[error("this engine was declared lost")]
+    InstanceOver,
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later without anybody's doing.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+/// The ids of an engine's claims: its own id in the upper half, so that no two
+/// engines ever choose the same one.
+#[derive(Debug)]
+pub struct ClaimIds {
+    next: i64,
+}
+
+impl ClaimIds {
+    /// Starts at the first id of this life.
+    #[must_use]
+    pub fn new(instance: InstanceId) -> Self {
+        Self {
+            next: instance.0 << 32,
+        }
+    }
+
+    /// An id that was never used.
+    pub fn take(&mut self) -> ClaimId {
+        self.next += 1;
+        ClaimId(self.next)
+    }
+}

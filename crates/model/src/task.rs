@@ -1,0 +1,493 @@
+//! What was asked for, and what is known about it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::TaskError;
+use crate::json::{BadJson, Json};
+use crate::retry::{RetryOverride, RetryRule};
+
+/// A task class in Rust: *what is stored*. How it runs is a plain function
+/// that the engine is given; an application that only creates tasks has none.
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct SendMail { to: String }
+///
+/// impl task_engine_model::Task for SendMail {
+///     const CLASS: &'static str = "send_mail";
+/// }
+/// ```
+pub trait Task: Serialize + DeserializeOwned + Send + 'static {
+    /// The name that says which code runs.
+    const CLASS: &'static str;
+
+    /// Retries, timeout, queue and priority of the class.
+    #[must_use]
+    fn rules() -> ClassRules {
+        ClassRules::default()
+    }
+}
+
+/// What holds for every task of a class, unless the task says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassRules {
+    /// When a failed attempt is tried again.
+    pub retry: RetryRule,
+    /// How long an attempt may run, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The queue that new tasks go to.
+    pub queue: String,
+    /// The priority of new tasks.
+    pub priority: i32,
+}
+
+impl Default for ClassRules {
+    fn default() -> Self {
+        Self {
+            retry: RetryRule::default(),
+            timeout_ms: None,
+            queue: DEFAULT_QUEUE.to_owned(),
+            priority: 0,
+        }
+    }
+}
+
+impl ClassRules {
+    /// Rules that differ from the default in the retry rule alone.
+    #[must_use]
+    pub fn retry(rule: RetryRule) -> Self {
+        Self {
+            retry: rule,
+            ..Self::default()
+        }
+    }
+
+    /// The same with a limit on the time of an attempt.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+}
+
+/// The queue of tasks that name none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// Identifies a task for as long as its record is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(pub i64);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(id) if id > 0 => Ok(Self(id)),
+            _ => Err(format!(
+                "a task id is a whole number from 1 up, not {text:?}"
+            )),
+        }
+    }
+}
+
+/// Where a task is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskStatus {
+    /// It will run when its time has come and a worker is free.
+    Waiting,
+    /// An engine holds it.
+    Running,
+    /// It did its work.
+    Stopped,
+    /// It was given up.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// All of them, in the order of a task's life.
+    pub const ALL: [Self; 5] = [
+        Self::Waiting,
+        Self::Running,
+        Self::Stopped,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The word, as it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for TaskStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for TaskStatus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| {
+                format!(
+                    "no status {text:?}; there are waiting, running, stopped, failed, cancelled"
+                )
+            })
+    }
+}
+
+/// A task to be created.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTask {
+    /// The class.
+    pub class: String,
+    /// A JSON object that belongs to the application alone.
+    pub parameters: Json,
+    /// A JSON object that belongs to the engine: `retry`, `correlation_id`, …
+    pub context: Json,
+    /// The queue.
+    pub queue: String,
+    /// Higher runs first.
+    pub priority: i32,
+    /// From when on it may run.
+    pub due: Due,
+}
+
+/// From when on a new task may run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Due {
+    /// At once.
+    #[default]
+    Now,
+    /// After this wait, counted by the database's clock.
+    After(Duration),
+    /// At this time, as the database's clock has it.
+    At(Timestamp),
+}
+
+/// The longest name of a class or queue, in bytes.
+pub const NAME_BYTES_MAX: usize = 200;
+
+/// Why a task cannot be created as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTask {
+    /// The parameters are not storable.
+    #[error("parameters of {class}: {why}")]
+    Parameters {
+        /// The class.
+        class: String,
+        /// What is wrong.
+        why: BadJson,
+    },
+    /// A class or queue needs a name.
+    #[error(
+        "a {what} needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters, not {name:?}"
+    )]
+    Name {
+        /// `class` or `queue`.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+    },
+}
+
+impl NewTask {
+    /// A task of a class that is known by its name alone.
+    pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, BadTask> {
+        let class = checked_name("class", class.into())?;
+        let parameters = parameters
+            .into_parameters()
+            .map_err(|why| BadTask::Parameters {
+                class: class.clone(),
+                why,
+            })?;
+        Ok(Self {
+            class,
+            parameters,
+            context: Json::empty_object(),
+            queue: DEFAULT_QUEUE.to_owned(),
+            priority: 0,
+            due: Due::Now,
+        })
+    }
+
+    /// A task of a class that is a Rust type, with the rules of its class.
+    pub fn of<T: Task>(task: &T) -> Result<Self, BadTask> {
+        let parameters = Json::encode_parameters(task).map_err(|why| BadTask::Parameters {
+            class: T::CLASS.to_owned(),
+            why,
+        })?;
+        let rules = T::rules();
+        Self::new(T::CLASS, parameters)?
+            .priority(rules.priority)
+            .queue(rules.queue)
+    }
+
+    /// Runs it at a time.
+    #[must_use]
+    pub fn at(mut self, time: Timestamp) -> Self {
+        self.due = Due::At(time);
+        self
+    }
+
+    /// Runs it after a wait.
+    #[must_use]
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.due = Due::After(wait);
+        self
+    }
+
+    /// Sets its priority: higher runs first.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Puts it into a queue.
+    pub fn queue(mut self, queue: impl Into<String>) -> Result<Self, BadTask> {
+        self.queue = checked_name("queue", queue.into())?;
+        Ok(self)
+    }
+
+    /// Gives it a retry rule of its own.
+    #[must_use]
+    pub fn retry(mut self, rule: &RetryOverride) -> Self {
+        let mut context: serde_json::Map<String, serde_json::Value> =
+            self.context.decode().unwrap_or_default();
+        context.insert("retry".into(), serde_json::json!(rule));
+        self.context = Json::from_store(serde_json::Value::Object(context).to_string());
+        self
+    }
+}
+
+impl Json {
+    /// Parameters of a type without fields serialise to `null`; they mean `{}`.
+    fn encode_parameters<T: Serialize>(value: &T) -> Result<Self, BadJson> {
+        Self::encode(value)?.into_parameters()
+    }
+
+    fn into_parameters(self) -> Result<Self, BadJson> {
+        if self.as_str() == "null" {
+            Ok(Self::empty_object())
+        } else {
+            self.into_object()
+        }
+    }
+}
+
+fn checked_name(what: &'static str, name: String) -> Result<String, BadTask> {
+    let fine = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
+    if fine {
+        Ok(name)
+    } else {
+        Err(BadTask::Name { what, name })
+    }
+}
+
+/// Reads the retry rule of one task from its context.
+pub fn retry_override(context: &Json) -> Result<RetryOverride, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Context {
+        #[serde(default)]
+        retry: RetryOverride,
+    }
+    // The usual case costs no parsing.
+    if context.as_str() == "{}" {
+        return Ok(RetryOverride::default());
+    }
+    context.decode::<Context>().map(|context| context.retry)
+}
+
+/// Which tasks to list: newest first.
+#[derive(Debug, Clone, Default)]
+pub struct TaskFilter {
+    /// Only those in this status.
+    pub status: Option<TaskStatus>,
+    /// Only those of this class.
+    pub class: Option<String>,
+    /// Only those older than this one: the last row of the page before.
+    pub before: Option<TaskId>,
+    /// How many at the most.
+    pub limit: u32,
+}
+
+/// A task as it is now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskRow {
+    /// The task.
+    pub id: TaskId,
+    /// Where it is.
+    pub status: TaskStatus,
+    /// Its class.
+    pub task_class: String,
+    /// Its queue.
+    pub queue: String,
+    /// Its priority.
+    pub priority: i32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// From when on it may run: its next attempt, if it waits for a retry.
+    pub scheduled_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// How many attempts have begun or been claimed.
+    pub attempts: i32,
+    /// How many retries have been used.
+    pub retry_number: i32,
+    /// The engine that holds it, or that ended it.
+    pub instance: Option<String>,
+    /// The last error, if its last attempt failed.
+    pub error: Option<TaskError>,
+}
+
+/// A task with everything that is recorded about it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskDetails {
+    /// The task.
+    #[serde(flatten)]
+    pub row: TaskRow,
+    /// Its parameters.
+    pub task_parameters: Json,
+    /// Its context.
+    pub context: Json,
+    /// Its attempts, oldest first.
+    pub executions: Vec<ExecutionRow>,
+    /// Whether somebody asked for the running attempt to be cancelled.
+    pub cancel_requested: bool,
+    /// What came after an attempt had ended: evidence, never a verdict.
+    pub late_results: Vec<LateResult>,
+}
+
+/// One attempt, ended or running.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExecutionRow {
+    /// Its number.
+    pub attempt: i32,
+    /// Its retry number.
+    pub retry_number: i32,
+    /// `running`, `success` or `failure`.
+    pub status: ExecutionStatus,
+    /// The engine.
+    pub instance: Option<String>,
+    /// The worker.
+    pub worker: Option<i32>,
+    /// When it began; `None` if it never did.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub stopped_at: Option<Timestamp>,
+    /// The result of a success.
+    pub result: Option<Json>,
+    /// The error of a failure.
+    pub error: Option<TaskError>,
+    /// The status that it ended the task with.
+    pub ends_task: Option<TaskStatus>,
+    /// When the next attempt was to begin.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// The status of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // The words say it.
+pub enum ExecutionStatus {
+    Running,
+    Success,
+    Failure,
+}
+
+/// What an attempt returned after it had already ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LateResult {
+    /// Which attempt.
+    pub attempt: i32,
+    /// When it came.
+    pub arrived_at: Timestamp,
+    /// When the attempt had ended.
+    pub ended_at: Timestamp,
+    /// The result that was discarded.
+    pub result: Option<Json>,
+    /// The error that was discarded.
+    pub error: Option<TaskError>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_without_fields_has_empty_parameters() {
+        #[derive(Serialize, Deserialize)]
+        struct Tidy;
+        impl Task for Tidy {
+            const CLASS: &'static str = "tidy";
+        }
+        assert_eq!(NewTask::of(&Tidy).unwrap().parameters, Json::empty_object());
+    }
+
+    #[test]
+    fn bad_tasks_say_what_is_wrong() {
+        let error = NewTask::new("", Json::empty_object()).unwrap_err();
+        assert!(
+            error.to_string().contains("a class needs a name"),
+            "{error}"
+        );
+        let error = NewTask::new("a", Json::parse("[1]").unwrap()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("parameters of a: a JSON object is needed"),
+            "{error}"
+        );
+        assert!("0".parse::<TaskId>().is_err());
+        assert!("x".parse::<TaskId>().is_err());
+    }
+
+    #[test]
+    fn the_retry_rule_of_a_task_is_in_its_context() {
+        let wanted = RetryOverride {
+            maximum: Some(3),
+            ..RetryOverride::default()
+        };
+        let task = NewTask::new("a", Json::empty_object())
+            .unwrap()
+            .retry(&wanted);
+        assert_eq!(task.context.as_str(), r#"{"retry":{"maximum":3}}"#);
+        assert_eq!(retry_override(&task.context).unwrap(), wanted);
+        assert_eq!(
+            retry_override(&Json::empty_object()).unwrap(),
+            RetryOverride::default()
+        );
+        let odd = Json::parse(r#"{"retry":{"maximum":"many"}}"#).unwrap();
+        assert!(retry_override(&odd).is_err());
+    }
+}
