@@ -1,1 +1,77 @@
-//! wip
+//! A task engine: applications create tasks, engines execute them.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use serde::{Deserialize, Serialize};
+//! use task_engine::{Client, Engine, Failure, Run, Task, sqlite::SqliteStore};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct SendMail { to: String }
+//!
+//! impl Task for SendMail {
+//!     const CLASS: &'static str = "send_mail";
+//! }
+//!
+//! struct App { sender: String }
+//!
+//! async fn send_mail(mail: SendMail, run: Run<App>) -> Result<String, Failure> {
+//!     if mail.to.is_empty() {
+//!         return Err(Failure::no_retry("nobody to send to"));
+//!     }
+//!     Ok(format!("from {} to {}", run.sender, mail.to)) // any Serialize: the result
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let store = Arc::new(SqliteStore::open("tasks.db")?);
+//!     let client = Client::new(store.clone());
+//!     let engine = Engine::new(store, App { sender: "me".into() }).handle(send_mail);
+//!     engine.migrate().await?;
+//!     client.create(SendMail { to: "you".into() }).await?;
+//!     engine.run().await?; // until SIGTERM or SIGINT
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Map
+//! - [`engine`]: the engine and its settings;
+//! - [`handler`], [`run`], [`failure`]: what a task's code sees;
+//! - `life`: from registration to the end, and again if it was declared lost;
+//! - `dispatch` → `execute` → `record`: the path of a task through an engine;
+//! - `heartbeat`, `admission`, `wake_up`, `retention`: what goes on beside it;
+//! - [`stop`]: how an engine ends;
+//! - [`samples`]: the four tasks of the book.
+
+mod admission;
+mod dispatch;
+pub mod engine;
+mod execute;
+pub mod failure;
+pub mod handler;
+mod heartbeat;
+mod life;
+mod panic;
+mod process;
+mod record;
+mod retention;
+pub mod run;
+mod running;
+pub mod samples;
+pub mod stop;
+mod wake_up;
+
+pub use engine::{Engine, EngineError};
+pub use failure::Failure;
+pub use process::default_instance;
+pub use run::Run;
+pub use stop::{StopHandle, Stopped};
+pub use task_engine_model as model;
+pub use task_engine_model::instance::Recovery;
+pub use task_engine_model::{
+    ClassRules, Client, Json, NewTask, RetryRule, Store, StoreError, Task, TaskId, TaskStatus,
+};
+
+#[cfg(feature = "postgres")]
+pub use task_engine_postgres as postgres;
+#[cfg(feature = "sqlite")]
+pub use task_engine_sqlite as sqlite;

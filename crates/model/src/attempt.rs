@@ -53,11 +53,7 @@ impl TaskError {
     /// An error without a backtrace.
     #[must_use]
     pub fn new(exception: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            exception: exception.into(),
-            message: message.into(),
-            backtrace: Vec::new(),
-        }
+        Self { exception: exception.into(), message: message.into(), backtrace: Vec::new() }
     }
 
     /// What a store can keep: no NUL, and not longer than a page of text.
@@ -127,18 +123,12 @@ pub enum Next {
 /// The fate of a task after an attempt. `chance` is for the rule's jitter.
 #[must_use]
 pub fn transition(outcome: &Outcome, rule: &RetryRule, retry_number: u32, chance: f64) -> Next {
-    let wait = |after| Next::Wait {
-        after,
-        retry_number: retry_number.saturating_add(1),
-    };
+    let wait = |after| Next::Wait { after, retry_number: retry_number.saturating_add(1) };
     let failed = Next::End(TaskStatus::Failed);
     match outcome {
         Outcome::Success(_) => Next::End(TaskStatus::Stopped),
         Outcome::Cancelled(_) => Next::End(TaskStatus::Cancelled),
-        Outcome::GivenBack(_) => Next::Wait {
-            after: Duration::ZERO,
-            retry_number,
-        },
+        Outcome::GivenBack(_) => Next::Wait { after: Duration::ZERO, retry_number },
         Outcome::Failure(_, Advice::NoRetry) => failed,
         Outcome::Failure(_, Advice::RetryAfter(delay)) if retry_number < rule.maximum => {
             wait(*delay)
@@ -175,8 +165,8 @@ pub struct Ending {
 /// times of the database's clock: only durations cross the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ran {
-    /// The worker that ran it.
-    pub worker: i32,
+    /// The worker that ran it, if the writer of its end knows.
+    pub worker: Option<i32>,
     /// How long it took.
     pub lasted: Duration,
     /// When it ended.
@@ -203,10 +193,7 @@ fn clean(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text;
     }
-    let cut = (0..=bytes_max)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0);
+    let cut = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}… ({} bytes in all)", &text[..cut], text.len())
 }
 
@@ -219,10 +206,7 @@ mod tests {
     }
 
     fn wait(secs: u64, retry_number: u32) -> Next {
-        Next::Wait {
-            after: Duration::from_secs(secs),
-            retry_number,
-        }
+        Next::Wait { after: Duration::from_secs(secs), retry_number }
     }
 
     #[test]
@@ -249,11 +233,7 @@ mod tests {
             (GivenBack(error()), 0, wait(0, 0)),
             (GivenBack(error()), 3, wait(0, 3)),
         ] {
-            assert_eq!(
-                transition(&outcome, &rule, retry_number, 0.0),
-                next,
-                "{outcome:?}"
-            );
+            assert_eq!(transition(&outcome, &rule, retry_number, 0.0), next, "{outcome:?}");
         }
     }
 
@@ -268,10 +248,6 @@ mod tests {
         let error = TaskError::new("E", format!("a\0b{}", "é".repeat(20_000))).storable();
         assert!(error.message.starts_with("a\u{2400}bé"));
         assert!(error.message.len() < 17_000);
-        assert!(
-            error.message.ends_with("bytes in all)"),
-            "{}",
-            error.message
-        );
+        assert!(error.message.ends_with("bytes in all)"), "{}", error.message);
     }
 }

@@ -47,13 +47,9 @@ impl Client {
     /// client.create(mail).after(Duration::from_secs(600)).priority(5).await?;
     /// # Ok(()) }
     /// ```
+    #[allow(clippy::needless_pass_by_value)] // For the reader: it is gone to the store.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
-        // The task is taken by value for the reader's sake: it is gone to the store.
-        let task = &task;
-        Create {
-            client: self,
-            task: NewTask::of(task),
-        }
+        Create { client: self, task: NewTask::of(&task) }
     }
 
     /// Creates many tasks, all or none, in one call. The ids are in order.

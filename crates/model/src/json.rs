@@ -174,10 +174,7 @@ fn check_escape(text: &str, at: usize) -> Result<usize, BadJson> {
     let Some(code) = unicode_escape(text, at) else {
         return Ok(2);
     };
-    let unstorable = || BadJson::Unstorable {
-        escape: text[at..at + 6].to_owned(),
-        at,
-    };
+    let unstorable = || BadJson::Unstorable { escape: text[at..at + 6].to_owned(), at };
     match code {
         0 => Err(unstorable()),
         0xD800..=0xDBFF => match unicode_escape(text, at + 6) {
@@ -207,10 +204,7 @@ mod tests {
             r#"{"quote":"\"\\"}"#,
             r#"{"emoji":"\ud83d\ude00"}"#,
         ] {
-            assert_eq!(
-                Json::parse_object(text).map(|j| j.to_string()),
-                Ok(text.into())
-            );
+            assert_eq!(Json::parse_object(text).map(|j| j.to_string()), Ok(text.into()));
         }
     }
 
@@ -218,29 +212,14 @@ mod tests {
     fn refuses_with_the_place_named() {
         let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
         assert_eq!(Json::parse(deep), Err(BadJson::TooDeep { at: DEPTH_MAX }));
-        let nul = BadJson::Unstorable {
-            escape: "\\u0000".into(),
-            at: 6,
-        };
+        let nul = BadJson::Unstorable { escape: "\\u0000".into(), at: 6 };
         assert_eq!(Json::parse(r#"{"a":"\u0000"}"#), Err(nul));
-        assert!(matches!(
-            Json::parse(r#"["\ud800"]"#),
-            Err(BadJson::Unstorable { .. })
-        ));
-        assert!(matches!(
-            Json::parse(r#"["\udc00"]"#),
-            Err(BadJson::Unstorable { .. })
-        ));
+        assert!(matches!(Json::parse(r#"["\ud800"]"#), Err(BadJson::Unstorable { .. })));
+        assert!(matches!(Json::parse(r#"["\udc00"]"#), Err(BadJson::Unstorable { .. })));
         assert!(matches!(Json::parse("{"), Err(BadJson::Syntax(_))));
         assert!(matches!(Json::parse("{} {}"), Err(BadJson::Syntax(_))));
-        assert_eq!(
-            Json::parse_object("[1]"),
-            Err(BadJson::NotAnObject("an array"))
-        );
-        assert_eq!(
-            Json::parse_object(" 1"),
-            Err(BadJson::NotAnObject("a number"))
-        );
+        assert_eq!(Json::parse_object("[1]"), Err(BadJson::NotAnObject("an array")));
+        assert_eq!(Json::parse_object(" 1"), Err(BadJson::NotAnObject("a number")));
         let long = format!("\"{}\"", "x".repeat(BYTES_MAX));
         assert!(matches!(Json::parse(long), Err(BadJson::TooLong { .. })));
     }

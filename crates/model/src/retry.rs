@@ -63,30 +63,19 @@ impl RetryRule {
     /// The rule of a class that must not be retried.
     #[must_use]
     pub fn never() -> Self {
-        Self {
-            maximum: 0,
-            ..Self::default()
-        }
+        Self { maximum: 0, ..Self::default() }
     }
 
     /// The default waits, with another maximum.
     #[must_use]
     pub fn times(maximum: u32) -> Self {
-        Self {
-            maximum,
-            ..Self::default()
-        }
+        Self { maximum, ..Self::default() }
     }
 
     /// The same wait before every retry.
     #[must_use]
     pub fn every(delay: Duration, maximum: u32) -> Self {
-        Self {
-            maximum,
-            first_delay: delay,
-            factor: 1.0,
-            ..Self::default()
-        }
+        Self { maximum, first_delay: delay, factor: 1.0, ..Self::default() }
     }
 
     /// The wait after a failure of the attempt with this retry number (0 for
@@ -112,9 +101,7 @@ impl RetryRule {
     pub fn with(self, task: &RetryOverride) -> Self {
         Self {
             maximum: task.maximum.unwrap_or(self.maximum),
-            first_delay: task
-                .first_delay_ms
-                .map_or(self.first_delay, Duration::from_millis),
+            first_delay: task.first_delay_ms.map_or(self.first_delay, Duration::from_millis),
             factor: task.factor.unwrap_or(self.factor),
             cap: task.cap_ms.map_or(self.cap, Duration::from_millis),
             jitter: task.jitter.unwrap_or(self.jitter),
@@ -160,35 +147,23 @@ mod tests {
 
     #[test]
     fn jitter_shortens_a_wait_and_never_lengthens_it() {
-        let rule = RetryRule {
-            jitter: 0.5,
-            ..RetryRule::default()
-        };
+        let rule = RetryRule { jitter: 0.5, ..RetryRule::default() };
         assert_eq!(rule.delay(0, 0.0), Some(MINUTE));
         assert_eq!(rule.delay(0, 1.0), Some(MINUTE / 2));
     }
 
     #[test]
     fn a_hand_written_rule_cannot_overflow() {
-        let rule = RetryRule {
-            maximum: u32::MAX,
-            factor: 1e300,
-            ..RetryRule::default()
-        };
+        let rule = RetryRule { maximum: u32::MAX, factor: 1e300, ..RetryRule::default() };
         assert_eq!(rule.delay(u32::MAX - 1, 0.0), Some(DELAY_MAX));
-        let rule = RetryRule {
-            factor: f64::NAN,
-            ..RetryRule::default()
-        };
+        let rule = RetryRule { factor: f64::NAN, ..RetryRule::default() };
         assert!(rule.delay(3, 0.0).is_some_and(|d| d <= DELAY_MAX));
     }
 
     #[test]
     fn a_task_overrides_what_it_names_alone() {
-        let rule = RetryRule::default().with(&RetryOverride {
-            maximum: Some(2),
-            ..RetryOverride::default()
-        });
+        let rule = RetryRule::default()
+            .with(&RetryOverride { maximum: Some(2), ..RetryOverride::default() });
         assert_eq!(rule, RetryRule::times(2));
     }
 

@@ -285,9 +285,7 @@ impl ClaimIds {
     /// Starts at the first id of this life.
     #[must_use]
     pub fn new(instance: InstanceId) -> Self {
-        Self {
-            next: instance.0 << 32,
-        }
+        Self { next: instance.0 << 32 }
     }
 
     /// An id that was never used.

@@ -64,10 +64,7 @@ impl ClassRules {
     /// Rules that differ from the default in the retry rule alone.
     #[must_use]
     pub fn retry(rule: RetryRule) -> Self {
-        Self {
-            retry: rule,
-            ..Self::default()
-        }
+        Self { retry: rule, ..Self::default() }
     }
 
     /// The same with a limit on the time of an attempt.
@@ -98,9 +95,7 @@ impl FromStr for TaskId {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(id) if id > 0 => Ok(Self(id)),
-            _ => Err(format!(
-                "a task id is a whole number from 1 up, not {text:?}"
-            )),
+            _ => Err(format!("a task id is a whole number from 1 up, not {text:?}")),
         }
     }
 }
@@ -123,13 +118,8 @@ pub enum TaskStatus {
 
 impl TaskStatus {
     /// All of them, in the order of a task's life.
-    pub const ALL: [Self; 5] = [
-        Self::Waiting,
-        Self::Running,
-        Self::Stopped,
-        Self::Failed,
-        Self::Cancelled,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
 
     /// The word, as it is stored.
     #[must_use]
@@ -154,14 +144,9 @@ impl FromStr for TaskStatus {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == text)
-            .ok_or_else(|| {
-                format!(
-                    "no status {text:?}; there are waiting, running, stopped, failed, cancelled"
-                )
-            })
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+            format!("no status {text:?}; there are waiting, running, stopped, failed, cancelled")
+        })
     }
 }
 
@@ -226,10 +211,7 @@ impl NewTask {
         let class = checked_name("class", class.into())?;
         let parameters = parameters
             .into_parameters()
-            .map_err(|why| BadTask::Parameters {
-                class: class.clone(),
-                why,
-            })?;
+            .map_err(|why| BadTask::Parameters { class: class.clone(), why })?;
         Ok(Self {
             class,
             parameters,
@@ -242,14 +224,10 @@ impl NewTask {
 
     /// A task of a class that is a Rust type, with the rules of its class.
     pub fn of<T: Task>(task: &T) -> Result<Self, BadTask> {
-        let parameters = Json::encode_parameters(task).map_err(|why| BadTask::Parameters {
-            class: T::CLASS.to_owned(),
-            why,
-        })?;
+        let parameters = Json::encode_parameters(task)
+            .map_err(|why| BadTask::Parameters { class: T::CLASS.to_owned(), why })?;
         let rules = T::rules();
-        Self::new(T::CLASS, parameters)?
-            .priority(rules.priority)
-            .queue(rules.queue)
+        Self::new(T::CLASS, parameters)?.priority(rules.priority).queue(rules.queue)
     }
 
     /// Runs it at a time.
@@ -297,21 +275,13 @@ impl Json {
     }
 
     fn into_parameters(self) -> Result<Self, BadJson> {
-        if self.as_str() == "null" {
-            Ok(Self::empty_object())
-        } else {
-            self.into_object()
-        }
+        if self.as_str() == "null" { Ok(Self::empty_object()) } else { self.into_object() }
     }
 }
 
 fn checked_name(what: &'static str, name: String) -> Result<String, BadTask> {
     let fine = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
-    if fine {
-        Ok(name)
-    } else {
-        Err(BadTask::Name { what, name })
-    }
+    if fine { Ok(name) } else { Err(BadTask::Name { what, name }) }
 }
 
 /// Reads the retry rule of one task from its context.
@@ -457,36 +427,20 @@ mod tests {
     #[test]
     fn bad_tasks_say_what_is_wrong() {
         let error = NewTask::new("", Json::empty_object()).unwrap_err();
-        assert!(
-            error.to_string().contains("a class needs a name"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("a class needs a name"), "{error}");
         let error = NewTask::new("a", Json::parse("[1]").unwrap()).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("parameters of a: a JSON object is needed"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("parameters of a: a JSON object is needed"), "{error}");
         assert!("0".parse::<TaskId>().is_err());
         assert!("x".parse::<TaskId>().is_err());
     }
 
     #[test]
     fn the_retry_rule_of_a_task_is_in_its_context() {
-        let wanted = RetryOverride {
-            maximum: Some(3),
-            ..RetryOverride::default()
-        };
-        let task = NewTask::new("a", Json::empty_object())
-            .unwrap()
-            .retry(&wanted);
+        let wanted = RetryOverride { maximum: Some(3), ..RetryOverride::default() };
+        let task = NewTask::new("a", Json::empty_object()).unwrap().retry(&wanted);
         assert_eq!(task.context.as_str(), r#"{"retry":{"maximum":3}}"#);
         assert_eq!(retry_override(&task.context).unwrap(), wanted);
-        assert_eq!(
-            retry_override(&Json::empty_object()).unwrap(),
-            RetryOverride::default()
-        );
+        assert_eq!(retry_override(&Json::empty_object()).unwrap(), RetryOverride::default());
         let odd = Json::parse(r#"{"retry":{"maximum":"many"}}"#).unwrap();
         assert!(retry_override(&odd).is_err());
     }

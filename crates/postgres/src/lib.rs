@@ -1,1 +1,38 @@
-//! wip
+//! Task Engine's ledger on PostgreSQL, in a schema of its own.
+//!
+//! [`PgStore`] implements the contract of `task_engine_model::Store`. Creation
+//! inside a transaction of the application's own is [`Schema::create_in`] (and
+//! [`Schema::create_in_sqlx`] with the feature `sqlx`); from any other language
+//! it is the SQL function `task_engine.create_task`.
+//!
+//! The statements are in `sql/`, each with its reason and the index it uses.
+//!
+//! # Map
+//! - [`schema`]: which schema, and its statements;
+//! - `connection`: sockets, on a thread of their own;
+//! - `migrate`: the tables and their versions;
+//! - `create`, `claim`, `record`, `recover`: the life of a task;
+//! - `instances`, `operate`, `read`, `listen`: the rest of the contract.
+
+mod claim;
+mod connection;
+mod create;
+mod error;
+mod instances;
+mod json;
+mod listen;
+mod migrate;
+mod operate;
+mod read;
+mod record;
+mod recover;
+pub mod schema;
+mod store;
+mod tls;
+
+pub use schema::Schema;
+pub use store::PgStore;
+pub use tokio_postgres;
+
+#[cfg(feature = "sqlx")]
+pub use sqlx;

@@ -1,0 +1,172 @@
+//! The dispatcher: claims as many tasks as there are free workers, and starts
+//! them. It alone claims, so a wake-up never wakes more than there is work for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine_model::store::ClaimIds;
+use task_engine_model::{Claim, Claimer, Ending, Next, Rest, StoreError, TaskError};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::execute::{self, Bench};
+use crate::handler::Classes;
+use crate::record::Unwritten;
+use crate::running::Claims;
+use crate::stop::{Phase, StopWatch};
+use crate::wake_up::{Backoff, Hints};
+
+pub(crate) struct Dispatcher<S> {
+    pub(crate) bench: Arc<Bench<S>>,
+    pub(crate) classes: Arc<Classes<S>>,
+    pub(crate) claimer: Box<dyn Claimer>,
+    pub(crate) claim_ids: ClaimIds,
+    pub(crate) claims: Arc<Claims>,
+    pub(crate) unwritten: Arc<Unwritten>,
+    pub(crate) hints: Arc<Hints>,
+    pub(crate) stop: StopWatch,
+    /// Where the tasks' code runs: the application's runtime, not the engine's.
+    pub(crate) handlers: Handle,
+    pub(crate) workers: i32,
+    pub(crate) freed: UnboundedReceiver<i32>,
+    pub(crate) poll: Duration,
+}
+
+/// Why the dispatcher ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The engine is to stop.
+    Stopping,
+    /// The engine was declared lost.
+    InstanceOver,
+}
+
+impl<S: Send + Sync + 'static> Dispatcher<S> {
+    pub(crate) async fn run(mut self) -> End {
+        // The last one is taken first: worker 0 before worker 1.
+        let mut free: Vec<i32> = (0..self.workers).rev().collect();
+        let mut backoff = Backoff::new();
+        let mut contended = Duration::ZERO;
+        while self.stop.phase() == Phase::Running {
+            while let Ok(worker) = self.freed.try_recv() {
+                free.push(worker);
+            }
+            if free.is_empty() {
+                self.a_worker_or_the_end(&mut free).await;
+                continue;
+            }
+            if self.hints.work().take() {
+                self.claimer.wake();
+            }
+            match self.claim(free.len()).await {
+                Ok(claim) => {
+                    backoff = Backoff::new();
+                    let rest = claim.1.rest;
+                    let brought_some = !claim.1.tasks.is_empty();
+                    if !self.start(claim, &mut free) {
+                        break;
+                    }
+                    contended = match rest {
+                        Rest::Contended => (contended * 2).clamp(CONTENDED_MIN, CONTENDED_MAX),
+                        _ => Duration::ZERO,
+                    };
+                    match rest {
+                        Rest::More if brought_some => {}
+                        Rest::More => tokio::task::yield_now().await,
+                        Rest::Contended => self.sleep(contended, false).await,
+                        Rest::Nothing { next_in } => {
+                            self.sleep(next_in.map_or(self.poll, |d| d.min(self.poll)), true).await;
+                        }
+                    }
+                }
+                Err(StoreError::InstanceOver) => return End::InstanceOver,
+                Err(error) => {
+                    let wait = backoff.next();
+                    tracing::warn!("no tasks can be claimed, next try in {wait:?}: {error}");
+                    self.sleep(wait, false).await;
+                }
+            }
+        }
+        End::Stopping
+    }
+
+    async fn claim(
+        &mut self,
+        limit: usize,
+    ) -> Result<(task_engine_model::ClaimId, Claim), StoreError> {
+        // Results that cannot be written must not pile up without bound.
+        let bound = usize::try_from(self.workers).unwrap_or(0) * 4 + 1000;
+        self.unwritten.at_most(bound).await;
+        let id = self.claim_ids.take();
+        self.claims.ask(id);
+        // Awaited to its end, never dropped half-way: then nobody would know
+        // what it brought.
+        match self.claimer.claim(id, limit).await {
+            Ok(claim) => {
+                self.claims.got(id, claim.tasks.len());
+                self.unwritten.add(claim.tasks.len());
+                Ok((id, claim))
+            }
+            Err(error) => {
+                self.claims.lost(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts what was claimed; false if the stop came first, and all was given
+    /// back.
+    fn start(&self, (id, claim): (task_engine_model::ClaimId, Claim), free: &mut Vec<i32>) -> bool {
+        let stopping = self.stop.phase() != Phase::Running;
+        for task in claim.tasks {
+            let class = self.classes.get(&task.class).cloned();
+            match (class, free.pop()) {
+                (Some(class), Some(worker)) if !stopping => {
+                    let bench = self.bench.clone();
+                    self.handlers.spawn(execute::attempt(bench, class, id, task, worker));
+                }
+                _ => self.give_back(id, &task),
+            }
+        }
+        !stopping
+    }
+
+    fn give_back(&self, claim: task_engine_model::ClaimId, task: &task_engine_model::ClaimedTask) {
+        let _ = self.bench.endings.send(Ending {
+            id: task.id,
+            retry_number: task.retry_number,
+            claim_id: claim,
+            instance_id: self.bench.instance,
+            ran: None,
+            result: None,
+            error: Some(TaskError::new(
+                TaskError::NEVER_STARTED,
+                "the engine was told to stop before the task started",
+            )),
+            next: Next::Wait { after: Duration::ZERO, retry_number: task.retry_number },
+        });
+    }
+
+    async fn a_worker_or_the_end(&mut self, free: &mut Vec<i32>) {
+        tokio::select! {
+            worker = self.freed.recv() => free.extend(worker),
+            () = self.stop.reached(Phase::Draining) => {}
+        }
+    }
+
+    /// Sleeps until the time is over, the engine is to stop, or, if it may be
+    /// woken, there is a hint of work.
+    async fn sleep(&mut self, time: Duration, may_be_woken: bool) {
+        let hints = self.hints.clone();
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.stop.reached(Phase::Draining) => {}
+            () = hints.work().wait(), if may_be_woken => {}
+        }
+    }
+}
+
+/// How long to leave tasks alone that somebody else has locked: their claim is
+/// over in a moment, but a forgotten transaction may hold them for hours.
+const CONTENDED_MIN: Duration = Duration::from_millis(2);
+const CONTENDED_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,336 @@
+//! The engine and its settings.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use task_engine_model::instance::{InstanceRow, Recovery};
+use task_engine_model::store::HeldTask;
+use task_engine_model::task::DEFAULT_QUEUE;
+use task_engine_model::{ClassRules, Store, StoreError, Task};
+
+use crate::admission;
+use crate::failure::Failure;
+use crate::handler::{Classes, NewClass, RetryFunction};
+use crate::life::Life;
+use crate::process;
+use crate::run::Run;
+use crate::stop::{StopHandle, Stopped, on_signals};
+
+/// Executes tasks. `S` is the application's state, which every handler sees
+/// through its [`Run`].
+pub struct Engine<S> {
+    store: Arc<dyn Store>,
+    state: Arc<S>,
+    classes: Classes<S>,
+    settings: Settings,
+    stop: StopHandle,
+}
+
+impl<S> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("store", &self.store)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an engine does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Two handlers for one class.
+    #[error("class {class} has two handlers: the first at {first}, the second at {second}")]
+    TwoHandlers {
+        /// The class.
+        class: String,
+        /// Where the first was given.
+        first: String,
+        /// Where the second was given.
+        second: String,
+    },
+    /// A setting that cannot work.
+    #[error("{0}")]
+    Setting(String),
+    /// A live engine has the name.
+    #[error(
+        "an engine named {:?} is alive: process {} on {}, since {}, last heard of {:.1} s ago; give this one another name (--instance)",
+        .0.name, .0.pid, .0.host, .0.started_at, .0.heartbeat_age.as_secs_f64()
+    )]
+    NameTaken(Box<InstanceRow>),
+    /// A dead engine of this name left tasks.
+    #[error(
+        "the last engine named {name:?} (process {pid} on {host}) died and left {count} running tasks:\n{list}\nEither recover them by hand: task-engine recover {name}\nor let engines do it: start with --recovery auto",
+        name = .holder.name, pid = .holder.pid, host = .holder.host, count = .tasks.len(),
+        list = admission::list(.tasks)
+    )]
+    LeftTasks {
+        /// The dead engine.
+        holder: Box<InstanceRow>,
+        /// What it left.
+        tasks: Vec<HeldTask>,
+    },
+    /// The store does not work.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system does not give what an engine needs.
+    #[error("the engine cannot start: {0}")]
+    System(#[from] std::io::Error),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) instance: String,
+    pub(crate) workers: i32,
+    pub(crate) queues: Vec<String>,
+    pub(crate) recovery: Recovery,
+    pub(crate) stop_timeout: Option<Duration>,
+    pub(crate) heartbeat: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) retention: Option<Duration>,
+    pub(crate) migrate: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            instance: process::default_instance(),
+            workers: 5,
+            queues: vec![DEFAULT_QUEUE.to_owned()],
+            recovery: Recovery::Manual,
+            stop_timeout: None,
+            heartbeat: Duration::from_secs(5),
+            lease: Duration::from_secs(30),
+            poll: Duration::from_secs(10),
+            retention: Some(Duration::from_secs(30 * 86_400)),
+            migrate: true,
+        }
+    }
+}
+
+impl<S: Send + Sync + 'static> Engine<S> {
+    /// An engine on a store, with the application's state.
+    pub fn new(store: Arc<dyn Store>, state: S) -> Self {
+        Self {
+            store,
+            state: Arc::new(state),
+            classes: Classes::new(),
+            settings: Settings::default(),
+            stop: StopHandle::new(),
+        }
+    }
+
+    /// Its name, unique among the living. Default: the name of the machine.
+    #[must_use]
+    pub fn instance(mut self, name: impl Into<String>) -> Self {
+        self.settings.instance = name.into();
+        self
+    }
+
+    /// How many tasks it runs at a time. Default: 5.
+    #[must_use]
+    pub fn workers(mut self, workers: u16) -> Self {
+        self.settings.workers = i32::from(workers);
+        self
+    }
+
+    /// The queues that it takes tasks from. Default: `default`.
+    #[must_use]
+    pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.settings.queues = queues.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What happens to the tasks of dead engines. Default: somebody decides.
+    #[must_use]
+    pub fn recovery(mut self, recovery: Recovery) -> Self {
+        self.settings.recovery = recovery;
+        self
+    }
+
+    /// How long running tasks may go on after a stop. Default: without limit.
+    #[must_use]
+    pub fn stop_timeout(mut self, time: Duration) -> Self {
+        self.settings.stop_timeout = Some(time);
+        self
+    }
+
+    /// How often it says that it is alive, and how long after the last time it
+    /// counts as dead. Default: 5 s and 30 s.
+    #[must_use]
+    pub fn heartbeat(mut self, every: Duration, dead_after: Duration) -> Self {
+        self.settings.heartbeat = every;
+        self.settings.lease = dead_after;
+        self
+    }
+
+    /// How often it looks for work that no wake-up told it about. Default (and
+    /// at the most): 10 s.
+    #[must_use]
+    pub fn poll(mut self, every: Duration) -> Self {
+        self.settings.poll = every;
+        self
+    }
+
+    /// How long successful tasks are kept; `None` for ever. Default: 30 days.
+    #[must_use]
+    pub fn retention(mut self, age: Option<Duration>) -> Self {
+        self.settings.retention = age;
+        self
+    }
+
+    /// Whether starting brings the tables to this version. Default: yes.
+    #[must_use]
+    pub fn migrate_at_start(mut self, migrate: bool) -> Self {
+        self.settings.migrate = migrate;
+        self
+    }
+
+    /// The code of a class: an asynchronous function.
+    #[must_use]
+    #[track_caller]
+    pub fn handle<T, R, E, F, Fut>(mut self, function: F) -> Self
+    where
+        T: Task,
+        R: Serialize + 'static,
+        E: Into<Failure> + 'static,
+        F: Fn(T, Run<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        self.classes.add_async(NewClass::of::<T>(Location::caller()), function);
+        self
+    }
+
+    /// The same, with a retry rule that is a function. After a crash, recovery
+    /// uses the rule of the class instead.
+    #[must_use]
+    #[track_caller]
+    pub fn handle_with_retry<T, R, E, F, Fut>(mut self, function: F, retry: RetryFunction) -> Self
+    where
+        T: Task,
+        R: Serialize + 'static,
+        E: Into<Failure> + 'static,
+        F: Fn(T, Run<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let class = NewClass { retry: Some(retry), ..NewClass::of::<T>(Location::caller()) };
+        self.classes.add_async(class, function);
+        self
+    }
+
+    /// The code of a class: a function that blocks its thread.
+    #[must_use]
+    #[track_caller]
+    pub fn handle_blocking<T, R, E, F>(mut self, function: F) -> Self
+    where
+        T: Task,
+        R: Serialize + 'static,
+        E: Into<Failure> + 'static,
+        F: Fn(T, Run<S>) -> Result<R, E> + Send + Sync + 'static,
+    {
+        self.classes.add_blocking(NewClass::of::<T>(Location::caller()), function);
+        self
+    }
+
+    /// The code of a class that is known by its name alone.
+    #[must_use]
+    #[track_caller]
+    pub fn handle_class<P, R, E, F, Fut>(
+        mut self,
+        class: impl Into<String>,
+        rules: ClassRules,
+        function: F,
+    ) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        R: Serialize + 'static,
+        E: Into<Failure> + 'static,
+        F: Fn(P, Run<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let class = NewClass { name: class.into(), rules, retry: None, place: Location::caller() };
+        self.classes.add_async(class, function);
+        self
+    }
+
+    /// Stops the engine from elsewhere in the program.
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Brings the tables to this version. [`Engine::run`] does it too, unless
+    /// told otherwise.
+    pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
+        self.store.migrate().await
+    }
+
+    /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the
+    /// second gives them back.
+    pub async fn run(self) -> Result<Stopped, EngineError> {
+        let signals = on_signals(self.stop.clone())?;
+        let stopped = self.run_until_stopped().await;
+        signals.abort();
+        stopped
+    }
+
+    /// Runs until its [`StopHandle`] is used.
+    ///
+    /// Tasks run on the runtime that this is called from. All else (claims,
+    /// records, heartbeats) is on a thread of its own, so that a task that
+    /// blocks cannot make the engine look dead.
+    pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
+        self.check()?;
+        let control = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("task-engine-control")
+            .enable_all()
+            .build()?;
+        let life = Life {
+            store: self.store,
+            state: self.state,
+            classes: Arc::new(self.classes),
+            settings: self.settings,
+            stop: self.stop,
+            handlers: tokio::runtime::Handle::current(),
+        };
+        let end = control.spawn(life.run()).await;
+        control.shutdown_background();
+        match end {
+            Ok(end) => end,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        if let Some((class, first, second)) = self.classes.clash.clone() {
+            return Err(EngineError::TwoHandlers { class, first, second });
+        }
+        let Settings { instance, workers, queues, heartbeat, lease, poll, .. } = &self.settings;
+        let wrong = |why: String| Err(EngineError::Setting(why));
+        if instance.is_empty() || instance.len() > 200 || instance.chars().any(char::is_control) {
+            return wrong(format!(
+                "{instance:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
+            ));
+        }
+        if *workers < 1 {
+            return wrong("an engine needs at least one worker".to_owned());
+        }
+        if queues.is_empty() {
+            return wrong("an engine needs at least one queue".to_owned());
+        }
+        if heartbeat.is_zero() || *lease < *heartbeat * 2 {
+            return wrong(format!(
+                "with a heartbeat every {heartbeat:?}, an engine cannot count as dead after {lease:?}: allow at least two heartbeats"
+            ));
+        }
+        if poll.is_zero() || *poll > Duration::from_secs(10) {
+            return wrong(format!("the poll must be between 1 ms and 10 s, not {poll:?}"));
+        }
+        Ok(())
+    }
+}

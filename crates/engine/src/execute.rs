@@ -1,0 +1,254 @@
+//! One attempt: decode → run, guarded against panics, with its time limit and
+//! its cancellation → outcome. It ends in the recorder's hands, whatever happens.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use task_engine_model::attempt::Ran;
+use task_engine_model::instance::InstanceId;
+use task_engine_model::task::retry_override;
+use task_engine_model::{
+    ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryRule, TaskError, TaskStatus,
+    transition,
+};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::Class;
+use crate::panic::Guarded;
+use crate::run::Run;
+use crate::running::{Cause, Running};
+
+/// An asynchronous task that is told to end has this long to do so by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Everything that an attempt needs of its engine.
+pub(crate) struct Bench<S> {
+    pub(crate) state: Arc<S>,
+    pub(crate) client: Client,
+    pub(crate) instance: InstanceId,
+    pub(crate) running: Arc<Running>,
+    pub(crate) endings: UnboundedSender<Ending>,
+    /// Numbers of workers that have become free.
+    pub(crate) freed: UnboundedSender<i32>,
+}
+
+/// Runs one attempt on one worker.
+pub(crate) async fn attempt<S: Send + Sync + 'static>(
+    bench: Arc<Bench<S>>,
+    class: Arc<Class<S>>,
+    claim: ClaimId,
+    task: ClaimedTask,
+    worker: i32,
+) {
+    let token = CancellationToken::new();
+    bench.running.begin(task.id, token.clone());
+    tracing::info!("Worker {worker} starting task {}", task.id.task_id);
+    let run = Run {
+        state: bench.state.clone(),
+        client: bench.client.clone(),
+        id: task.id,
+        retry_number: task.retry_number,
+        class: class.name.clone(),
+        context: task.context.clone(),
+        worker,
+        cancelled: token.clone(),
+    };
+    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker);
+    let outcome = ticket.work(run, token).await;
+    ticket.end(outcome);
+}
+
+/// The duty to end an attempt. If the code of the task is torn down by force,
+/// dropping this does it.
+struct Ticket<S: Send + Sync + 'static> {
+    bench: Arc<Bench<S>>,
+    class: Arc<Class<S>>,
+    claim: ClaimId,
+    task: ClaimedTask,
+    worker: i32,
+    started: Instant,
+    done: bool,
+}
+
+impl<S: Send + Sync + 'static> Ticket<S> {
+    fn new(
+        bench: Arc<Bench<S>>,
+        class: Arc<Class<S>>,
+        claim: ClaimId,
+        task: ClaimedTask,
+        worker: i32,
+    ) -> Self {
+        Self { bench, class, claim, task, worker, started: Instant::now(), done: false }
+    }
+
+    async fn work(&self, run: Run<S>, token: CancellationToken) -> Outcome {
+        let mut working = Guarded::new(self.class.work(&self.task.parameters, run));
+        let limit = self.class.timeout();
+        let time_is_over = async {
+            match limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let told_to_end = async {
+            token.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        let mut timed_out = false;
+        let finished = tokio::select! {
+            biased;
+            finished = &mut working => Some(finished),
+            () = time_is_over => { timed_out = true; None }
+            () = told_to_end => None,
+        };
+        let finished = match finished {
+            // A blocking task cannot be dropped: its worker waits for it, so
+            // that no other attempt runs beside it. Only a stop of the whole
+            // process goes on without it.
+            None if self.class.blocking && self.cause() != Some(Cause::EngineStopped) => {
+                token.cancel();
+                tracing::warn!(
+                    "Worker {} task {} does not end; it blocks its thread, so the worker waits for it",
+                    self.worker,
+                    self.task.id.task_id
+                );
+                Some(working.await)
+            }
+            other => other,
+        };
+        match finished {
+            Some(Ok(Ok(result))) => Outcome::Success(result),
+            _ if timed_out => self.timeout(limit),
+            Some(Ok(Err(failure))) => self.cancelled().unwrap_or_else(|| failure.outcome()),
+            Some(Err(panicked)) => panicked.into_failure().outcome(),
+            None => self.cancelled().unwrap_or_else(|| self.given_back()),
+        }
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        self.bench.running.cause(self.task.id)
+    }
+
+    /// What it means that the attempt ended after it was told to.
+    fn cancelled(&self) -> Option<Outcome> {
+        match self.cause()? {
+            Cause::Requested => Some(Outcome::Cancelled(TaskError::new(
+                TaskError::CANCELLED,
+                "cancelled while it ran",
+            ))),
+            Cause::EngineStopped | Cause::InstanceLost => Some(self.given_back()),
+        }
+    }
+
+    fn given_back(&self) -> Outcome {
+        Outcome::GivenBack(TaskError::new(
+            TaskError::ENGINE_STOPPED,
+            "the engine stopped before the task had finished",
+        ))
+    }
+
+    fn timeout(&self, limit: Option<Duration>) -> Outcome {
+        let limit = limit.unwrap_or_default();
+        let error = TaskError::new("Timeout", format!("not finished after {limit:?}"));
+        Outcome::Failure(error, Default::default())
+    }
+
+    fn end(mut self, outcome: Outcome) {
+        self.finish(outcome);
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.done = true;
+        let lasted = self.started.elapsed();
+        let next = self.next(&outcome);
+        self.log(&outcome, next, lasted);
+        let (result, error) = Ending::parts(outcome);
+        self.bench.running.end(self.task.id);
+        // Both channels outlive the engine's work.
+        let _ = self.bench.endings.send(Ending {
+            id: self.task.id,
+            retry_number: self.task.retry_number,
+            claim_id: self.claim,
+            instance_id: self.bench.instance,
+            ran: Some(Ran { worker: Some(self.worker), lasted, ended: Instant::now() }),
+            result,
+            error,
+            next,
+        });
+        let _ = self.bench.freed.send(self.worker);
+    }
+
+    /// What comes next, by the rule of the class, the task, or the error.
+    fn next(&self, outcome: &Outcome) -> Next {
+        let mut rule = self.class.rules.retry;
+        match retry_override(&self.task.context) {
+            Ok(task) => rule = rule.with(&task),
+            Err(error) => tracing::warn!(
+                "Task {}: the retry rule in its context is not used: {error}",
+                self.task.id.task_id
+            ),
+        }
+        let number = self.task.retry_number;
+        if let (Some(function), Outcome::Failure(error, advice)) = (&self.class.retry, outcome)
+            && *advice == Default::default()
+        {
+            return match function(number, error) {
+                Some(after) => Next::Wait { after, retry_number: number + 1 },
+                None => Next::End(TaskStatus::Failed),
+            };
+        }
+        transition(outcome, &rule, number, chance(&rule))
+    }
+
+    fn log(&self, outcome: &Outcome, next: Next, lasted: Duration) {
+        let (worker, id, ms) = (self.worker, self.task.id.task_id, lasted.as_millis());
+        match outcome {
+            Outcome::Success(_) => {
+                tracing::info!("Worker {worker} finished task {id} in {ms} ms");
+                return;
+            }
+            Outcome::Cancelled(_) => {
+                tracing::info!("Worker {worker} task {id} was cancelled after {ms} ms");
+            }
+            Outcome::GivenBack(_) => {
+                tracing::info!("Worker {worker} gave task {id} back after {ms} ms");
+            }
+            Outcome::Failure(error, _) | Outcome::Lost(error) => {
+                tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
+            }
+        }
+        match next {
+            Next::Wait { after, retry_number } if retry_number > self.task.retry_number => {
+                tracing::info!(
+                    "Worker {worker} task {id} will be retried in {:.0} s (retry {retry_number})",
+                    after.as_secs_f64()
+                );
+            }
+            Next::End(TaskStatus::Failed) => {
+                tracing::warn!("Worker {worker} task {id} has failed and will not be retried");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<S: Send + Sync + 'static> Drop for Ticket<S> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let outcome = if std::thread::panicking() {
+            let error =
+                TaskError::new("Panic", "the code of the task panicked while it was dropped");
+            Outcome::Failure(error, Default::default())
+        } else {
+            self.given_back()
+        };
+        self.finish(outcome);
+    }
+}
+
+fn chance(rule: &RetryRule) -> f64 {
+    if rule.jitter > 0.0 { fastrand::f64() } else { 0.0 }
+}

@@ -1,0 +1,211 @@
+//! How a task says that it failed.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::error::Error;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use task_engine_model::attempt::Advice;
+use task_engine_model::{Outcome, TaskError};
+
+/// Why a task failed. Any error becomes one with `?`: recorded with its type,
+/// its causes and its place, and retried by the rule.
+///
+/// It is not itself an `Error`: that is what lets `?` take every other one.
+#[derive(Debug)]
+pub struct Failure {
+    exception: String,
+    message: String,
+    trace: Trace,
+    advice: Advice,
+}
+
+#[derive(Debug)]
+enum Trace {
+    /// Where the failure was made, and the calls that led there.
+    Here(&'static Location<'static>, Backtrace),
+    /// Lines that are known already.
+    Known(Vec<String>),
+}
+
+impl Failure {
+    /// A failure that must not be retried.
+    #[track_caller]
+    pub fn no_retry(error: impl Into<Self>) -> Self {
+        let mut failure = error.into();
+        failure.advice = Advice::NoRetry;
+        failure
+    }
+
+    /// A failure that is retried after this wait instead of the rule's, if the
+    /// rule still allows a retry.
+    #[track_caller]
+    pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
+        let mut failure = error.into();
+        failure.advice = Advice::RetryAfter(wait);
+        failure
+    }
+
+    /// A failure with a name and a message of one's own.
+    #[track_caller]
+    pub fn named(exception: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            exception: exception.into(),
+            message: message.into(),
+            trace: Trace::Here(Location::caller(), Backtrace::disabled()),
+            advice: Advice::ByRule,
+        }
+    }
+
+    pub(crate) fn panic(message: String, backtrace: Vec<String>) -> Self {
+        Self {
+            exception: "Panic".to_owned(),
+            message,
+            trace: Trace::Known(backtrace),
+            advice: Advice::ByRule,
+        }
+    }
+
+    pub(crate) fn outcome(self) -> Outcome {
+        let backtrace = match self.trace {
+            Trace::Known(lines) => lines,
+            Trace::Here(place, calls) => {
+                std::iter::once(place.to_string()).chain(frames(&calls)).collect()
+            }
+        };
+        let error = TaskError { exception: self.exception, message: self.message, backtrace };
+        Outcome::Failure(error, self.advice)
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        let error = error.into();
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            message.push_str(": ");
+            message.push_str(&inner.to_string());
+            cause = inner.source();
+        }
+        let exception = std::any::type_name::<E>();
+        // A text is not an error type.
+        let is_text = matches!(exception, "&str" | "alloc::string::String");
+        Self {
+            exception: if is_text { "Failure" } else { exception }.to_owned(),
+            message,
+            trace: Trace::Here(Location::caller(), Backtrace::force_capture()),
+            advice: Advice::ByRule,
+        }
+    }
+}
+
+/// The frames of a backtrace, one a line, without the engine's and the
+/// runtime's own.
+///
+/// Names are looked up in the program's debug data, which takes milliseconds:
+/// when tasks fail by the thousand, only some of them get their frames.
+pub(crate) fn frames(backtrace: &Backtrace) -> Vec<String> {
+    const FRAMES_MAX: usize = 30;
+    if backtrace.status() != BacktraceStatus::Captured || !within_budget() {
+        return Vec::new();
+    }
+    let text = backtrace.to_string();
+    let mut frames: Vec<String> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(place) = line.strip_prefix("at ") {
+            if let Some(frame) = frames.last_mut() {
+                frame.push_str(" at ");
+                frame.push_str(place);
+            }
+        } else if let Some((_, name)) = line.split_once(": ") {
+            frames.push(name.to_owned());
+        }
+    }
+    const OWN: [&str; 8] = [
+        "std::",
+        "core::",
+        "<core::",
+        "alloc::",
+        "<alloc::",
+        "tokio::",
+        "__rust",
+        "rust_begin_unwind",
+    ];
+    frames.retain(|frame| !OWN.iter().any(|own| frame.starts_with(own)));
+    frames.retain(|frame| !frame.contains("task_engine::failure::Failure as core::convert::From"));
+    frames.truncate(FRAMES_MAX);
+    frames
+}
+
+/// At most twenty a second.
+fn within_budget() -> bool {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    static SECOND_AND_COUNT: AtomicU64 = AtomicU64::new(0);
+    const A_SECOND_MAX: u64 = 20;
+    let second = BEGUN.get_or_init(Instant::now).elapsed().as_secs();
+    let previous = SECOND_AND_COUNT
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |packed| {
+            Some(if packed >> 32 == second { packed + 1 } else { (second << 32) + 1 })
+        })
+        .unwrap_or_default();
+    previous >> 32 != second || (previous & 0xFFFF_FFFF) < A_SECOND_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<i32, Failure> {
+        Ok(text.parse::<i32>()?)
+    }
+
+    fn recorded(failure: Failure) -> (TaskError, Advice) {
+        match failure.outcome() {
+            Outcome::Failure(error, advice) => (error, advice),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_error_keeps_its_type_its_message_and_its_place() {
+        let (error, advice) = recorded(parse("x").unwrap_err());
+        assert_eq!(error.exception, "core::num::error::ParseIntError");
+        assert_eq!(error.message, "invalid digit found in string");
+        assert!(error.backtrace[0].contains("failure.rs:"), "{error:?}");
+        assert!(error.backtrace.iter().any(|f| f.contains("tests::parse")), "{error:?}");
+        assert_eq!(advice, Advice::ByRule);
+    }
+
+    #[test]
+    fn causes_are_part_of_the_message() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("mail not sent")]
+        struct Outer(#[source] std::io::Error);
+        let cause = std::io::Error::other("connection reset");
+        let (error, _) = recorded(Failure::from(Outer(cause)));
+        assert_eq!(error.message, "mail not sent: connection reset");
+    }
+
+    #[test]
+    fn an_error_may_have_its_own_idea_of_a_retry() {
+        let (error, advice) = recorded(Failure::no_retry("account closed"));
+        assert_eq!((error.exception.as_str(), advice), ("Failure", Advice::NoRetry));
+        assert_eq!(error.message, "account closed");
+        let wait = Duration::from_secs(7);
+        let (_, advice) = recorded(Failure::retry_after(std::fmt::Error, wait));
+        assert_eq!(advice, Advice::RetryAfter(wait));
+    }
+
+    #[test]
+    fn boxed_errors_and_strings_are_taken_too() {
+        fn boxed() -> Result<(), Failure> {
+            let error: Box<dyn Error + Send + Sync> = "no".into();
+            Err(error)?
+        }
+        assert_eq!(recorded(boxed().unwrap_err()).0.message, "no");
+        assert_eq!(recorded(String::from("s").into()).0.exception, "Failure");
+    }
+}

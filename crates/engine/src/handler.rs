@@ -1,0 +1,177 @@
+//! Which code runs for which class.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use task_engine_model::{ClassRules, Json, Task, TaskError};
+
+use crate::failure::Failure;
+use crate::run::Run;
+
+type Work<S> = Box<dyn Fn(&Json, Run<S>) -> Working + Send + Sync>;
+type Working = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
+
+/// A retry rule that is a function of the retry number and the error: the wait,
+/// or `None` to give up. After a crash, when this program is not there to ask,
+/// recovery uses the class's plain rule instead.
+pub type RetryFunction = Arc<dyn Fn(u32, &TaskError) -> Option<Duration> + Send + Sync>;
+
+/// A class as an engine knows it.
+pub(crate) struct Class<S> {
+    pub(crate) name: Arc<str>,
+    pub(crate) rules: ClassRules,
+    pub(crate) retry: Option<RetryFunction>,
+    /// Runs on a thread of its own, and cannot be dropped half-way.
+    pub(crate) blocking: bool,
+    work: Work<S>,
+    place: &'static Location<'static>,
+}
+
+impl<S> Class<S> {
+    pub(crate) fn work(&self, parameters: &Json, run: Run<S>) -> Working {
+        (self.work)(parameters, run)
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.rules.timeout_ms.map(Duration::from_millis)
+    }
+}
+
+/// All classes of an engine.
+pub(crate) struct Classes<S> {
+    known: BTreeMap<String, Arc<Class<S>>>,
+    /// The first class that was given two handlers, and both places.
+    pub(crate) clash: Option<(String, String, String)>,
+}
+
+impl<S> fmt::Debug for Classes<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.known.keys()).finish()
+    }
+}
+
+impl<S: Send + Sync + 'static> Classes<S> {
+    pub(crate) fn new() -> Self {
+        Self { known: BTreeMap::new(), clash: None }
+    }
+
+    pub(crate) fn get(&self, class: &str) -> Option<&Arc<Class<S>>> {
+        self.known.get(class)
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.known.keys().cloned().collect()
+    }
+
+    pub(crate) fn rules(&self) -> BTreeMap<String, ClassRules> {
+        self.known.iter().map(|(name, class)| (name.clone(), class.rules.clone())).collect()
+    }
+
+    fn add(&mut self, class: Class<S>) {
+        let name = class.name.to_string();
+        let place = class.place;
+        if let Some(first) = self.known.insert(name.clone(), Arc::new(class)) {
+            self.clash.get_or_insert((name, first.place.to_string(), place.to_string()));
+        }
+    }
+
+    /// Adds an asynchronous handler.
+    pub(crate) fn add_async<P, R, E, F, Fut>(&mut self, class: NewClass, function: F)
+    where
+        P: DeserializeOwned + Send + 'static,
+        R: Serialize + 'static,
+        E: Into<Failure> + 'static,
+        F: Fn(P, Run<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let function = Arc::new(function);
+        let name: Arc<str> = class.name.as_str().into();
+        let class_name = name.clone();
+        let work = move |parameters: &Json, run: Run<S>| -> Working {
+            let decoded = decode::<P>(&class_name, parameters);
+            let function = function.clone();
+            Box::pin(async move {
+                let result = function(decoded?, run).await.map_err(Into::into)?;
+                encode(&result)
+            })
+        };
+        self.add(class.with(name, false, Box::new(work)));
+    }
+
+    /// Adds a handler that blocks: it gets a thread of its own.
+    pub(crate) fn add_blocking<P, R, E, F>(&mut self, class: NewClass, function: F)
+    where
+        P: DeserializeOwned + Send + 'static,
+        R: Serialize + 'static,
+        E: Into<Failure> + 'static,
+        F: Fn(P, Run<S>) -> Result<R, E> + Send + Sync + 'static,
+    {
+        let function = Arc::new(function);
+        let name: Arc<str> = class.name.as_str().into();
+        let class_name = name.clone();
+        let work = move |parameters: &Json, run: Run<S>| -> Working {
+            let decoded = decode::<P>(&class_name, parameters);
+            let function = function.clone();
+            Box::pin(async move {
+                let parameters = decoded?;
+                let thread = tokio::task::spawn_blocking(move || {
+                    crate::panic::guarded(|| {
+                        function(parameters, run).map_err(Into::into).and_then(|r| encode(&r))
+                    })
+                });
+                match thread.await {
+                    Ok(Ok(result)) => result,
+                    Ok(Err(panic)) => Err(panic.into_failure()),
+                    Err(gone) => Err(Failure::named("Panic", gone.to_string())),
+                }
+            })
+        };
+        self.add(class.with(name, true, Box::new(work)));
+    }
+}
+
+/// The name and rules of a class that is about to get its handler.
+pub(crate) struct NewClass {
+    pub(crate) name: String,
+    pub(crate) rules: ClassRules,
+    pub(crate) retry: Option<RetryFunction>,
+    pub(crate) place: &'static Location<'static>,
+}
+
+impl NewClass {
+    pub(crate) fn of<T: Task>(place: &'static Location<'static>) -> Self {
+        Self { name: T::CLASS.to_owned(), rules: T::rules(), retry: None, place }
+    }
+
+    fn with<S>(self, name: Arc<str>, blocking: bool, work: Work<S>) -> Class<S> {
+        Class { name, rules: self.rules, retry: self.retry, blocking, work, place: self.place }
+    }
+}
+
+/// The parameters as the handler wants them, or a failure that names the field.
+fn decode<P: DeserializeOwned>(class: &str, parameters: &Json) -> Result<P, Failure> {
+    parameters.decode().or_else(|error| {
+        // `{}` is how the parameters of a type without fields are stored.
+        if parameters.as_str() == "{}"
+            && let Ok(unit) = Json::null().decode()
+        {
+            return Ok(unit);
+        }
+        Err(Failure::named(
+            "ParametersNotDecodable",
+            format!("the parameters do not fit class {class}: {error}"),
+        ))
+    })
+}
+
+fn encode<R: Serialize>(result: &R) -> Result<Json, Failure> {
+    Json::encode(result)
+        .map_err(|error| Failure::named("ResultNotStorable", format!("the result: {error}")))
+}

@@ -1,0 +1,111 @@
+//! Panics as failures, with their message, place and backtrace.
+//!
+//! The place and the backtrace of a panic are known to the panic hook alone, so
+//! one is installed, once. It keeps them for panics inside a task, which the
+//! engine then records; all other panics go to the hook that was there before.
+
+use std::any::Any;
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Once;
+use std::task::{Context, Poll};
+
+use crate::failure::{Failure, frames};
+
+thread_local! {
+    static INSIDE_A_TASK: Cell<bool> = const { Cell::new(false) };
+    static LAST: RefCell<Option<(String, Backtrace)>> = const { RefCell::new(None) };
+}
+
+/// A panic that was caught.
+pub(crate) struct Panicked {
+    message: String,
+    backtrace: Vec<String>,
+}
+
+impl Panicked {
+    pub(crate) fn into_failure(self) -> Failure {
+        Failure::panic(self.message, self.backtrace)
+    }
+
+    fn caught(payload: &(dyn Any + Send)) -> Self {
+        let message = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without a message".to_owned());
+        let mut backtrace = Vec::new();
+        if let Some((place, captured)) = LAST.take() {
+            backtrace.push(place);
+            backtrace.extend(frames(&captured));
+        }
+        Self { message, backtrace }
+    }
+}
+
+/// Runs blocking code of a task.
+pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, Panicked> {
+    install_hook();
+    let outside = INSIDE_A_TASK.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(code));
+    INSIDE_A_TASK.set(outside);
+    result.map_err(|payload| Panicked::caught(&*payload))
+}
+
+/// Polls asynchronous code of a task.
+pub(crate) struct Guarded<F: ?Sized>(Pin<Box<F>>);
+
+impl<F: Future + ?Sized> Guarded<F> {
+    pub(crate) fn new(future: Pin<Box<F>>) -> Self {
+        Self(future)
+    }
+}
+
+impl<F: Future + ?Sized> Future for Guarded<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let future = self.0.as_mut();
+        match guarded(|| future.poll(cx)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        }
+    }
+}
+
+fn install_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if INSIDE_A_TASK.get() {
+                let place = info.location().map(ToString::to_string).unwrap_or_default();
+                LAST.set(Some((place, Backtrace::force_capture())));
+            } else {
+                previous(info);
+            }
+        }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_keeps_its_message_and_its_place() {
+        let panicked = guarded(|| -> () { panic!("number {}", 7) }).unwrap_err();
+        assert_eq!(panicked.message, "number 7");
+        assert!(panicked.backtrace[0].contains("panic.rs:"), "{:?}", panicked.backtrace);
+    }
+
+    #[test]
+    fn a_panic_without_text_is_a_failure_too() {
+        let panicked = guarded(|| -> () { std::panic::panic_any(7) }).unwrap_err();
+        assert_eq!(panicked.message, "a panic without a message");
+    }
+}

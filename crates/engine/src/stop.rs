@@ -1,0 +1,121 @@
+//! How an engine ends.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// The three phases of an engine's life, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Running,
+    /// Nothing new starts; what runs may finish.
+    Draining,
+    /// What runs is cancelled and given back.
+    Forced,
+}
+
+/// Stops an engine from elsewhere in the program.
+#[derive(Debug, Clone)]
+pub struct StopHandle {
+    phase: Arc<watch::Sender<Phase>>,
+}
+
+impl StopHandle {
+    pub(crate) fn new() -> Self {
+        Self { phase: Arc::new(watch::Sender::new(Phase::Running)) }
+    }
+
+    /// Start nothing new, let what runs finish, end.
+    pub fn stop(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// Cancel what runs, give it back to wait, end.
+    pub fn stop_now(&self) {
+        self.advance(Phase::Forced);
+    }
+
+    pub(crate) fn watch(&self) -> StopWatch {
+        StopWatch(self.phase.subscribe())
+    }
+
+    fn advance(&self, to: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let forward = *phase < to;
+            if forward {
+                *phase = to;
+            }
+            forward
+        });
+    }
+}
+
+/// Sees the phase of an engine.
+#[derive(Debug, Clone)]
+pub(crate) struct StopWatch(watch::Receiver<Phase>);
+
+impl StopWatch {
+    pub(crate) fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    /// Waits until the engine is at least in this phase.
+    pub(crate) async fn reached(&mut self, phase: Phase) {
+        // The sender lives as long as the engine; without one nothing can stop.
+        if self.0.wait_for(|now| *now >= phase).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// How an engine ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Whether running tasks were cancelled.
+    pub forced: bool,
+    /// How many tasks were given back to wait.
+    pub given_back: usize,
+    /// How many endings could not be written, because the store was away.
+    /// Their attempts are left to recovery.
+    pub unrecorded: usize,
+}
+
+/// The first SIGTERM or SIGINT stops in good order, the second at once, the
+/// third kills. Installed before anything else, so that it works as process 1,
+/// where signals without a handler are ignored.
+#[cfg(unix)]
+pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::spawn(async move {
+        for count in 1_u32.. {
+            let (name, number) = tokio::select! {
+                _ = terminate.recv() => ("SIGTERM", 15),
+                _ = interrupt.recv() => ("SIGINT", 2),
+            };
+            match count {
+                1 => {
+                    tracing::info!(
+                        "{name}: no new task starts, running ones finish; once more to stop at once"
+                    );
+                    stop.stop();
+                }
+                2 => {
+                    tracing::warn!("{name} again: running tasks are cancelled and given back");
+                    stop.stop_now();
+                }
+                _ => std::process::exit(128 + number),
+            }
+        }
+    }))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
+    Ok(tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() {
+            if stop.watch().phase() == Phase::Running { stop.stop() } else { stop.stop_now() }
+        }
+    }))
+}

@@ -1,0 +1,282 @@
+-- The ledger: the big tables are only ever appended to, and an attempt ends
+-- exactly once because a primary key says so.
+
+CREATE TYPE task_engine.task_status AS ENUM ('waiting', 'running', 'stopped', 'failed', 'cancelled');
+CREATE TYPE task_engine.task_execution_status AS ENUM ('running', 'success', 'failure');
+
+-- What was asked for. Insert only.
+CREATE TABLE task_engine.created_tasks (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  priority integer NOT NULL,
+  scheduled_at timestamptz NOT NULL,
+  created_at timestamptz NOT NULL,
+  task_class text NOT NULL
+    CONSTRAINT "a task class needs a name of 1 to 200 bytes"
+    CHECK (octet_length(task_class) BETWEEN 1 AND 200),
+  queue text NOT NULL
+    CONSTRAINT "a queue needs a name of 1 to 200 bytes"
+    CHECK (octet_length(queue) BETWEEN 1 AND 200),
+  task_parameters jsonb NOT NULL
+    CONSTRAINT "task parameters are a JSON object"
+    CHECK (jsonb_typeof(task_parameters) = 'object'),
+  context jsonb NOT NULL
+    CONSTRAINT "the context of a task is a JSON object"
+    CHECK (jsonb_typeof(context) = 'object')
+);
+
+-- The queue, slim. Insert and delete, never update: a claim that has an older
+-- snapshot must find a changed row gone, not see what it was.
+CREATE TABLE task_engine.waiting_tasks (
+  task_id bigint PRIMARY KEY,
+  due_at timestamptz NOT NULL,
+  priority integer NOT NULL,
+  attempt integer NOT NULL,
+  retry_number integer NOT NULL,
+  queue text NOT NULL,
+  task_class text NOT NULL
+) WITH (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2
+);
+-- A lane is one (queue, task_class, priority). Each begins with what is due
+-- first, so neither a crowd of another class nor one of future tasks is ever
+-- read past.
+CREATE INDEX waiting_tasks_by_lane
+  ON task_engine.waiting_tasks (queue, task_class, priority, due_at, task_id);
+
+-- What engines hold, one row a batch. Insert and delete.
+CREATE TABLE task_engine.claims (
+  id bigint PRIMARY KEY,
+  instance_id bigint NOT NULL,
+  claimed_at timestamptz NOT NULL,
+  task_ids bigint[] NOT NULL,
+  attempts integer[] NOT NULL,
+  retry_numbers integer[] NOT NULL
+) WITH (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- One row an attempt that has ended. Insert only; the primary key is the fence.
+-- An attempt without an error is a success.
+CREATE TABLE task_engine.ended_executions (
+  task_id bigint NOT NULL,
+  attempt integer NOT NULL,
+  retry_number integer NOT NULL,
+  claim_id bigint,                        -- null: cancelled while it waited
+  instance_id bigint,
+  started_at timestamptz,                 -- null: it never began
+  stopped_at timestamptz NOT NULL,
+  retry_at timestamptz,                   -- when the next attempt is due
+  worker integer,
+  next_retry_number integer,              -- the retry number of the next attempt
+  ends_task task_engine.task_status,      -- null: the task goes on
+  result jsonb,
+  error jsonb,
+  PRIMARY KEY (task_id, attempt),
+  CONSTRAINT "an ending either ends the task or has a time for the next attempt"
+    CHECK ((ends_task IS NULL) = (retry_at IS NOT NULL))
+);
+-- Few, and what an operator asks for.
+CREATE INDEX ended_executions_to_look_at
+  ON task_engine.ended_executions (task_id) WHERE ends_task IN ('failed', 'cancelled');
+
+-- What came after the end: evidence, never a verdict.
+CREATE TABLE task_engine.late_results (
+  task_id bigint NOT NULL,
+  attempt integer NOT NULL,
+  arrived_at timestamptz NOT NULL,
+  result jsonb,
+  error jsonb,
+  PRIMARY KEY (task_id, attempt)
+);
+
+-- Wishes to cancel a running attempt. Its holder writes the ending, or recovery.
+CREATE TABLE task_engine.cancel_requests (
+  task_id bigint NOT NULL,
+  attempt integer NOT NULL,
+  instance_id bigint NOT NULL,
+  requested_at timestamptz NOT NULL,
+  PRIMARY KEY (task_id, attempt)
+);
+
+-- Who is or was alive, one row a life of an engine.
+CREATE TABLE task_engine.instances (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL,
+  host text NOT NULL,
+  pid integer NOT NULL,
+  process text,
+  version text NOT NULL,
+  workers integer NOT NULL,
+  queues text[] NOT NULL,
+  classes jsonb NOT NULL,
+  lease interval NOT NULL,
+  started_at timestamptz NOT NULL,
+  heartbeat_at timestamptz NOT NULL,
+  stopped_at timestamptz,
+  lost_at timestamptz
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX instances_living_by_name
+  ON task_engine.instances (name) WHERE stopped_at IS NULL AND lost_at IS NULL;
+
+-- A wake-up for engines that know this class. The payload is the class, as in
+-- the book; within one transaction equal notifications become one.
+CREATE FUNCTION task_engine.wake(task_class text) RETURNS boolean
+LANGUAGE sql AS $$ SELECT pg_notify('task-engine', task_class) IS NOT NULL $$;
+
+-- The public door for many tasks. Arrays go side by side; those left out, or
+-- null in a place, mean the default. The ids come in the order of the arrays.
+CREATE FUNCTION task_engine.create_tasks(
+  task_classes text[],
+  task_parameters jsonb[] DEFAULT NULL,
+  scheduled_ats timestamptz[] DEFAULT NULL,
+  delays interval[] DEFAULT NULL,
+  priorities integer[] DEFAULT NULL,
+  queues text[] DEFAULT NULL,
+  contexts jsonb[] DEFAULT NULL
+) RETURNS SETOF bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  -- Not the transaction's time: "in ten minutes" counts from the call.
+  asked_at CONSTANT timestamptz := statement_timestamp();
+BEGIN
+  RETURN QUERY
+  WITH created AS (
+    INSERT INTO task_engine.created_tasks
+      (task_class, task_parameters, context, queue, priority, scheduled_at, created_at)
+    SELECT
+      a.class, coalesce(a.parameters, '{}'), coalesce(a.context, '{}'),
+      coalesce(a.queue, 'default'), coalesce(a.priority, 0),
+      coalesce(a.scheduled_at, asked_at + a.delay, asked_at), asked_at
+    FROM unnest($1, $2, $3, $4, $5, $6, $7) WITH ORDINALITY
+      AS a(class, parameters, scheduled_at, delay, priority, queue, context, place)
+    ORDER BY a.place
+    RETURNING id, task_class, queue, priority, scheduled_at
+  ), queued AS (
+    INSERT INTO task_engine.waiting_tasks
+      (task_id, due_at, priority, attempt, retry_number, queue, task_class)
+    SELECT c.id, c.scheduled_at, c.priority, 1, 0, c.queue, c.task_class FROM created c
+  )
+  SELECT c.id FROM created c;
+
+  -- What is due later than the poll of every engine needs no wake-up.
+  PERFORM task_engine.wake(soon.class) FROM (
+    SELECT DISTINCT a.class FROM unnest($1, $3, $4) AS a(class, scheduled_at, delay)
+    WHERE coalesce(a.scheduled_at, asked_at + a.delay, asked_at) < asked_at + interval '15 seconds'
+  ) AS soon;
+END $$;
+
+-- The public door for one task.
+CREATE FUNCTION task_engine.create_task(
+  task_class text,
+  task_parameters jsonb DEFAULT '{}',
+  scheduled_at timestamptz DEFAULT NULL,
+  delay interval DEFAULT NULL,
+  priority integer DEFAULT 0,
+  queue text DEFAULT 'default',
+  context jsonb DEFAULT '{}'
+) RETURNS bigint
+LANGUAGE sql AS $$
+  SELECT task_engine.create_tasks(
+    ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5], ARRAY[$6], ARRAY[$7])
+$$;
+
+-- Attempts in engines' hands. A claim stays while one of its attempts runs, so
+-- those that have ended are taken out.
+CREATE VIEW task_engine.held_attempts AS
+SELECT k.id AS claim_id, k.instance_id, k.claimed_at, h.task_id, h.attempt, h.retry_number
+FROM task_engine.claims k
+CROSS JOIN LATERAL unnest(k.task_ids, k.attempts, k.retry_numbers)
+  AS h(task_id, attempt, retry_number)
+WHERE NOT EXISTS (
+  SELECT FROM task_engine.ended_executions e
+  WHERE e.task_id = h.task_id AND e.attempt = h.attempt
+);
+
+-- The book's table. By id and by page it is fast; never filter or count by
+-- status through it (the status is computed, row by row).
+CREATE VIEW task_engine.tasks AS
+SELECT
+  c.id,
+  CASE
+    WHEN w.task_id IS NOT NULL THEN 'waiting'
+    WHEN h.task_id IS NOT NULL THEN 'running'
+    ELSE e.ends_task
+  END::task_engine.task_status AS status,
+  c.created_at,
+  coalesce(h.claimed_at, e.stopped_at, c.created_at) AS updated_at,
+  i.name AS instance,
+  c.task_class,
+  c.task_parameters,
+  coalesce(w.due_at, c.scheduled_at) AS scheduled_at,
+  CASE
+    WHEN coalesce(w.retry_number, h.retry_number, e.retry_number, 0) > 0
+    THEN c.context || jsonb_build_object(
+      'retry_number', coalesce(w.retry_number, h.retry_number, e.retry_number))
+    ELSE c.context
+  END AS context,
+  c.queue,
+  c.priority,
+  coalesce(w.attempt - 1, h.attempt, e.attempt) AS attempts,
+  coalesce(w.retry_number, h.retry_number, e.retry_number, 0) AS retry_number,
+  CASE WHEN h.task_id IS NULL THEN e.error END AS error
+FROM task_engine.created_tasks c
+LEFT JOIN task_engine.waiting_tasks w ON w.task_id = c.id
+LEFT JOIN LATERAL (
+  SELECT k.instance_id, k.claimed_at, c.id AS task_id, held.attempt, held.retry_number
+  FROM task_engine.claims k
+  CROSS JOIN LATERAL unnest(k.task_ids, k.attempts, k.retry_numbers)
+    AS held(task_id, attempt, retry_number)
+  WHERE w.task_id IS NULL AND k.task_ids @> ARRAY[c.id] AND held.task_id = c.id
+    AND NOT EXISTS (
+      SELECT FROM task_engine.ended_executions e
+      WHERE e.task_id = c.id AND e.attempt = held.attempt)
+) h ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM task_engine.ended_executions e
+  WHERE e.task_id = c.id ORDER BY e.attempt DESC LIMIT 1
+) e ON true
+LEFT JOIN task_engine.instances i ON i.id = coalesce(h.instance_id, e.instance_id)
+  AND w.task_id IS NULL;
+
+-- The book's executions: those that have begun.
+CREATE VIEW task_engine.task_executions AS
+SELECT
+  e.task_id, e.attempt,
+  CASE WHEN e.error IS NULL THEN 'success' ELSE 'failure' END::task_engine.task_execution_status AS status,
+  e.started_at, e.stopped_at, e.result, e.error, e.retry_number, i.name AS instance, e.worker,
+  e.started_at AS created_at, e.stopped_at AS updated_at
+FROM task_engine.ended_executions e
+LEFT JOIN task_engine.instances i ON i.id = e.instance_id
+WHERE e.started_at IS NOT NULL
+UNION ALL
+SELECT
+  h.task_id, h.attempt, 'running', h.claimed_at, NULL, NULL, NULL, h.retry_number, i.name, NULL,
+  h.claimed_at, h.claimed_at
+FROM task_engine.held_attempts h
+LEFT JOIN task_engine.instances i ON i.id = h.instance_id;
+
+-- A plain INSERT into the book's table creates a task whole. Times that a
+-- client sends as created_at or updated_at are ignored: only this clock counts.
+CREATE FUNCTION task_engine.insert_task() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+  created bigint;
+BEGIN
+  IF NEW.id IS NOT NULL THEN
+    RAISE EXCEPTION 'the id of a task is given by the database; leave it out'
+      USING ERRCODE = 'generated_always';
+  END IF;
+  IF NEW.status <> 'waiting' THEN
+    RAISE EXCEPTION 'a task begins as waiting, not as %', NEW.status
+      USING ERRCODE = 'check_violation';
+  END IF;
+  created := task_engine.create_task(
+    NEW.task_class, coalesce(NEW.task_parameters, '{}'), NEW.scheduled_at, NULL,
+    coalesce(NEW.priority, 0), coalesce(NEW.queue, 'default'), coalesce(NEW.context, '{}'));
+  SELECT * INTO NEW FROM task_engine.tasks t WHERE t.id = created;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER insert_task INSTEAD OF INSERT ON task_engine.tasks
+  FOR EACH ROW EXECUTE FUNCTION task_engine.insert_task();

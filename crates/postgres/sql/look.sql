@@ -1,0 +1,23 @@
+-- Where does each lane of these queues and classes begin? A loose scan of
+-- waiting_tasks_by_lane: one probe a lane, however many tasks wait in it.
+WITH RECURSIVE lane AS (
+  SELECT q.queue, c.task_class, head.priority, head.due_at, head.task_id
+  FROM unnest($1::text[]) AS q(queue)
+  CROSS JOIN unnest($2::text[]) AS c(task_class)
+  CROSS JOIN LATERAL (
+    SELECT w.priority, w.due_at, w.task_id FROM task_engine.waiting_tasks w
+    WHERE w.queue = q.queue AND w.task_class = c.task_class
+    ORDER BY w.priority, w.due_at, w.task_id LIMIT 1
+  ) AS head
+  UNION ALL
+  SELECT lane.queue, lane.task_class, head.priority, head.due_at, head.task_id
+  FROM lane
+  CROSS JOIN LATERAL (
+    SELECT w.priority, w.due_at, w.task_id FROM task_engine.waiting_tasks w
+    WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority > lane.priority
+    ORDER BY w.priority, w.due_at, w.task_id LIMIT 1
+  ) AS head
+)
+SELECT queue, task_class, priority, due_at, task_id,
+  greatest(0, extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS due_in_us
+FROM lane

@@ -1,0 +1,17 @@
+-- Removes those of the locked tasks that still are where they were.
+WITH gone AS (
+  DELETE FROM task_engine.created_tasks c
+  WHERE c.id = ANY ($1)
+    AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = c.id)
+    AND NOT EXISTS (SELECT FROM task_engine.held_attempts h WHERE h.task_id = c.id)
+    AND (SELECT e.ends_task FROM task_engine.ended_executions e
+         WHERE e.task_id = c.id ORDER BY e.attempt DESC LIMIT 1) = $2::text::task_engine.task_status
+  RETURNING c.id
+), executions AS (
+  DELETE FROM task_engine.ended_executions WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), late AS (
+  DELETE FROM task_engine.late_results WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), requests AS (
+  DELETE FROM task_engine.cancel_requests WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+)
+SELECT count(*) FROM gone

@@ -1,0 +1,41 @@
+-- Every violation of an invariant, in words. Reads everything, in one snapshot.
+WITH last AS MATERIALIZED (
+  SELECT DISTINCT ON (task_id) task_id, attempt, ends_task
+  FROM task_engine.ended_executions ORDER BY task_id, attempt DESC
+), held AS MATERIALIZED (
+  SELECT task_id, attempt FROM task_engine.held_attempts
+), place AS (
+  SELECT c.id,
+    (w.task_id IS NOT NULL)::integer AS waits, coalesce(h.times, 0) AS held,
+    last.attempt, last.ends_task
+  FROM task_engine.created_tasks c
+  LEFT JOIN task_engine.waiting_tasks w ON w.task_id = c.id
+  LEFT JOIN (SELECT task_id, count(*) AS times FROM held GROUP BY task_id) h ON h.task_id = c.id
+  LEFT JOIN last ON last.task_id = c.id
+)
+SELECT format('task %s is nowhere: it does not wait, nobody holds it, and it has not ended', id)
+FROM place WHERE waits = 0 AND held = 0 AND ends_task IS NULL
+UNION ALL
+SELECT format('task %s is in %s places: it waits %s times and is held %s times', id, waits + held, waits, held)
+FROM place WHERE waits + held > 1
+UNION ALL
+SELECT format('task %s was done and goes on all the same', id)
+FROM place WHERE waits + held > 0 AND ends_task = 'stopped'
+UNION ALL
+SELECT format('task %s waits for attempt %s, but attempt %s has ended', w.task_id, w.attempt, l.attempt)
+FROM task_engine.waiting_tasks w JOIN last l ON l.task_id = w.task_id WHERE l.attempt >= w.attempt
+UNION ALL
+SELECT format('task %s is held as attempt %s, but attempt %s has ended', h.task_id, h.attempt, l.attempt)
+FROM held h JOIN last l ON l.task_id = h.task_id WHERE l.attempt >= h.attempt
+UNION ALL
+SELECT format('task %s waits, but was never created', w.task_id)
+FROM task_engine.waiting_tasks w LEFT JOIN task_engine.created_tasks c ON c.id = w.task_id WHERE c.id IS NULL
+UNION ALL
+SELECT format('task %s is held, but was never created', h.task_id)
+FROM held h LEFT JOIN task_engine.created_tasks c ON c.id = h.task_id WHERE c.id IS NULL
+UNION ALL
+SELECT format('attempt %s of task %s is recorded, but the task was never created', e.attempt, e.task_id)
+FROM task_engine.ended_executions e LEFT JOIN task_engine.created_tasks c ON c.id = e.task_id WHERE c.id IS NULL
+UNION ALL
+SELECT format('claim %s belongs to an instance that was never registered', k.id)
+FROM task_engine.claims k LEFT JOIN task_engine.instances i ON i.id = k.instance_id WHERE i.id IS NULL

@@ -1,0 +1,214 @@
+//! The claim: lane by lane, from where the last one ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use task_engine_model::instance::InstanceId;
+use task_engine_model::{
+    Answer, AttemptId, Claim, ClaimId, ClaimedTask, Claimer, Rest, StoreError, TaskId,
+};
+use tokio_postgres::Row;
+
+use crate::error::store_error;
+use crate::json::JsonOut;
+use crate::store::{Inner, from_micros};
+
+const LOOK: &str = include_str!("../sql/look.sql");
+const CLAIM: &str = include_str!("../sql/claim.sql");
+
+/// Positions are kept this long under load. What commits behind them (a long
+/// transaction, a claim that was rolled back) waits no longer than this.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Wake-ups in a stream do not make every claim look first.
+const WAKE_INTERVAL: Duration = Duration::from_millis(20);
+
+pub(crate) struct PgClaimer {
+    inner: Arc<Inner>,
+    instance: InstanceId,
+    queues: Vec<String>,
+    classes: Vec<String>,
+    seen: Option<Seen>,
+    woken: bool,
+}
+
+/// What the last look saw, and how far the claims have come since.
+struct Seen {
+    at: Instant,
+    lanes: Vec<Lane>,
+}
+
+/// The tasks of one queue, class and priority, in the order of time and id.
+struct Lane {
+    queue: String,
+    class: String,
+    priority: i32,
+    /// Nothing before this is known to wait.
+    from: (Timestamp, i64),
+    /// When the first one is due, counted from the look.
+    due_in: Duration,
+}
+
+impl Claimer for PgClaimer {
+    fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
+        Box::pin(self.claim_or_look(id, limit))
+    }
+
+    fn wake(&mut self) {
+        self.woken = true;
+    }
+}
+
+impl PgClaimer {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        instance: InstanceId,
+        queues: Vec<String>,
+        classes: Vec<String>,
+    ) -> Self {
+        Self { inner, instance, queues, classes, seen: None, woken: false }
+    }
+
+    /// Never says that nothing is due without a look that is its own.
+    async fn claim_or_look(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
+        let stale = self.seen.as_ref().is_none_or(|seen| {
+            let age = seen.at.elapsed();
+            age > LOOK_INTERVAL || self.woken && age > WAKE_INTERVAL
+        });
+        let mut fresh = false;
+        if stale {
+            self.look().await?;
+            fresh = true;
+        }
+        loop {
+            let Some(priority) = self.highest_due() else {
+                if fresh {
+                    let next_in = self.next_in();
+                    // The answer is acted upon now; later, one looks again.
+                    self.seen = None;
+                    return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
+                }
+                self.look().await?;
+                fresh = true;
+                continue;
+            };
+            let taken = self.take(id, limit, priority).await?;
+            if taken.len() < limit {
+                // These lanes have come to their end, or others are faster.
+                self.seen = None;
+            }
+            if !taken.is_empty() {
+                return Ok(Claim { tasks: taken, rest: Rest::More });
+            }
+            if fresh {
+                return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
+            }
+            self.look().await?;
+            fresh = true;
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.woken = false;
+        let client = self.inner.connections.work().await?;
+        let at = Instant::now();
+        let statement = client
+            .prepare_cached(&self.inner.schema.sql(LOOK))
+            .await
+            .map_err(|e| store_error(&e))?;
+        let rows = client
+            .query(&statement, &[&self.queues, &self.classes])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let lanes = rows.iter().map(|row| Lane {
+            queue: row.get("queue"),
+            class: row.get("task_class"),
+            priority: row.get("priority"),
+            from: (row.get("due_at"), row.get("task_id")),
+            due_in: from_micros(row.get("due_in_us")),
+        });
+        self.seen = Some(Seen { at, lanes: lanes.collect() });
+        Ok(())
+    }
+
+    fn highest_due(&self) -> Option<i32> {
+        let seen = self.seen.as_ref()?;
+        let elapsed = seen.at.elapsed();
+        seen.lanes.iter().filter(|lane| lane.due_in <= elapsed).map(|lane| lane.priority).max()
+    }
+
+    fn next_in(&self) -> Option<Duration> {
+        let seen = self.seen.as_ref()?;
+        let first = seen.lanes.iter().map(|lane| lane.due_in).min()?;
+        Some(first.saturating_sub(seen.at.elapsed()))
+    }
+
+    async fn take(
+        &mut self,
+        id: ClaimId,
+        limit: usize,
+        priority: i32,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        let client = self.inner.connections.work().await?;
+        let statement = client
+            .prepare_cached(&self.inner.schema.sql(CLAIM))
+            .await
+            .map_err(|e| store_error(&e))?;
+        let Some(seen) = self.seen.as_mut() else {
+            return Ok(Vec::new());
+        };
+        let elapsed = seen.at.elapsed();
+        let mut due: Vec<&mut Lane> = seen
+            .lanes
+            .iter_mut()
+            .filter(|lane| lane.priority == priority && lane.due_in <= elapsed)
+            .collect();
+        let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
+        let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
+        let from_times: Vec<Timestamp> = due.iter().map(|lane| lane.from.0).collect();
+        let from_ids: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX / 4);
+        let rows = client
+            .query(
+                &statement,
+                &[
+                    &id.0,
+                    &self.instance.0,
+                    &limit,
+                    &queues,
+                    &classes,
+                    &from_times,
+                    &from_ids,
+                    &priority,
+                ],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        if !rows[0].get::<_, bool>("alive") {
+            return Err(StoreError::InstanceOver);
+        }
+        let mut tasks = Vec::with_capacity(rows.len());
+        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>("task_id").is_some()) {
+            let task = claimed(row, priority);
+            let lane = due.iter_mut().find(|l| l.class == task.class && l.queue == task.queue);
+            if let Some(lane) = lane {
+                lane.from = (task.due_at, task.id.task_id.0);
+            }
+            tasks.push(task);
+        }
+        Ok(tasks)
+    }
+}
+
+fn claimed(row: &Row, priority: i32) -> ClaimedTask {
+    ClaimedTask {
+        id: AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") },
+        retry_number: u32::try_from(row.get::<_, i32>("retry_number")).unwrap_or(0),
+        class: row.get("task_class"),
+        parameters: row.get::<_, JsonOut>("task_parameters").0,
+        context: row.get::<_, JsonOut>("context").0,
+        queue: row.get("queue"),
+        priority,
+        due_at: row.get("due_at"),
+    }
+}

@@ -1,0 +1,65 @@
+//! What PostgreSQL says, in terms of what the caller can do about it.
+
+use std::error::Error as _;
+
+use deadpool_postgres::PoolError;
+use task_engine_model::StoreError;
+use tokio_postgres::error::SqlState;
+
+pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
+    let Some(db) = error.as_db_error() else {
+        // No answer from the server: the socket, the timeout, or the protocol.
+        return match error.source() {
+            Some(cause) => StoreError::Unavailable(format!("{error}: {cause}")),
+            None => StoreError::Unavailable(error.to_string()),
+        };
+    };
+    let mut message = db.message().to_owned();
+    for more in [db.detail(), db.hint()].into_iter().flatten() {
+        message.push_str("; ");
+        message.push_str(more);
+    }
+    let code = db.code();
+    if *code == SqlState::UNDEFINED_TABLE
+        || *code == SqlState::UNDEFINED_FUNCTION
+        || *code == SqlState::INVALID_SCHEMA_NAME
+        || *code == SqlState::UNDEFINED_OBJECT
+    {
+        return StoreError::Version(format!(
+            "the tables of Task Engine are not there ({message}); run `task-engine migrate`"
+        ));
+    }
+    if is_temporary(code.code()) {
+        StoreError::Unavailable(format!("PostgreSQL: {message}"))
+    } else {
+        StoreError::Refused(format!("PostgreSQL refused: {message} ({})", code.code()))
+    }
+}
+
+pub(crate) fn pool_error(error: &PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) => store_error(error),
+        PoolError::Timeout(_) => StoreError::Unavailable(
+            "no connection to PostgreSQL within the time limit: unreachable, or all in use".into(),
+        ),
+        other => StoreError::Unavailable(other.to_string()),
+    }
+}
+
+/// Whether the same statement may succeed later without anybody's doing.
+fn is_temporary(code: &str) -> bool {
+    let class = &code[..2];
+    // Connection trouble; out of resources; operator intervention (shutdown,
+    // crash, statement timeout); the transaction must be repeated; system error.
+    matches!(class, "08" | "53" | "57" | "40" | "58" | "XX")
+        // A standby or a server switched to read-only during a failover; a lock
+        // not had in time.
+        || matches!(code, "25006" | "55P03")
+}
+
+/// Whether the server's answer means that the transaction is to be run again.
+pub(crate) fn must_repeat(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
+    })
+}

@@ -1,0 +1,152 @@
+//! Who is or was alive.
+
+use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::store::{HeldTask, Pulse};
+use task_engine_model::{AttemptId, ClaimId, StoreError, TaskId};
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
+
+use crate::error::store_error;
+use crate::json::{JsonIn, JsonOut};
+use crate::store::{Inner, from_micros, micros};
+
+const REGISTER: &str = include_str!("../sql/register.sql");
+const HEARTBEAT: &str = include_str!("../sql/heartbeat.sql");
+const UNREGISTER: &str = include_str!("../sql/unregister.sql");
+const DECLARE_LOST: &str = include_str!("../sql/declare_lost.sql");
+const INSTANCES: &str = include_str!("../sql/instances.sql");
+const HELD: &str = include_str!("../sql/held.sql");
+
+impl Inner {
+    pub(crate) async fn register(&self, new: &NewInstance) -> Result<InstanceId, StoreError> {
+        let client = self.connections.lifeline().await?;
+        let classes = serde_json::to_string(&new.classes)
+            .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
+        let row = client
+            .query_one(
+                &*self.schema.sql(REGISTER),
+                &[
+                    &new.name,
+                    &new.host,
+                    &new.pid,
+                    &new.process,
+                    &new.version,
+                    &new.workers,
+                    &new.queues,
+                    &JsonIn(&classes),
+                    &micros(new.lease),
+                ],
+            )
+            .await
+            .map_err(|e| match e.code() {
+                Some(code) if *code == SqlState::UNIQUE_VIOLATION => {
+                    StoreError::NameTaken(new.name.clone())
+                }
+                _ => store_error(&e),
+            })?;
+        Ok(InstanceId(row.get(0)))
+    }
+
+    pub(crate) async fn heartbeat(&self, instance: InstanceId) -> Result<Pulse, StoreError> {
+        let client = self.connections.lifeline().await?;
+        let statement = client
+            .prepare_cached(&self.schema.sql(HEARTBEAT))
+            .await
+            .map_err(|e| store_error(&e))?;
+        let row =
+            client.query_one(&statement, &[&instance.0]).await.map_err(|e| store_error(&e))?;
+        drop(client);
+        let lingering: Vec<i64> = row.get("lingering");
+        if !lingering.is_empty() {
+            // The attempt ended before its holder heard of the wish, and the
+            // task went back to wait: the wish was for the task.
+            let ids: Vec<TaskId> = lingering.into_iter().map(TaskId).collect();
+            self.cancel(&ids).await?;
+        }
+        let cancel_tasks: Vec<i64> = row.get("cancel_tasks");
+        let cancel_attempts: Vec<i32> = row.get("cancel_attempts");
+        let instances =
+            |column| row.get::<_, Vec<i64>>(column).into_iter().map(InstanceId).collect();
+        Ok(Pulse {
+            alive: row.get("alive"),
+            claims: row.get::<_, Vec<i64>>("claims").into_iter().map(ClaimId).collect(),
+            cancel: cancel_tasks
+                .into_iter()
+                .zip(cancel_attempts)
+                .map(|(id, attempt)| AttemptId { task_id: TaskId(id), attempt })
+                .collect(),
+            expired: instances("expired"),
+            orphaned: instances("orphaned"),
+            waiting_classes: row.get("waiting_classes"),
+        })
+    }
+
+    pub(crate) async fn unregister(&self, instance: InstanceId) -> Result<(), StoreError> {
+        let client = self.connections.lifeline().await?;
+        client
+            .execute(&*self.schema.sql(UNREGISTER), &[&instance.0])
+            .await
+            .map(|_| ())
+            .map_err(|e| store_error(&e))
+    }
+
+    pub(crate) async fn declare_lost(
+        &self,
+        instance: InstanceId,
+        process_gone: bool,
+    ) -> Result<bool, StoreError> {
+        let client = self.connections.lifeline().await?;
+        client
+            .execute(&*self.schema.sql(DECLARE_LOST), &[&instance.0, &process_gone])
+            .await
+            .map(|changed| changed > 0)
+            .map_err(|e| store_error(&e))
+    }
+
+    pub(crate) async fn instances(
+        &self,
+        name: Option<&str>,
+    ) -> Result<Vec<InstanceRow>, StoreError> {
+        let client = self.connections.lifeline().await?;
+        let rows = client
+            .query(&*self.schema.sql(INSTANCES), &[&name])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(instance_row).collect())
+    }
+
+    pub(crate) async fn held(&self, instance: InstanceId) -> Result<Vec<HeldTask>, StoreError> {
+        let client = self.connections.lifeline().await?;
+        let rows = client
+            .query(&*self.schema.sql(HELD), &[&instance.0])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let held = rows.iter().map(|row| HeldTask {
+            id: AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") },
+            class: row.get("task_class"),
+            claimed_at: row.get("claimed_at"),
+        });
+        Ok(held.collect())
+    }
+}
+
+fn instance_row(row: &Row) -> InstanceRow {
+    InstanceRow {
+        id: InstanceId(row.get("id")),
+        name: row.get("name"),
+        host: row.get("host"),
+        pid: row.get("pid"),
+        process: row.get("process"),
+        version: row.get("version"),
+        workers: row.get("workers"),
+        queues: row.get("queues"),
+        classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
+        started_at: row.get("started_at"),
+        heartbeat_at: row.get("heartbeat_at"),
+        heartbeat_age: from_micros(row.get("heartbeat_age_us")),
+        lease: from_micros(row.get("lease_us")),
+        stopped_at: row.get("stopped_at"),
+        lost_at: row.get("lost_at"),
+        held: row.get("held"),
+    }
+}

@@ -1,0 +1,40 @@
+//! JSON text to and from `jsonb`, without a tree in between.
+
+use std::error::Error;
+
+use task_engine_model::Json;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+/// The version byte of `jsonb`'s binary form.
+const VERSION: u8 = 1;
+
+#[derive(Debug)]
+pub(crate) struct JsonIn<'a>(pub(crate) &'a str);
+
+impl ToSql for JsonIn<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&[VERSION]);
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    accepts!(JSONB);
+    to_sql_checked!();
+}
+
+#[derive(Debug)]
+pub(crate) struct JsonOut(pub(crate) Json);
+
+impl<'a> FromSql<'a> for JsonOut {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        match raw.split_first() {
+            Some((&VERSION, text)) => {
+                Ok(Self(Json::from_store(std::str::from_utf8(text)?.to_owned())))
+            }
+            _ => Err("jsonb of an unknown version".into()),
+        }
+    }
+
+    accepts!(JSONB);
+}

@@ -1,0 +1,63 @@
+//! Wake-ups: one connection, probed.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::poll_fn;
+use task_engine_model::{StoreError, WakeUp};
+use tokio_postgres::AsyncMessage;
+
+use crate::error::store_error;
+use crate::store::Inner;
+
+/// A connection that is dead on one side only is found out within this and
+/// [`PROBE_TIMEOUT`]; the engine's poll bridges the time.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Inner {
+    pub(crate) async fn listen(
+        &self,
+        hear: &(dyn Fn(WakeUp) + Send + Sync),
+    ) -> Result<(), StoreError> {
+        let (client, mut connection) = self.connections.connector.dedicated().await?;
+        let cancel_channel = self.schema.cancel_channel();
+        let (channel, cancel) = (self.schema.channel(), cancel_channel.clone());
+        let mut messages = poll_fn(move |cx| connection.poll_message(cx));
+        let hearing = async {
+            while let Some(message) = messages.next().await {
+                match message.map_err(|e| store_error(&e))? {
+                    AsyncMessage::Notification(note) if note.channel() == cancel => {
+                        hear(WakeUp::Cancel);
+                    }
+                    AsyncMessage::Notification(_) => hear(WakeUp::Work),
+                    _ => {}
+                }
+            }
+            Err(StoreError::Unavailable("PostgreSQL closed the connection for wake-ups".into()))
+        };
+        let probing = async {
+            let listen = format!("LISTEN \"{channel}\"; LISTEN \"{cancel_channel}\"");
+            client.batch_execute(&listen).await.map_err(|e| store_error(&e))?;
+            // Whatever was created before nobody has told us about.
+            hear(WakeUp::Work);
+            hear(WakeUp::Cancel);
+            loop {
+                tokio::time::sleep(PROBE_INTERVAL).await;
+                match tokio::time::timeout(PROBE_TIMEOUT, client.batch_execute("")).await {
+                    Ok(answer) => answer.map_err(|e| store_error(&e))?,
+                    Err(_) => {
+                        return Err(StoreError::Unavailable(
+                            "the connection for wake-ups does not answer".into(),
+                        ));
+                    }
+                }
+            }
+        };
+        // Both only ever end with an error.
+        tokio::select! {
+            end = hearing => end,
+            end = probing => end,
+        }
+    }
+}

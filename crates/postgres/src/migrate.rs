@@ -1,0 +1,88 @@
+//! The tables and their versions.
+//!
+//! Migrations only ever add (expand first, contract in a later version), so
+//! that the previous version of the engine runs on the next schema.
+
+use task_engine_model::StoreError;
+use tokio_postgres::error::SqlState;
+
+use crate::error::store_error;
+use crate::store::Inner;
+
+const MIGRATIONS: [(i32, &str, &str); 1] =
+    [(1, "ledger", include_str!("../migrations/0001_ledger.sql"))];
+
+impl Inner {
+    pub(crate) async fn migrate(&self) -> Result<Vec<String>, StoreError> {
+        let mut client = self.connections.lifeline().await?;
+        if self.version(&client).await? == Some(newest()) {
+            return Ok(Vec::new());
+        }
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let schema = &self.schema;
+        // Two engines that start at once: the second waits, and finds it done.
+        // The lock belongs to the transaction, so it cannot be left behind.
+        let prepare = format!(
+            "SELECT pg_advisory_xact_lock(hashtextextended('task_engine migrate {schema}', 0));
+             CREATE SCHEMA IF NOT EXISTS \"{schema}\";
+             CREATE TABLE IF NOT EXISTS \"{schema}\".migrations
+               (version integer PRIMARY KEY, name text NOT NULL,
+                applied_at timestamptz NOT NULL DEFAULT now())"
+        );
+        let explain = |e: tokio_postgres::Error| self.explain_migration(&e);
+        transaction.batch_execute(&prepare).await.map_err(explain)?;
+        let current = self.version(&transaction).await?.unwrap_or(0);
+        let mut applied = Vec::new();
+        for (version, name, statements) in MIGRATIONS.iter().filter(|m| m.0 > current) {
+            transaction.batch_execute(&self.schema.sql(statements)).await.map_err(explain)?;
+            let done =
+                format!("INSERT INTO \"{schema}\".migrations (version, name) VALUES ($1, $2)");
+            transaction.execute(&done, &[version, name]).await.map_err(explain)?;
+            applied.push(format!("{version:04}_{name}"));
+        }
+        transaction.commit().await.map_err(explain)?;
+        Ok(applied)
+    }
+
+    /// The version of the tables, or `None` if there are none. An error if it
+    /// is one that this program does not know.
+    async fn version(
+        &self,
+        client: &impl deadpool_postgres::GenericClient,
+    ) -> Result<Option<i32>, StoreError> {
+        let ask = format!("SELECT max(version) FROM \"{}\".migrations", self.schema);
+        let version: Option<i32> = match client.query_one(&ask, &[]).await {
+            Ok(row) => row.get(0),
+            Err(e)
+                if e.code().is_some_and(|code| {
+                    *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME
+                }) =>
+            {
+                return Ok(None);
+            }
+            Err(e) => return Err(store_error(&e)),
+        };
+        match version {
+            Some(version) if version > newest() => Err(StoreError::Version(format!(
+                "the tables in schema {} are of version {version}, this program knows them up to version {}; upgrade task-engine",
+                self.schema,
+                newest()
+            ))),
+            version => Ok(version),
+        }
+    }
+
+    fn explain_migration(&self, error: &tokio_postgres::Error) -> StoreError {
+        if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+            return StoreError::Refused(format!(
+                "this user may not create schema {0} or its tables ({error}); run `task-engine migrate` as an owner of the database, or GRANT CREATE ON DATABASE to this user",
+                self.schema
+            ));
+        }
+        store_error(error)
+    }
+}
+
+fn newest() -> i32 {
+    MIGRATIONS[MIGRATIONS.len() - 1].0
+}

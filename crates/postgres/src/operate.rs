@@ -1,0 +1,140 @@
+//! What an operator does to tasks: cancel, retry, prune.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use task_engine_model::store::{CancelReport, RetryReport};
+use task_engine_model::{StoreError, TaskError, TaskId, TaskStatus};
+
+use crate::error::{must_repeat, store_error};
+use crate::json::JsonIn;
+use crate::store::{Inner, micros};
+
+const CANCEL_WAITING: &str = include_str!("../sql/cancel_waiting.sql");
+const CANCEL_HELD: &str = include_str!("../sql/cancel_held.sql");
+const ENDED_STATUS: &str = include_str!("../sql/ended_status.sql");
+const LOCK_TASKS: &str = include_str!("../sql/lock_tasks.sql");
+const RETRY: &str = include_str!("../sql/retry.sql");
+const PRUNE_CANDIDATES: &str = include_str!("../sql/prune_candidates.sql");
+const PRUNE: &str = include_str!("../sql/prune.sql");
+
+impl Inner {
+    /// Looks where each task is: waiting, then held, then ended. Each look is a
+    /// statement of its own, and a task may move between two of them, so those
+    /// that were found nowhere are looked for again.
+    pub(crate) async fn cancel(&self, ids: &[TaskId]) -> Result<Vec<CancelReport>, StoreError> {
+        let error = TaskError::new(TaskError::CANCELLED, "cancelled while it waited");
+        let error = serde_json::to_string(&error).unwrap_or_default();
+        let client = self.connections.work().await?;
+        let mut reports: HashMap<TaskId, CancelReport> = HashMap::new();
+        loop {
+            let open: Vec<i64> =
+                ids.iter().filter(|id| !reports.contains_key(id)).map(|id| id.0).collect();
+            if open.is_empty() {
+                break;
+            }
+            let cancelled = client
+                .query(&*self.schema.sql(CANCEL_WAITING), &[&open, &JsonIn(&error)])
+                .await
+                .map_err(|e| store_error(&e))?;
+            reports.extend(cancelled.iter().map(|r| (TaskId(r.get(0)), CancelReport::Cancelled)));
+            let requested = client
+                .query(&*self.schema.sql(CANCEL_HELD), &[&open])
+                .await
+                .map_err(|e| store_error(&e))?;
+            for row in &requested {
+                reports.entry(TaskId(row.get(0))).or_insert(CancelReport::Requested);
+            }
+            let rest = client
+                .query(&*self.schema.sql(ENDED_STATUS), &[&open])
+                .await
+                .map_err(|e| store_error(&e))?;
+            let known: HashMap<i64, Option<String>> =
+                rest.iter().map(|row| (row.get(0), row.get(1))).collect();
+            for id in open {
+                match known.get(&id) {
+                    None => {
+                        reports.entry(TaskId(id)).or_insert(CancelReport::NotFound);
+                    }
+                    Some(Some(status)) => {
+                        let status = status.parse().unwrap_or(TaskStatus::Failed);
+                        reports.entry(TaskId(id)).or_insert(CancelReport::Ended(status));
+                    }
+                    Some(None) => {}
+                }
+            }
+        }
+        Ok(ids.iter().map(|id| reports[id]).collect())
+    }
+
+    pub(crate) async fn retry(&self, ids: &[TaskId]) -> Result<Vec<RetryReport>, StoreError> {
+        let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let mut client = self.connections.work().await?;
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        transaction
+            .query(&*self.schema.sql(LOCK_TASKS), &[&wanted])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let rows = transaction
+            .query(&*self.schema.sql(RETRY), &[&wanted])
+            .await
+            .map_err(|e| store_error(&e))?;
+        transaction.commit().await.map_err(|e| store_error(&e))?;
+        let reports: HashMap<i64, RetryReport> = rows
+            .iter()
+            .map(|row| {
+                let report = match (row.get::<_, &str>("status"), row.get("again")) {
+                    ("waiting", true) => RetryReport::Advanced,
+                    ("waiting", false) => RetryReport::AlreadyDue,
+                    ("running", _) => RetryReport::Running,
+                    ("stopped", _) => RetryReport::Stopped,
+                    _ => RetryReport::Waiting,
+                };
+                (row.get("id"), report)
+            })
+            .collect();
+        Ok(ids
+            .iter()
+            .map(|id| reports.get(&id.0).copied().unwrap_or(RetryReport::NotFound))
+            .collect())
+    }
+
+    pub(crate) async fn prune(
+        &self,
+        status: TaskStatus,
+        age: Duration,
+        limit: u32,
+    ) -> Result<u64, StoreError> {
+        let mut client = self.connections.work().await?;
+        let candidates = client
+            .query(
+                &*self.schema.sql(PRUNE_CANDIDATES),
+                &[&status.as_str(), &micros(age), &i64::from(limit)],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        let ids: Vec<i64> = candidates.iter().map(|row| row.get(0)).collect();
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            transaction
+                .query(&*self.schema.sql(LOCK_TASKS), &[&ids])
+                .await
+                .map_err(|e| store_error(&e))?;
+            let pruned = match transaction
+                .query_one(&*self.schema.sql(PRUNE), &[&ids, &status.as_str()])
+                .await
+            {
+                Ok(row) => transaction.commit().await.map(|()| row.get::<_, i64>(0)),
+                Err(e) => Err(e),
+            };
+            match pruned {
+                Err(e) if must_repeat(&e) => {}
+                Err(e) => return Err(store_error(&e)),
+                Ok(count) => return Ok(u64::try_from(count).unwrap_or(0)),
+            }
+        }
+    }
+}

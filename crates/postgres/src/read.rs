@@ -1,0 +1,141 @@
+//! Reading: pages of tasks, one task whole, the check of the invariants.
+
+use task_engine_model::task::{ExecutionRow, ExecutionStatus, LateResult};
+use task_engine_model::{
+    Json, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow, TaskStatus,
+};
+use tokio_postgres::Row;
+
+use crate::error::store_error;
+use crate::json::JsonOut;
+use crate::store::Inner;
+
+const TASKS: &str = include_str!("../sql/tasks.sql");
+const IDS_ALL: &str = include_str!("../sql/ids_all.sql");
+const IDS_WAITING: &str = include_str!("../sql/ids_waiting.sql");
+const IDS_RUNNING: &str = include_str!("../sql/ids_running.sql");
+const IDS_ENDED: &str = include_str!("../sql/ids_ended.sql");
+const TASK: &str = include_str!("../sql/task.sql");
+const EXECUTIONS: &str = include_str!("../sql/executions.sql");
+const LATE_RESULTS: &str = include_str!("../sql/late_results.sql");
+const VERIFY: &str = include_str!("../sql/verify.sql");
+
+impl Inner {
+    pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRow>, StoreError> {
+        let ids = match filter.status {
+            None => IDS_ALL.to_owned(),
+            Some(TaskStatus::Waiting) => IDS_WAITING.to_owned(),
+            Some(TaskStatus::Running) => IDS_RUNNING.to_owned(),
+            Some(ended) => IDS_ENDED.replace("/* status */", ended.as_str()),
+        };
+        let ids = self.schema.sql(TASKS).replace("/* ids */", &self.schema.moved(&ids));
+        let before = filter.before.map_or(i64::MAX, |id| id.0);
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&ids, &[&filter.class, &before, &i64::from(filter.limit)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(task_row).collect())
+    }
+
+    pub(crate) async fn task(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
+        let mut client = self.connections.work().await?;
+        // One snapshot for the three statements.
+        let transaction = client
+            .build_transaction()
+            .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await
+            .map_err(|e| store_error(&e))?;
+        let ask = async |sql| {
+            transaction.query(&*self.schema.sql(sql), &[&id.0]).await.map_err(|e| store_error(&e))
+        };
+        let Some(row) = ask(TASK).await?.pop() else {
+            return Ok(None);
+        };
+        let executions = ask(EXECUTIONS).await?;
+        let late_results = ask(LATE_RESULTS).await?;
+        Ok(Some(TaskDetails {
+            row: task_row(&row),
+            task_parameters: row.get::<_, JsonOut>("task_parameters").0,
+            context: row.get::<_, JsonOut>("context").0,
+            executions: executions.iter().map(execution_row).collect(),
+            cancel_requested: row.get("cancel_requested"),
+            late_results: late_results.iter().map(late_result).collect(),
+        }))
+    }
+
+    pub(crate) async fn verify(&self) -> Result<Vec<String>, StoreError> {
+        let mut client = self.connections.work().await?;
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        // The settings of the hot path are the wrong ones for reading everything.
+        let settings = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; \
+            SET LOCAL enable_mergejoin = on; SET LOCAL statement_timeout = 0";
+        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
+        let rows =
+            transaction.query(&*self.schema.sql(VERIFY), &[]).await.map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+fn task_row(row: &Row) -> TaskRow {
+    TaskRow {
+        id: TaskId(row.get("id")),
+        status: status(row.get("status")).unwrap_or(TaskStatus::Waiting),
+        task_class: row.get("task_class"),
+        queue: row.get("queue"),
+        priority: row.get("priority"),
+        created_at: row.get("created_at"),
+        scheduled_at: row.get("scheduled_at"),
+        updated_at: row.get("updated_at"),
+        attempts: row.get::<_, Option<i32>>("attempts").unwrap_or(0),
+        retry_number: row.get("retry_number"),
+        instance: row.get("instance"),
+        error: error(row),
+    }
+}
+
+fn execution_row(row: &Row) -> ExecutionRow {
+    ExecutionRow {
+        attempt: row.get("attempt"),
+        retry_number: row.get("retry_number"),
+        status: match row.get("status") {
+            "success" => ExecutionStatus::Success,
+            "failure" => ExecutionStatus::Failure,
+            _ => ExecutionStatus::Running,
+        },
+        instance: row.get("instance"),
+        worker: row.get("worker"),
+        started_at: row.get("started_at"),
+        stopped_at: row.get("stopped_at"),
+        result: json(row, "result"),
+        error: error(row),
+        ends_task: row.get::<_, Option<&str>>("ends_task").and_then(status),
+        retry_at: row.get("retry_at"),
+    }
+}
+
+fn late_result(row: &Row) -> LateResult {
+    LateResult {
+        attempt: row.get("attempt"),
+        arrived_at: row.get("arrived_at"),
+        ended_at: row.get("ended_at"),
+        result: json(row, "result"),
+        error: error(row),
+    }
+}
+
+fn status(word: &str) -> Option<TaskStatus> {
+    word.parse().ok()
+}
+
+fn json(row: &Row, column: &str) -> Option<Json> {
+    row.get::<_, Option<JsonOut>>(column).map(|json| json.0)
+}
+
+fn error(row: &Row) -> Option<TaskError> {
+    let json = json(row, "error")?;
+    // Somebody else's SQL may have written another shape: show it as it is.
+    Some(json.decode().unwrap_or_else(|_| TaskError::new("Unknown", json.as_str())))
+}

@@ -1,0 +1,161 @@
+//! The record: an attempt ends once.
+
+use std::collections::HashSet;
+
+use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{GenericClient, Row, Statement};
+
+use crate::error::{must_repeat, store_error};
+use crate::json::JsonIn;
+use crate::store::{Inner, micros};
+
+pub(crate) const RECORD: &str = include_str!("../sql/record.sql");
+const RECORD_LATE: &str = include_str!("../sql/record_late.sql");
+
+impl Inner {
+    pub(crate) async fn record(
+        &self,
+        endings: &[Ending],
+        finished: &[ClaimId],
+    ) -> Result<Vec<AttemptId>, StoreError> {
+        if endings.is_empty() && finished.is_empty() {
+            return Ok(Vec::new());
+        }
+        let client = self.connections.work().await?;
+        let statement =
+            client.prepare_cached(&self.schema.sql(RECORD)).await.map_err(|e| store_error(&e))?;
+        let columns = Columns::of(endings);
+        let recorded = loop {
+            match columns.run(&**client, &statement, finished).await {
+                Err(e) if must_repeat(&e) => {}
+                answer => break answer.map_err(|e| store_error(&e))?,
+            }
+        };
+        if recorded.len() == endings.len() {
+            return Ok(Vec::new());
+        }
+        let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
+        let late: Vec<&Ending> = endings.iter().filter(|e| !recorded.contains(&e.id)).collect();
+        self.record_late(&**client, &late).await
+    }
+
+    async fn record_late(
+        &self,
+        client: &impl GenericClient,
+        late: &[&Ending],
+    ) -> Result<Vec<AttemptId>, StoreError> {
+        let task_ids: Vec<i64> = late.iter().map(|e| e.id.task_id.0).collect();
+        let attempts: Vec<i32> = late.iter().map(|e| e.id.attempt).collect();
+        let claim_ids: Vec<i64> = late.iter().map(|e| e.claim_id.0).collect();
+        let errors: Vec<Option<String>> = late.iter().map(|e| error_text(e)).collect();
+        let results: Vec<_> =
+            late.iter().map(|e| e.result.as_ref().map(|j| JsonIn(j.as_str()))).collect();
+        let errors: Vec<_> = errors.iter().map(|e| e.as_deref().map(JsonIn)).collect();
+        let rows = client
+            .query(
+                &*self.schema.sql(RECORD_LATE),
+                &[&task_ids, &attempts, &claim_ids, &results, &errors],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(attempt_id).collect())
+    }
+}
+
+fn attempt_id(row: &Row) -> AttemptId {
+    AttemptId { task_id: TaskId(row.get(0)), attempt: row.get(1) }
+}
+
+fn error_text(ending: &Ending) -> Option<String> {
+    let error = ending.error.as_ref()?;
+    Some(serde_json::to_string(error).unwrap_or_else(|e| format!("{{\"message\":\"{e}\"}}")))
+}
+
+/// Endings as arrays, side by side.
+pub(crate) struct Columns<'a> {
+    endings: &'a [Ending],
+    task_ids: Vec<i64>,
+    attempts: Vec<i32>,
+    retry_numbers: Vec<i32>,
+    claim_ids: Vec<i64>,
+    instance_ids: Vec<i64>,
+    workers: Vec<Option<i32>>,
+    waits: Vec<Option<i64>>,
+    next_retry_numbers: Vec<Option<i32>>,
+    ends: Vec<Option<&'static str>>,
+    lasted: Vec<Option<i64>>,
+    errors: Vec<Option<String>>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(endings: &'a [Ending]) -> Self {
+        let column = |f: fn(&Ending) -> i64| endings.iter().map(f).collect();
+        Self {
+            endings,
+            task_ids: column(|e| e.id.task_id.0),
+            attempts: endings.iter().map(|e| e.id.attempt).collect(),
+            retry_numbers: endings.iter().map(|e| small(e.retry_number)).collect(),
+            claim_ids: column(|e| e.claim_id.0),
+            instance_ids: column(|e| e.instance_id.0),
+            workers: endings.iter().map(|e| e.ran.and_then(|ran| ran.worker)).collect(),
+            waits: endings.iter().map(|e| wait(e).map(|w| micros(w.0))).collect(),
+            next_retry_numbers: endings.iter().map(|e| wait(e).map(|w| small(w.1))).collect(),
+            ends: endings
+                .iter()
+                .map(|e| match e.next {
+                    Next::End(status) => Some(status.as_str()),
+                    Next::Wait { .. } => None,
+                })
+                .collect(),
+            lasted: endings.iter().map(|e| e.ran.map(|ran| micros(ran.lasted))).collect(),
+            errors: endings.iter().map(error_text).collect(),
+        }
+    }
+
+    /// May be run again: how long ago an attempt ended is taken at each run.
+    pub(crate) async fn run(
+        &self,
+        client: &impl GenericClient,
+        statement: &Statement,
+        finished: &[ClaimId],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let ended_ago: Vec<i64> = self
+            .endings
+            .iter()
+            .map(|e| e.ran.map_or(0, |ran| micros(ran.ended.elapsed())))
+            .collect();
+        let results: Vec<_> =
+            self.endings.iter().map(|e| e.result.as_ref().map(|j| JsonIn(j.as_str()))).collect();
+        let errors: Vec<_> = self.errors.iter().map(|e| e.as_deref().map(JsonIn)).collect();
+        let finished: Vec<i64> = finished.iter().map(|claim| claim.0).collect();
+        let parameters: [&(dyn ToSql + Sync); 14] = [
+            &self.task_ids,
+            &self.attempts,
+            &self.retry_numbers,
+            &self.claim_ids,
+            &self.instance_ids,
+            &self.workers,
+            &ended_ago,
+            &self.lasted,
+            &self.waits,
+            &self.next_retry_numbers,
+            &self.ends,
+            &results,
+            &errors,
+            &finished,
+        ];
+        client.query(statement, &parameters).await
+    }
+}
+
+fn wait(ending: &Ending) -> Option<(std::time::Duration, u32)> {
+    match ending.next {
+        Next::Wait { after, retry_number } => Some((after, retry_number)),
+        Next::End(_) => None,
+    }
+}
+
+fn small(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

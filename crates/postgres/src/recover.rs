@@ -1,0 +1,166 @@
+//! Taking claims back from those who no longer work on them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use task_engine_model::attempt::{Outcome, Ran, TaskError, transition};
+use task_engine_model::instance::InstanceId;
+use task_engine_model::store::{TakeBack, TakenBack};
+use task_engine_model::task::retry_override;
+use task_engine_model::{AttemptId, ClaimId, ClassRules, Ending, RetryRule, StoreError, TaskId};
+use tokio_postgres::{Row, Transaction};
+
+use crate::error::{must_repeat, store_error};
+use crate::json::JsonOut;
+use crate::record::{Columns, RECORD};
+use crate::store::{Inner, from_micros};
+
+const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
+const ATTEMPTS: &str = include_str!("../sql/take_back_attempts.sql");
+
+impl Inner {
+    pub(crate) async fn take_back(&self, what: TakeBack) -> Result<Vec<TakenBack>, StoreError> {
+        let mut client = self.connections.lifeline().await?;
+        loop {
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let taken = match self.take_back_in(&transaction, &what).await {
+                Ok(taken) => transaction.commit().await.map(|()| taken),
+                Err(e) => Err(e),
+            };
+            match taken {
+                Err(e) if must_repeat(&e) => {}
+                answer => return answer.map_err(|e| store_error(&e)),
+            }
+        }
+    }
+
+    async fn take_back_in(
+        &self,
+        transaction: &Transaction<'_>,
+        what: &TakeBack,
+    ) -> Result<Vec<TakenBack>, tokio_postgres::Error> {
+        let (instance, ids) = match what {
+            TakeBack::Unknown(instance, claims) => {
+                (*instance, Some(claims.iter().map(|claim| claim.0).collect::<Vec<_>>()))
+            }
+            TakeBack::Lost(instance) => (*instance, None),
+        };
+        let claims = transaction.query(&*self.schema.sql(CLAIMS), &[&instance.0, &ids]).await?;
+        let Some(first) = claims.first() else {
+            return Ok(Vec::new());
+        };
+        let former = Former::of(first);
+        let held: HashMap<AttemptId, Held> = claims.iter().flat_map(held_in).collect();
+        let task_ids: Vec<i64> = held.keys().map(|id| id.task_id.0).collect();
+        let attempts: Vec<i32> = held.keys().map(|id| id.attempt).collect();
+        let open = transaction.query(&*self.schema.sql(ATTEMPTS), &[&task_ids, &attempts]).await?;
+        let mut endings = Vec::with_capacity(open.len());
+        let mut taken = Vec::with_capacity(open.len());
+        for row in &open {
+            let id = AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") };
+            let class: String = row.get("task_class");
+            let rule = former.rule(&class, row);
+            let outcome = former.outcome(what, row.get("cancel_requested"));
+            let ending = held[&id].ending(id, instance, outcome, &rule);
+            taken.push(TakenBack { id, class, next: ending.next });
+            endings.push(ending);
+        }
+        let statement = transaction.prepare(&self.schema.sql(RECORD)).await?;
+        Columns::of(&endings).run(transaction, &statement, &[]).await?;
+        Ok(taken)
+    }
+}
+
+/// The engine that held the claims.
+struct Former {
+    name: String,
+    host: String,
+    pid: i32,
+    silent: Duration,
+    classes: BTreeMap<String, ClassRules>,
+}
+
+impl Former {
+    fn of(row: &Row) -> Self {
+        Self {
+            name: row.get("name"),
+            host: row.get("host"),
+            pid: row.get("pid"),
+            silent: from_micros(row.get("silent_us")),
+            classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
+        }
+    }
+
+    /// The rule that the engine would have applied.
+    fn rule(&self, class: &str, task: &Row) -> RetryRule {
+        let rule = self.classes.get(class).map(|rules| rules.retry).unwrap_or_default();
+        let context = task.get::<_, JsonOut>("context").0;
+        rule.with(&retry_override(&context).unwrap_or_default())
+    }
+
+    fn outcome(&self, what: &TakeBack, cancel_requested: bool) -> Outcome {
+        let Self { name, host, pid, silent, .. } = self;
+        let engine = format!("engine {name} (process {pid} on {host})");
+        if cancel_requested {
+            let message = format!("cancelled while it ran on {engine}, which is gone");
+            return Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message));
+        }
+        match what {
+            TakeBack::Unknown(..) => Outcome::GivenBack(TaskError::new(
+                TaskError::NEVER_STARTED,
+                format!("{engine} claimed it, but the answer was lost on its way"),
+            )),
+            TakeBack::Lost(_) => Outcome::Lost(TaskError::new(
+                TaskError::INSTANCE_LOST,
+                format!("{engine} is gone; it was last heard of {:.1} s ago", silent.as_secs_f64()),
+            )),
+        }
+    }
+}
+
+/// An attempt in a claim.
+struct Held {
+    claim: ClaimId,
+    retry_number: u32,
+    since: Duration,
+}
+
+fn held_in(claim: &Row) -> Vec<(AttemptId, Held)> {
+    let (task_ids, attempts): (Vec<i64>, Vec<i32>) = (claim.get("task_ids"), claim.get("attempts"));
+    let retry_numbers: Vec<i32> = claim.get("retry_numbers");
+    let since = from_micros(claim.get("held_us"));
+    let held = task_ids.into_iter().zip(attempts).zip(retry_numbers);
+    held.map(|((task_id, attempt), retry_number)| {
+        let retry_number = u32::try_from(retry_number).unwrap_or(0);
+        let id = AttemptId { task_id: TaskId(task_id), attempt };
+        (id, Held { claim: ClaimId(claim.get("id")), retry_number, since })
+    })
+    .collect()
+}
+
+impl Held {
+    fn ending(
+        &self,
+        id: AttemptId,
+        instance_id: InstanceId,
+        outcome: Outcome,
+        rule: &RetryRule,
+    ) -> Ending {
+        let next = transition(&outcome, rule, self.retry_number, fastrand::f64());
+        // When the attempt began inside its engine is not known: the claim is
+        // the last that is.
+        let began = !matches!(outcome, Outcome::GivenBack(_));
+        let ran = began.then(|| Ran { worker: None, lasted: self.since, ended: Instant::now() });
+        let (result, error) = Ending::parts(outcome);
+        Ending {
+            id,
+            retry_number: self.retry_number,
+            claim_id: self.claim,
+            instance_id,
+            ran,
+            result,
+            error,
+            next,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Which schema the tables live in.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use task_engine_model::StoreError;
+
+/// The schema that holds the tables: `task_engine`, unless an application
+/// keeps several apart in one database.
+///
+/// The statements in `sql/` are written for the default schema, so that they
+/// can be read and tried as they are; for another one the name is replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    name: String,
+}
+
+const DEFAULT: &str = "task_engine";
+
+impl Default for Schema {
+    fn default() -> Self {
+        Self { name: DEFAULT.to_owned() }
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Schema {
+    /// A schema by its name: lower-case letters, digits and `_`, at most 40.
+    pub fn named(name: &str) -> Result<Self, StoreError> {
+        let fine = (1..=40).contains(&name.len())
+            && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        if fine {
+            Ok(Self { name: name.to_owned() })
+        } else {
+            Err(StoreError::Refused(format!(
+                "{name:?} cannot be a schema: use up to 40 lower-case letters, digits and _, not starting with a digit"
+            )))
+        }
+    }
+
+    /// The channel that wake-ups come on: the book's, for the default schema.
+    pub(crate) fn channel(&self) -> Cow<'static, str> {
+        if self.name == DEFAULT {
+            "task-engine".into()
+        } else {
+            format!("task-engine:{}", self.name).into()
+        }
+    }
+
+    /// The channel on which engines hear that something is to be cancelled.
+    pub(crate) fn cancel_channel(&self) -> Cow<'static, str> {
+        if self.name == DEFAULT {
+            "task-engine-cancel".into()
+        } else {
+            format!("task-engine-cancel:{}", self.name).into()
+        }
+    }
+
+    /// A statement for this schema.
+    pub(crate) fn sql(&self, statement: &'static str) -> Cow<'static, str> {
+        if self.name == DEFAULT { statement.into() } else { self.moved(statement).into() }
+    }
+
+    /// The same for a statement that was put together.
+    pub(crate) fn moved(&self, statement: &str) -> String {
+        if self.name == DEFAULT {
+            return statement.to_owned();
+        }
+        statement
+            .replace("task_engine.", &format!("\"{}\".", self.name))
+            .replace("'task-engine'", &format!("'{}'", self.channel()))
+            .replace("'task-engine-cancel'", &format!("'{}'", self.cancel_channel()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_carry_sql() {
+        for bad in ["", "A", "1a", "a-b", "a\"b", "a b", "é", &"x".repeat(41)] {
+            assert!(Schema::named(bad).is_err(), "{bad:?}");
+        }
+        assert!(Schema::named("jobs_2").is_ok());
+    }
+
+    #[test]
+    fn statements_are_moved_to_the_schema() {
+        let schema = Schema::named("jobs").unwrap();
+        let moved = schema.sql("SELECT pg_notify('task-engine', x) FROM task_engine.claims");
+        assert_eq!(moved, "SELECT pg_notify('task-engine:jobs', x) FROM \"jobs\".claims");
+    }
+}

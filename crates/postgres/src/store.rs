@@ -1,0 +1,169 @@
+//! The contract, method by method, each in the file that its name says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::store::{
+    CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
+};
+use task_engine_model::{
+    Answer, AttemptId, ClaimId, Claimer, Ending, NewTask, Store, StoreError, TaskDetails,
+    TaskFilter, TaskId, TaskRow, TaskStatus,
+};
+use tokio::runtime::Runtime;
+
+use crate::claim::PgClaimer;
+use crate::connection::{Connections, Connector};
+use crate::schema::Schema;
+
+/// Tasks in PostgreSQL. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct PgStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) connections: Connections,
+    pub(crate) schema: Schema,
+    io: Option<Runtime>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(io) = self.io.take() {
+            // Waiting for it would panic inside an application's runtime.
+            io.shutdown_background();
+        }
+    }
+}
+
+impl PgStore {
+    /// Connects, in the default schema, and checks that the server answers.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_schema(url, Schema::default()).await
+    }
+
+    /// Connects, with the tables in another schema.
+    pub async fn connect_schema(url: &str, schema: Schema) -> Result<Self, StoreError> {
+        let io = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("task-engine-io")
+            .enable_all()
+            .build()
+            .map_err(|e| StoreError::Unavailable(format!("no thread for connections: {e}")))?;
+        let connector = Connector::new(url, io.handle().clone())?;
+        let connections = Connections::new(connector)?;
+        let inner = Inner { connections, schema, io: Some(io) };
+        drop(inner.connections.work().await?);
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The schema of the tables, for creation in a transaction of one's own.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.inner.schema
+    }
+}
+
+impl Store for PgStore {
+    fn place(&self) -> String {
+        let place = self.inner.connections.connector.place();
+        if self.inner.schema == Schema::default() {
+            place
+        } else {
+            format!("{place} (schema {})", self.inner.schema)
+        }
+    }
+
+    fn migrate(&self) -> Answer<'_, Vec<String>> {
+        Box::pin(self.inner.migrate())
+    }
+
+    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
+        Box::pin(self.inner.create(tasks))
+    }
+
+    fn claimer(
+        &self,
+        instance: InstanceId,
+        queues: Vec<String>,
+        classes: Vec<String>,
+    ) -> Box<dyn Claimer> {
+        Box::new(PgClaimer::new(self.inner.clone(), instance, queues, classes))
+    }
+
+    fn record<'a>(
+        &'a self,
+        endings: &'a [Ending],
+        finished: &'a [ClaimId],
+    ) -> Answer<'a, Vec<AttemptId>> {
+        Box::pin(self.inner.record(endings, finished))
+    }
+
+    fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
+        Box::pin(self.inner.take_back(what))
+    }
+
+    fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId> {
+        Box::pin(self.inner.register(instance))
+    }
+
+    fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
+        Box::pin(self.inner.heartbeat(instance))
+    }
+
+    fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
+        Box::pin(self.inner.unregister(instance))
+    }
+
+    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool> {
+        Box::pin(self.inner.declare_lost(instance, process_gone))
+    }
+
+    fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
+        Box::pin(self.inner.instances(name))
+    }
+
+    fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
+        Box::pin(self.inner.held(instance))
+    }
+
+    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>> {
+        Box::pin(self.inner.cancel(ids))
+    }
+
+    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>> {
+        Box::pin(self.inner.retry(ids))
+    }
+
+    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>> {
+        Box::pin(self.inner.tasks(filter))
+    }
+
+    fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>> {
+        Box::pin(self.inner.task(id))
+    }
+
+    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.inner.prune(status, age, limit))
+    }
+
+    fn verify(&self) -> Answer<'_, Vec<String>> {
+        Box::pin(self.inner.verify())
+    }
+
+    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
+        Box::pin(self.inner.listen(hear))
+    }
+}
+
+/// Microseconds, the unit in which durations cross the wire.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn from_micros(us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(us).unwrap_or(0))
+}
