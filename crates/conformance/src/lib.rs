@@ -1,1 +1,291 @@
-//! wip
+//! One suite of behaviour that every store passes, and the PostgreSQL server
+//! that tests run on.
+//!
+//! ```no_run
+//! use task_engine_conformance::Database;
+//!
+//! async fn fresh_database() -> Box<dyn Database> {
+//!     todo!("an empty database, and a way to open it")
+//! }
+//!
+//! // One test for each promise, each with a database of its own.
+//! task_engine_conformance::suite!(fresh_database);
+//! ```
+//!
+//! # Map
+//! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
+//!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
+//!   [`properties`]: the cases, by promise;
+//! - [`mod@bench`], [`waiting`]: the words they are written in;
+//! - [`postgres_server`]: a server that lives as long as its tests.
+
+pub mod bench;
+pub mod claims;
+pub mod creation;
+pub mod hostile;
+pub mod instances;
+pub mod listing;
+pub mod operations;
+pub mod postgres_server;
+pub mod properties;
+pub mod races;
+pub mod records;
+pub mod recovery;
+pub mod waiting;
+pub mod wake_ups;
+mod world;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use task_engine_model::Store;
+
+pub use postgres_server::TestServer;
+
+/// One empty database, removed when this is dropped or the process ends.
+pub trait Database: Send + Sync {
+    /// A new handle on it, as another process would have, with its tables.
+    fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>>;
+}
+
+/// A case that has not ended by then hangs.
+const CASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs one case, and then checks the invariants, also of a case that failed:
+/// what it has broken is often why.
+pub async fn run(db: Box<dyn Database>, case: impl AsyncFnOnce(&dyn Database)) {
+    let case = AssertUnwindSafe(tokio::time::timeout(CASE_LIMIT, case(&*db)));
+    let outcome = case.catch_unwind().await;
+    let verified = tokio::time::timeout(CASE_LIMIT, async { db.open().await.verify().await }).await;
+    let complaint = match verified {
+        Err(_) => Some("verify hangs".to_owned()),
+        Ok(Err(error)) => Some(format!("verify fails: {error}")),
+        Ok(Ok(violations)) if violations.is_empty() => None,
+        Ok(Ok(violations)) => Some(format!("invariants broken:\n{}", violations.join("\n"))),
+    };
+    judge(outcome, complaint.as_deref());
+}
+
+/// The case's own panic goes first; the complaint is printed in any case.
+fn judge<E>(outcome: Result<Result<(), E>, Box<dyn Any + Send>>, complaint: Option<&str>) {
+    if let Some(complaint) = complaint {
+        eprintln!("{complaint}");
+    }
+    match outcome {
+        Err(panic) => resume_unwind(panic),
+        Ok(Err(_)) => panic!("the case has not ended within {CASE_LIMIT:?}"),
+        Ok(Ok(())) => assert_eq!(complaint, None),
+    }
+}
+
+/// Makes one test of each case. The argument is an async function without
+/// arguments that returns a `Box<dyn Database>`.
+#[macro_export]
+macro_rules! suite {
+    ($database:path) => {
+        $crate::__cases! {
+            $database;
+            creation {
+                a_task_waits_as_it_was_asked_for
+                many_tasks_keep_their_order
+                a_hundred_thousand_tasks_in_one_call
+                no_tasks_are_fine
+                all_tasks_of_a_call_or_none
+                creation_is_whole_when_its_caller_goes_away
+                a_task_is_due_after_a_wait_or_at_a_time
+                creators_do_not_disturb_each_other
+            }
+            claims {
+                a_claim_brings_all_that_is_needed
+                a_claim_takes_no_more_than_asked
+                each_task_is_claimed_once_by_many_claimers
+                the_order_is_priority_then_time_then_id
+                only_the_classes_and_queues_asked_for
+                a_crowd_that_cannot_run_hides_nobody
+                a_future_task_is_left_until_its_time
+                a_scheduled_task_is_had_on_time
+                late_comers_that_sort_first_are_found
+                a_claim_whose_answer_is_lost_is_found_again
+            }
+            records {
+                a_success_is_on_record
+                a_failure_is_on_record
+                a_retry_waits_for_its_time
+                attempts_grow_and_retry_numbers_are_as_given
+                giving_back_costs_an_attempt_and_no_retry
+                a_batch_sent_again_changes_nothing
+                a_large_batch_in_any_order
+                only_what_is_late_is_late
+                finished_claims_are_removed
+                of_a_claim_only_the_unended_runs
+                an_engine_that_is_lost_may_still_record_first
+            }
+            races {
+                an_end_raced_by_recovery_has_one_winner
+                two_recoveries_take_each_attempt_once
+                a_claim_of_a_dying_engine_is_found
+                a_heartbeat_raced_by_a_loss_tells_the_truth
+                a_cancel_raced_by_a_claim_has_one_winner
+                a_cancel_raced_by_an_end_is_answered_truly
+                two_cancels_cancel_once
+                two_retries_and_a_claim_make_one_attempt
+                a_prune_raced_by_a_retry_leaves_no_halves
+                one_of_many_gets_the_name
+                the_invariants_hold_while_work_goes_on
+            }
+            recovery {
+                a_crash_is_on_record
+                the_rule_of_the_class_decides
+                the_rule_of_the_task_goes_first
+                a_nonsense_rule_stops_no_recovery
+                a_crash_counts_like_a_failure
+                a_late_result_is_evidence
+                nothing_is_taken_from_the_living
+                what_a_stopped_engine_left_is_taken_back
+                unknown_claims_go_back_at_no_cost
+                a_pending_cancel_is_granted_by_recovery
+                there_is_nothing_to_take_from_nobody
+            }
+            operations {
+                cancelling_what_waits
+                cancelling_what_runs
+                a_wish_that_meets_a_retry_is_seen_alike
+                a_granted_wish_does_not_undo_a_retry
+                cancelling_what_has_ended_or_never_was
+                the_same_task_twice_in_one_call
+                retrying_what_failed_or_was_cancelled
+                an_operators_retry_starts_over
+                retrying_what_waits
+                retrying_what_cannot_be
+                retention_removes_what_it_was_asked_to
+                retention_goes_by_age_and_in_steps
+                retention_under_an_open_claim
+            }
+            instances {
+                an_engine_is_known_as_it_said
+                a_name_has_one_life_at_a_time
+                a_heartbeat_renews_and_tells
+                an_expired_lease_is_seen_and_mended
+                only_the_dead_are_declared_lost
+                the_dead_claim_nothing
+                what_an_engine_holds_is_listed
+                lives_are_listed_newest_first
+                a_heartbeat_names_the_classes_that_wait
+            }
+            listing {
+                tasks_are_found_by_status_and_class
+                a_row_is_the_same_everywhere
+                pages_follow_each_other
+                a_task_that_never_was_is_not_found
+                a_store_says_where_it_is
+            }
+            wake_ups {
+                listening_begins_with_a_call
+                creation_wakes
+                creation_by_another_handle_wakes
+                a_scheduled_task_wakes
+                a_retry_wakes
+                a_wish_to_cancel_wakes
+                there_is_no_gap_before_listening
+            }
+            hostile {
+                json_comes_back_as_it_went_in
+                long_numbers_keep_every_digit
+                results_of_every_kind
+                a_mebibyte_is_kept
+                names_are_only_names
+                errors_come_back_as_they_went_in
+            }
+            properties {
+                any_history_ends_where_the_model_says
+            }
+        }
+    };
+}
+
+/// The tests of [`suite!`]. They stand in modules, so that `cargo test` lists
+/// them by promise; the function below is what the given path means outside.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __cases {
+    ($database:path; $($promise:ident { $($case:ident)* })*) => {
+        async fn conformance_database() -> ::std::boxed::Box<dyn $crate::Database> {
+            $database().await
+        }
+        $(
+            mod $promise {
+                $(
+                    #[::tokio::test(flavor = "multi_thread")]
+                    async fn $case() {
+                        let database = super::conformance_database().await;
+                        $crate::run(database, $crate::$promise::$case).await;
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A case that is written but not listed is never run, and nobody notices.
+    #[test]
+    fn every_case_is_in_the_suite() {
+        let listed = include_str!("lib.rs");
+        for source in [
+            include_str!("creation.rs"),
+            include_str!("claims.rs"),
+            include_str!("records.rs"),
+            include_str!("races.rs"),
+            include_str!("recovery.rs"),
+            include_str!("operations.rs"),
+            include_str!("instances.rs"),
+            include_str!("listing.rs"),
+            include_str!("wake_ups.rs"),
+            include_str!("hostile.rs"),
+            include_str!("properties.rs"),
+        ] {
+            let cases = source
+                .lines()
+                .filter_map(|line| line.strip_prefix("pub async fn "))
+                .filter_map(|line| line.split_once('('));
+            let mut count = 0;
+            for (case, _) in cases {
+                let line = format!("\n                {case}\n");
+                assert!(listed.contains(&line), "{case} is not in suite!");
+                count += 1;
+            }
+            assert!(count > 0, "cases are found");
+        }
+    }
+
+    #[test]
+    fn a_good_case_on_a_good_store_passes() {
+        judge::<()>(Ok(Ok(())), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "task 7 is nowhere")]
+    fn a_broken_invariant_fails_a_good_case() {
+        judge::<()>(Ok(Ok(())), Some("task 7 is nowhere"));
+    }
+
+    #[test]
+    #[should_panic(expected = "what the case says")]
+    fn a_failed_case_keeps_its_words() {
+        let panic = Box::new("what the case says");
+        judge::<()>(Err(panic), Some("task 7 is nowhere"));
+    }
+
+    #[test]
+    #[should_panic(expected = "has not ended within")]
+    fn a_case_that_hangs_fails() {
+        judge(Ok(Err(())), None);
+    }
+}

@@ -10,6 +10,7 @@
 //! - [`json`]: JSON text that every store accepts;
 //! - [`retry`]: when a failed attempt is tried again;
 //! - [`attempt`]: what can happen to an attempt, and what comes next;
+//! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications.
@@ -18,6 +19,7 @@ pub mod attempt;
 pub mod client;
 pub mod instance;
 pub mod json;
+pub mod recovery;
 pub mod retry;
 pub mod store;
 pub mod task;

@@ -42,6 +42,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Ends attempts, each at most once, and puts the tasks that go on back to
     /// wait; removes `finished` claims, whose attempts have all ended before.
     ///
+    /// A task that somebody wants cancelled does not wait again: its attempt
+    /// ends it. If the wish comes at the same moment, the next heartbeat sees to
+    /// it.
+    ///
     /// Returns the attempts that had already been ended by somebody else. Their
     /// result is kept as evidence and changes nothing.
     fn record<'a>(

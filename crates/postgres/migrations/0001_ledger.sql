@@ -218,7 +218,10 @@ SELECT
   END AS context,
   c.queue,
   c.priority,
-  coalesce(w.attempt - 1, h.attempt, e.attempt) AS attempts,
+  -- Claimed ones: a task that was cancelled while it waited was never begun.
+  (SELECT count(*) FROM task_engine.ended_executions a
+   WHERE a.task_id = c.id AND a.claim_id IS NOT NULL)::integer
+    + (h.task_id IS NOT NULL)::integer AS attempts,
   coalesce(w.retry_number, h.retry_number, e.retry_number, 0) AS retry_number,
   CASE WHEN h.task_id IS NULL THEN e.error END AS error
 FROM task_engine.created_tasks c

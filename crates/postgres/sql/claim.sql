@@ -18,16 +18,16 @@ WITH alive AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT w.ctid AS place, w.due_at, w.task_id
     FROM task_engine.waiting_tasks w
-    WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = $8
+    WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = $8::integer
       AND w.due_at <= now() AND (w.due_at, w.task_id) >= (lane.from_due_at, lane.from_id)
-    ORDER BY w.due_at, w.task_id LIMIT 2 * $3
+    ORDER BY w.due_at, w.task_id LIMIT 2 * $3::bigint
   ) AS w
   WHERE EXISTS (SELECT FROM alive)
-  ORDER BY w.due_at, w.task_id LIMIT 2 * $3
+  ORDER BY w.due_at, w.task_id LIMIT 2 * $3::bigint
 ), picked AS MATERIALIZED (
   SELECT w.ctid AS place FROM task_engine.waiting_tasks w
   WHERE w.ctid = ANY (ARRAY(SELECT place FROM candidates))
-  ORDER BY w.due_at, w.task_id LIMIT $3
+  ORDER BY w.due_at, w.task_id LIMIT $3::bigint
   FOR UPDATE SKIP LOCKED
 ), taken AS (
   DELETE FROM task_engine.waiting_tasks w

@@ -1,16 +1,24 @@
 -- Renews a lease and tells the engine, in one round trip, what it should know.
--- Wishes to cancel are removed once their attempt has ended and the task does
--- not wait; those whose task went back to wait are returned as lingering.
+-- A wish to cancel is answered once its attempt has ended the task. If the
+-- attempt ended before its holder heard of the wish, and the task goes on, the
+-- wish lingers: it was for the task.
 WITH RECURSIVE beat AS (
   UPDATE task_engine.instances SET heartbeat_at = clock_timestamp()
   WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL
   RETURNING id
+), request AS MATERIALIZED (
+  SELECT r.task_id, r.attempt, r.instance_id, e.task_id IS NOT NULL AS ended,
+    e.ends_task IS NULL AND NOT EXISTS (
+      SELECT FROM task_engine.ended_executions later
+      WHERE later.task_id = r.task_id AND later.attempt > r.attempt) AS goes_on
+  FROM task_engine.cancel_requests r
+  LEFT JOIN task_engine.ended_executions e ON e.task_id = r.task_id AND e.attempt = r.attempt
 ), answered AS (
   DELETE FROM task_engine.cancel_requests r
-  WHERE EXISTS (
-      SELECT FROM task_engine.ended_executions e
-      WHERE e.task_id = r.task_id AND e.attempt = r.attempt)
-    AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = r.task_id)
+  WHERE EXISTS (SELECT FROM request q WHERE q.task_id = r.task_id AND q.attempt = r.attempt
+                AND q.ended AND NOT q.goes_on)
+), wanted AS (
+  SELECT task_id, attempt FROM request WHERE instance_id = $1 AND NOT ended
 ), waiting_class AS (
   (SELECT queue, task_class, 1 AS place FROM task_engine.waiting_tasks
    ORDER BY queue, task_class LIMIT 1)
@@ -26,12 +34,9 @@ WITH RECURSIVE beat AS (
 SELECT
   EXISTS (SELECT FROM beat) AS alive,
   ARRAY(SELECT id FROM task_engine.claims WHERE instance_id = $1) AS claims,
-  ARRAY(SELECT task_id FROM task_engine.cancel_requests WHERE instance_id = $1
-        ORDER BY task_id, attempt) AS cancel_tasks,
-  ARRAY(SELECT attempt FROM task_engine.cancel_requests WHERE instance_id = $1
-        ORDER BY task_id, attempt) AS cancel_attempts,
-  ARRAY(SELECT r.task_id FROM task_engine.cancel_requests r
-        JOIN task_engine.waiting_tasks w ON w.task_id = r.task_id AND w.attempt > r.attempt) AS lingering,
+  ARRAY(SELECT task_id FROM wanted ORDER BY task_id, attempt) AS cancel_tasks,
+  ARRAY(SELECT attempt FROM wanted ORDER BY task_id, attempt) AS cancel_attempts,
+  ARRAY(SELECT task_id FROM request WHERE ended AND goes_on) AS lingering,
   ARRAY(SELECT id FROM task_engine.instances
         WHERE stopped_at IS NULL AND lost_at IS NULL AND id <> $1
           AND heartbeat_at + lease < clock_timestamp() ORDER BY id) AS expired,

@@ -1,9 +1,11 @@
--- Removes those of the locked tasks that still are where they were.
+-- Removes those of the locked tasks that still are where they were. Not those
+-- that an open claim names, even if they have ended: their endings are what
+-- says that they are no longer held.
 WITH gone AS (
   DELETE FROM task_engine.created_tasks c
   WHERE c.id = ANY ($1)
     AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = c.id)
-    AND NOT EXISTS (SELECT FROM task_engine.held_attempts h WHERE h.task_id = c.id)
+    AND c.id NOT IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)
     AND (SELECT e.ends_task FROM task_engine.ended_executions e
          WHERE e.task_id = c.id ORDER BY e.attempt DESC LIMIT 1) = $2::text::task_engine.task_status
   RETURNING c.id

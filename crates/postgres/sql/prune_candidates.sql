@@ -5,4 +5,6 @@ WHERE e.ends_task = $1::text::task_engine.task_status
   AND NOT EXISTS (
     SELECT FROM task_engine.ended_executions later
     WHERE later.task_id = e.task_id AND later.attempt > e.attempt)
+  AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = e.task_id)
+  AND e.task_id NOT IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)
 ORDER BY e.task_id, e.attempt LIMIT $3

@@ -11,8 +11,10 @@ WITH ended AS (
     e.task_id, e.attempt, e.retry_number, e.claim_id, e.instance_id, e.worker,
     clock.now - (e.ended_ago_us + e.lasted_us) * interval '1 microsecond',
     clock.now - e.ended_ago_us * interval '1 microsecond',
-    clock.now + e.wait_us * interval '1 microsecond',
-    e.next_retry_number, e.ends_task::task_engine.task_status, e.result, e.error
+    CASE WHEN NOT wish.to_cancel THEN clock.now + e.wait_us * interval '1 microsecond' END,
+    CASE WHEN NOT wish.to_cancel THEN e.next_retry_number END,
+    CASE WHEN wish.to_cancel THEN 'cancelled' ELSE e.ends_task END::task_engine.task_status,
+    e.result, e.error
   FROM unnest(
     $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
     $7::bigint[], $8::bigint[], $9::bigint[], $10::integer[], $11::text[], $12::jsonb[], $13::jsonb[]
@@ -20,6 +22,12 @@ WITH ended AS (
     task_id, attempt, retry_number, claim_id, instance_id, worker,
     ended_ago_us, lasted_us, wait_us, next_retry_number, ends_task, result, error)
   CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
+  -- A wish to cancel that came too late for this attempt is for the task.
+  CROSS JOIN LATERAL (
+    SELECT e.wait_us IS NOT NULL AND EXISTS (
+      SELECT FROM task_engine.cancel_requests r
+      WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel
+  ) AS wish
   ORDER BY e.task_id, e.attempt
   ON CONFLICT (task_id, attempt) DO NOTHING
   RETURNING task_id, attempt, retry_at, next_retry_number

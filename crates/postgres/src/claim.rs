@@ -20,8 +20,6 @@ const CLAIM: &str = include_str!("../sql/claim.sql");
 /// Positions are kept this long under load. What commits behind them (a long
 /// transaction, a claim that was rolled back) waits no longer than this.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Wake-ups in a stream do not make every claim look first.
-const WAKE_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct PgClaimer {
     inner: Arc<Inner>,
@@ -71,10 +69,8 @@ impl PgClaimer {
 
     /// Never says that nothing is due without a look that is its own.
     async fn claim_or_look(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
-        let stale = self.seen.as_ref().is_none_or(|seen| {
-            let age = seen.at.elapsed();
-            age > LOOK_INTERVAL || self.woken && age > WAKE_INTERVAL
-        });
+        let stale =
+            self.woken || self.seen.as_ref().is_none_or(|seen| seen.at.elapsed() > LOOK_INTERVAL);
         let mut fresh = false;
         if stale {
             self.look().await?;

@@ -8,6 +8,11 @@ use tokio_postgres::error::SqlState;
 
 pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     let Some(db) = error.as_db_error() else {
+        // Values that do not fit a statement are a mistake in this program.
+        let text = error.to_string();
+        if text.contains("serializing") {
+            return StoreError::Refused(format!("{text}: {:?}", error.source()));
+        }
         // No answer from the server: the socket, the timeout, or the protocol.
         return match error.source() {
             Some(cause) => StoreError::Unavailable(format!("{error}: {cause}")),

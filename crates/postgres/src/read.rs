@@ -89,7 +89,7 @@ fn task_row(row: &Row) -> TaskRow {
         created_at: row.get("created_at"),
         scheduled_at: row.get("scheduled_at"),
         updated_at: row.get("updated_at"),
-        attempts: row.get::<_, Option<i32>>("attempts").unwrap_or(0),
+        attempts: row.get("attempts"),
         retry_number: row.get("retry_number"),
         instance: row.get("instance"),
         error: error(row),

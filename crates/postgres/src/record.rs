@@ -63,7 +63,7 @@ impl Inner {
     }
 }
 
-fn attempt_id(row: &Row) -> AttemptId {
+pub(crate) fn attempt_id(row: &Row) -> AttemptId {
     AttemptId { task_id: TaskId(row.get(0)), attempt: row.get(1) }
 }
 

@@ -1,18 +1,18 @@
 //! Taking claims back from those who no longer work on them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use task_engine_model::attempt::{Outcome, Ran, TaskError, transition};
+use task_engine_model::attempt::{Outcome, Ran};
 use task_engine_model::instance::InstanceId;
+use task_engine_model::recovery::{Former, Unended};
 use task_engine_model::store::{TakeBack, TakenBack};
-use task_engine_model::task::retry_override;
-use task_engine_model::{AttemptId, ClaimId, ClassRules, Ending, RetryRule, StoreError, TaskId};
+use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
 use tokio_postgres::{Row, Transaction};
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonOut;
-use crate::record::{Columns, RECORD};
+use crate::record::{Columns, RECORD, attempt_id};
 use crate::store::{Inner, from_micros};
 
 const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
@@ -49,7 +49,7 @@ impl Inner {
         let Some(first) = claims.first() else {
             return Ok(Vec::new());
         };
-        let former = Former::of(first);
+        let former = former(first);
         let held: HashMap<AttemptId, Held> = claims.iter().flat_map(held_in).collect();
         let task_ids: Vec<i64> = held.keys().map(|id| id.task_id.0).collect();
         let attempts: Vec<i32> = held.keys().map(|id| id.attempt).collect();
@@ -59,62 +59,33 @@ impl Inner {
         for row in &open {
             let id = AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") };
             let class: String = row.get("task_class");
-            let rule = former.rule(&class, row);
-            let outcome = former.outcome(what, row.get("cancel_requested"));
-            let ending = held[&id].ending(id, instance, outcome, &rule);
-            taken.push(TakenBack { id, class, next: ending.next });
-            endings.push(ending);
+            let held = &held[&id];
+            let attempt = Unended {
+                class: &class,
+                context: &row.get::<_, JsonOut>("context").0,
+                retry_number: held.retry_number,
+                cancel_requested: row.get("cancel_requested"),
+            };
+            let (outcome, next) = former.decide(what, attempt, fastrand::f64());
+            endings.push(held.ending(id, instance, outcome, next));
+            taken.push(TakenBack { id, class, next });
         }
         let statement = transaction.prepare(&self.schema.sql(RECORD)).await?;
-        Columns::of(&endings).run(transaction, &statement, &[]).await?;
+        let recorded = Columns::of(&endings).run(transaction, &statement, &[]).await?;
+        // The engine itself may have been faster with some of them.
+        let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
+        taken.retain(|one: &TakenBack| recorded.contains(&one.id));
         Ok(taken)
     }
 }
 
-/// The engine that held the claims.
-struct Former {
-    name: String,
-    host: String,
-    pid: i32,
-    silent: Duration,
-    classes: BTreeMap<String, ClassRules>,
-}
-
-impl Former {
-    fn of(row: &Row) -> Self {
-        Self {
-            name: row.get("name"),
-            host: row.get("host"),
-            pid: row.get("pid"),
-            silent: from_micros(row.get("silent_us")),
-            classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
-        }
-    }
-
-    /// The rule that the engine would have applied.
-    fn rule(&self, class: &str, task: &Row) -> RetryRule {
-        let rule = self.classes.get(class).map(|rules| rules.retry).unwrap_or_default();
-        let context = task.get::<_, JsonOut>("context").0;
-        rule.with(&retry_override(&context).unwrap_or_default())
-    }
-
-    fn outcome(&self, what: &TakeBack, cancel_requested: bool) -> Outcome {
-        let Self { name, host, pid, silent, .. } = self;
-        let engine = format!("engine {name} (process {pid} on {host})");
-        if cancel_requested {
-            let message = format!("cancelled while it ran on {engine}, which is gone");
-            return Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message));
-        }
-        match what {
-            TakeBack::Unknown(..) => Outcome::GivenBack(TaskError::new(
-                TaskError::NEVER_STARTED,
-                format!("{engine} claimed it, but the answer was lost on its way"),
-            )),
-            TakeBack::Lost(_) => Outcome::Lost(TaskError::new(
-                TaskError::INSTANCE_LOST,
-                format!("{engine} is gone; it was last heard of {:.1} s ago", silent.as_secs_f64()),
-            )),
-        }
+fn former(row: &Row) -> Former {
+    Former {
+        name: row.get("name"),
+        host: row.get("host"),
+        pid: row.get("pid"),
+        silent: from_micros(row.get("silent_us")),
+        classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
     }
 }
 
@@ -144,9 +115,8 @@ impl Held {
         id: AttemptId,
         instance_id: InstanceId,
         outcome: Outcome,
-        rule: &RetryRule,
+        next: Next,
     ) -> Ending {
-        let next = transition(&outcome, rule, self.retry_number, fastrand::f64());
         // When the attempt began inside its engine is not known: the claim is
         // the last that is.
         let began = !matches!(outcome, Outcome::GivenBack(_));

@@ -1,1 +1,69 @@
-//! wip
+//! Task Engine's ledger on embedded SQLite: no server, one file, the same
+//! promises.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use task_engine_model::{Json, NewTask, Store};
+//! use task_engine_sqlite::{SqliteStore, create_in, rusqlite};
+//!
+//! let store = SqliteStore::open("app.db")?;
+//! store.migrate().await?;
+//!
+//! // A task of its own …
+//! let task = NewTask::new("send_mail", Json::parse(r#"{"to": "ada@example.org"}"#)?)?;
+//! store.create(std::slice::from_ref(&task)).await?;
+//!
+//! // … or one that commits or rolls back with the application's own rows.
+//! let mut connection = rusqlite::Connection::open("app.db")?;
+//! let transaction = connection.transaction()?;
+//! transaction.execute("INSERT INTO orders (customer) VALUES ('ada')", [])?;
+//! create_in(&transaction, &[task])?;
+//! transaction.commit()?;
+//! # Ok(()) }
+//! ```
+//!
+//! Whoever speaks only SQL writes
+//! `INSERT INTO task_engine_tasks (task_class, task_parameters) VALUES (…)`.
+//!
+//! # Map
+//! - `connection`: opens the file, and says what is wrong with it;
+//! - `desk`: the threads that own the connections; jobs go in, answers come out;
+//! - `writer`: many jobs, one commit;
+//! - `migrate`, `create`, `claim`, `ending`, `record`, `recover`, `instances`,
+//!   `operate`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
+//! - `listen`: wake-ups, within the process and across processes.
+//!
+//! # Limits
+//! One process writes at a time, and each commit waits for the disk. Many
+//! processes on one machine may share a file; a file on a network drive is
+//! asking for trouble, as SQLite's own manual says.
+
+/// A statement from `sql/`, by its name.
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!("../sql/", $name, ".sql"))
+    };
+}
+
+mod claim;
+mod connection;
+mod create;
+mod desk;
+mod ending;
+mod fault;
+mod instances;
+mod listen;
+mod migrate;
+mod moment;
+mod operate;
+mod read;
+mod record;
+mod recover;
+mod store;
+mod verify;
+mod writer;
+
+pub use create::create_in;
+/// The driver, so that an application uses the version that this crate uses.
+pub use rusqlite;
+pub use store::SqliteStore;

@@ -1,0 +1,199 @@
+//! Every execution is recorded; failures are retried by the rule.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use task_engine::model::RetryOverride;
+use task_engine::model::task::ExecutionStatus;
+use task_engine::samples::handle_samples;
+use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskStatus};
+
+use crate::store::{Fresh, nothing, on_every_store, start, task};
+
+on_every_store! {
+    the_four_tasks_of_the_book
+    the_books_names_run_too
+    retries_run_until_the_rule_gives_up
+    a_task_has_its_own_rule
+    an_error_has_its_own_idea
+    a_rule_may_be_a_function
+    parameters_that_do_not_fit_name_the_field
+    a_result_that_cannot_be_stored_is_a_failure
+    an_error_keeps_its_causes_and_its_place
+}
+
+async fn the_four_tasks_of_the_book(fresh: Fresh) {
+    let waiting = fresh.create("WaitingTask", json!({"waiting_time": 0.01})).await;
+    let failing = fresh.create("FailingTask", nothing()).await;
+    let never = fresh.create("FailingNotRetryTask", nothing()).await;
+    let exception = fresh.create("FailingNotRetryExceptionTask", nothing()).await;
+    let engine = start(handle_samples(fresh.engine()));
+
+    let task = fresh.until_status(waiting, TaskStatus::Stopped).await;
+    assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "null");
+
+    let task = fresh
+        .until(failing, |t| !t.executions.is_empty() && t.row.status == TaskStatus::Waiting)
+        .await;
+    assert_eq!((task.row.attempts, task.row.retry_number), (1, 1));
+    let execution = &task.executions[0];
+    assert_eq!(execution.status, ExecutionStatus::Failure);
+    let error = execution.error.as_ref().unwrap();
+    assert_eq!(error.exception, "ZeroDivisionError");
+    assert_eq!(error.message, "divided by 0");
+    assert!(error.backtrace[0].contains("samples.rs"), "{error:?}");
+    let wait = execution.retry_at.unwrap().duration_since(execution.stopped_at.unwrap());
+    assert!((59.0..62.0).contains(&wait.as_secs_f64()), "2^0 minutes, not {wait}");
+    assert_eq!(task.row.scheduled_at, execution.retry_at.unwrap());
+
+    let task = fresh.until_status(never, TaskStatus::Failed).await;
+    assert_eq!(task.row.attempts, 1);
+    let task = fresh.until_status(exception, TaskStatus::Failed).await;
+    let error = task.row.error.unwrap();
+    assert!(error.exception.ends_with("FailingNotRetryTaskException"), "{error}");
+    assert_eq!(error.message, "Oh no");
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
+async fn the_books_names_run_too(fresh: Fresh) {
+    let id = fresh.create("TaskEngine::Tasks::WaitingTask", json!({"waiting_time": 0})).await;
+    let engine = start(handle_samples(fresh.engine()));
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+}
+
+fn failing(fresh: &Fresh, rule: RetryRule) -> task_engine::Engine<()> {
+    let rules = ClassRules::retry(rule);
+    fresh.engine().handle_class("fail", rules, |_: serde_json::Value, _: Run<()>| async {
+        Err::<(), _>(Failure::from("no"))
+    })
+}
+
+async fn retries_run_until_the_rule_gives_up(fresh: Fresh) {
+    let id = fresh.create("fail", nothing()).await;
+    let engine = start(failing(&fresh, RetryRule::every(Duration::from_millis(20), 3)));
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    assert_eq!(task.executions.len(), 4, "the first one and three retries");
+    let numbers: Vec<_> = task.executions.iter().map(|e| (e.attempt, e.retry_number)).collect();
+    assert_eq!(numbers, [(1, 0), (2, 1), (3, 2), (4, 3)]);
+    let last = task.executions.last().unwrap();
+    assert_eq!(last.ends_task, Some(TaskStatus::Failed));
+    fresh.assert_sound().await;
+}
+
+async fn a_task_has_its_own_rule(fresh: Fresh) {
+    let rule = RetryOverride { maximum: Some(0), ..RetryOverride::default() };
+    let once = fresh.create_task(task("fail", nothing()).retry(&rule)).await;
+    let engine = start(failing(&fresh, RetryRule::every(Duration::from_millis(1), 50)));
+    let task = fresh.until_status(once, TaskStatus::Failed).await;
+    engine.stop().await;
+    assert_eq!(task.executions.len(), 1);
+}
+
+async fn an_error_has_its_own_idea(fresh: Fresh) {
+    let id = fresh.create("fail", nothing()).await;
+    let engine = fresh.engine().handle_class(
+        "fail",
+        ClassRules::default(),
+        |_: serde_json::Value, run: Run<()>| async move {
+            match run.attempt() {
+                1 => Err::<(), _>(Failure::retry_after("busy", Duration::from_millis(10))),
+                _ => Err(Failure::no_retry("closed")),
+            }
+        },
+    );
+    let engine = start(engine);
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    let messages: Vec<_> =
+        task.executions.iter().map(|e| e.error.as_ref().unwrap().message.clone()).collect();
+    assert_eq!(messages, ["busy", "closed"]);
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Ticking;
+
+impl Task for Ticking {
+    const CLASS: &'static str = "ticking";
+}
+
+async fn a_rule_may_be_a_function(fresh: Fresh) {
+    let client = task_engine::Client::new(fresh.store.clone());
+    let id = client.create(Ticking).await.unwrap();
+    let engine = fresh.engine().handle_with_retry(
+        |_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) },
+        Arc::new(|retry, error| {
+            assert_eq!(error.message, "tick");
+            (retry < 2).then_some(Duration::from_millis(5))
+        }),
+    );
+    let engine = start(engine);
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    assert_eq!(task.executions.len(), 3);
+}
+
+async fn parameters_that_do_not_fit_name_the_field(fresh: Fresh) {
+    let bad = fresh.create("WaitingTask", json!({"waiting": 1})).await;
+    let good = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    let engine = start(handle_samples(fresh.engine().workers(1)));
+    fresh.until_status(good, TaskStatus::Stopped).await;
+    let task = fresh.until(bad, |t| !t.executions.is_empty()).await;
+    engine.stop().await;
+    let error = task.executions[0].error.as_ref().unwrap();
+    assert_eq!(error.exception, "ParametersNotDecodable");
+    assert!(error.message.contains("missing field `waiting_time`"), "{error}");
+    assert!(error.message.contains("class WaitingTask"), "{error}");
+}
+
+async fn a_result_that_cannot_be_stored_is_a_failure(fresh: Fresh) {
+    let nul = fresh.create("nul", nothing()).await;
+    let huge = fresh.create("huge", nothing()).await;
+    let number = fresh.create("number", nothing()).await;
+    let good = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    let rules = || ClassRules::retry(RetryRule::never());
+    let engine = handle_samples(fresh.engine())
+        .handle_class("nul", rules(), |_: serde_json::Value, _: Run<()>| async {
+            Ok::<_, Failure>("a\0b")
+        })
+        .handle_class("huge", rules(), |_: serde_json::Value, _: Run<()>| async {
+            Ok::<_, Failure>("x".repeat(2_000_000))
+        })
+        // Valid JSON, but more digits than PostgreSQL can hold.
+        .handle_class("number", rules(), |_: serde_json::Value, _: Run<()>| async {
+            let number = serde_json::value::RawValue::from_string("1e200000".to_owned());
+            Ok::<_, Failure>(number?)
+        });
+    let engine = start(engine);
+    fresh.until_status(good, TaskStatus::Stopped).await;
+    for id in [nul, huge] {
+        let task = fresh.until_status(id, TaskStatus::Failed).await;
+        assert_eq!(task.row.error.unwrap().exception, "ResultNotStorable");
+    }
+    fresh.until(number, |t| matches!(t.row.status, TaskStatus::Failed | TaskStatus::Stopped)).await;
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
+async fn an_error_keeps_its_causes_and_its_place(fresh: Fresh) {
+    #[derive(Debug, thiserror::Error)]
+    #[error("mail not sent")]
+    struct NotSent(#[source] std::io::Error);
+    let id = fresh.create("mail", nothing()).await;
+    let rules = ClassRules::retry(RetryRule::never());
+    let engine =
+        fresh.engine().handle_class("mail", rules, |_: serde_json::Value, _: Run<()>| async {
+            Err::<(), _>(NotSent(std::io::Error::other("connection reset")))?;
+            Ok::<_, Failure>(())
+        });
+    let engine = start(engine);
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    let error = task.row.error.unwrap();
+    assert!(error.exception.ends_with("NotSent"), "{error}");
+    assert_eq!(error.message, "mail not sent: connection reset");
+    assert!(error.backtrace[0].contains("fails_and_retries.rs"), "{error:?}");
+}

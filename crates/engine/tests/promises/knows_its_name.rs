@@ -1,0 +1,128 @@
+//! Instance names, refusal, and recovery after a crash.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use task_engine::model::instance::NewInstance;
+use task_engine::model::{AttemptId, ClaimId, InstanceId, TaskError};
+use task_engine::samples::handle_samples;
+use task_engine::{ClassRules, EngineError, Recovery, TaskId, TaskStatus};
+
+use crate::store::{Fresh, PATIENCE, on_every_store, start};
+
+on_every_store! {
+    the_name_of_a_live_engine_is_refused
+    a_name_that_left_tasks_is_refused_with_their_list
+    auto_recovery_takes_over_the_name
+    live_engines_recover_the_dead
+    an_engine_that_was_declared_lost_registers_anew
+}
+
+const QUICK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
+
+/// An engine that claims a task and is never heard of again.
+async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskId) {
+    let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    let dead = fresh
+        .store
+        .register(&NewInstance {
+            name: name.into(),
+            host: "elsewhere".into(),
+            pid: 4711,
+            process: None,
+            version: "0".into(),
+            workers: 1,
+            lease,
+            queues: vec!["default".into()],
+            classes: BTreeMap::from([(
+                "WaitingTask".to_owned(),
+                ClassRules::retry(task_engine::RetryRule::every(Duration::from_millis(1), 3)),
+            )]),
+        })
+        .await
+        .unwrap();
+    let mut claimer = fresh.store.claimer(dead, vec!["default".into()], vec!["WaitingTask".into()]);
+    let claim = claimer.claim(ClaimId(dead.0 << 32 | 1), 1).await.unwrap();
+    assert_eq!(claim.tasks[0].id, AttemptId { task_id: id, attempt: 1 });
+    (dead, id)
+}
+
+async fn the_name_of_a_live_engine_is_refused(fresh: Fresh) {
+    let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    let first = start(handle_samples(fresh.engine()));
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    let error = handle_samples(fresh.engine()).run_until_stopped().await.unwrap_err();
+    let EngineError::NameTaken(holder) = &error else { panic!("{error}") };
+    assert_eq!(holder.pid.unsigned_abs(), std::process::id());
+    assert!(error.to_string().contains("is alive: process"), "{error}");
+    first.stop().await;
+}
+
+async fn a_name_that_left_tasks_is_refused_with_their_list(fresh: Fresh) {
+    let (_, id) = crash(&fresh, "test", Duration::ZERO).await;
+    let error = handle_samples(fresh.engine()).run_until_stopped().await.unwrap_err();
+    assert!(matches!(error, EngineError::LeftTasks { .. }), "{error}");
+    let text = error.to_string();
+    for part in [
+        format!("task {id}, attempt 1 (WaitingTask)"),
+        "recover test".into(),
+        "--recovery auto".into(),
+    ] {
+        assert!(text.contains(&part), "{part:?} is not in: {text}");
+    }
+    assert_eq!(fresh.details(id).await.row.status, TaskStatus::Running);
+}
+
+async fn auto_recovery_takes_over_the_name(fresh: Fresh) {
+    // Another host, a lease that still runs: the engine waits for its end.
+    let lease = Duration::from_millis(700);
+    let (_, id) = crash(&fresh, "test", lease).await;
+    let begun = Instant::now();
+    let engine = start(handle_samples(fresh.engine().recovery(Recovery::Auto)));
+    let task = fresh.until_status(id, TaskStatus::Stopped).await;
+    assert!(begun.elapsed() > lease / 2, "not before the lease was over");
+    engine.stop().await;
+    let lost = &task.executions[0];
+    let error = lost.error.as_ref().unwrap();
+    assert_eq!(error.exception, TaskError::INSTANCE_LOST);
+    assert!(error.message.contains("test (process 4711 on elsewhere)"), "{error}");
+    assert_eq!((task.executions.len(), task.row.retry_number), (2, 1));
+    fresh.assert_sound().await;
+}
+
+async fn live_engines_recover_the_dead(fresh: Fresh) {
+    let (_, id) = crash(&fresh, "somebody-else", Duration::from_millis(100)).await;
+    let engine = fresh.engine().recovery(Recovery::Auto).heartbeat(QUICK.0, QUICK.1);
+    let engine = start(handle_samples(engine));
+    let task = fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+    assert_eq!(task.executions[0].error.as_ref().unwrap().exception, TaskError::INSTANCE_LOST);
+    fresh.assert_sound().await;
+}
+
+async fn an_engine_that_was_declared_lost_registers_anew(fresh: Fresh) {
+    let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
+    let engine = fresh.engine().heartbeat(QUICK.0, QUICK.1);
+    let engine = start(handle_samples(engine));
+    fresh.until_status(id, TaskStatus::Running).await;
+    let life = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
+    assert!(fresh.store.declare_lost(life, true).await.unwrap());
+    let begun = Instant::now();
+    loop {
+        let lives = fresh.store.instances(Some("test")).await.unwrap();
+        if lives[0].id != life && lives[0].is_alive() {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{lives:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // The new life works, and what the old one ran came to an end on record.
+    let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    fresh.until_status(next, TaskStatus::Stopped).await;
+    let task = fresh.until(id, |task| !task.executions.is_empty()).await;
+    assert_ne!(task.executions[0].ends_task, Some(TaskStatus::Stopped));
+    engine.stop.stop_now();
+    engine.ended().await.unwrap();
+    fresh.assert_sound().await;
+}

@@ -1,0 +1,88 @@
+//! A stop is clean: nothing new starts, what runs finishes or is given back.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use task_engine::model::TaskError;
+use task_engine::samples::handle_samples;
+use task_engine::{ClassRules, Failure, Run, Stopped, TaskStatus};
+
+use crate::store::{Fresh, nothing, on_every_store, start, task};
+
+on_every_store! {
+    running_tasks_finish_and_nothing_new_starts
+    a_forced_stop_gives_back_without_costing_a_retry
+    past_the_deadline_the_rest_is_given_back
+    an_idle_engine_stops_at_once
+    the_name_is_free_after_a_stop
+}
+
+async fn running_tasks_finish_and_nothing_new_starts(fresh: Fresh) {
+    let running = fresh.create("WaitingTask", json!({"waiting_time": 0.3})).await;
+    let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    let engine = start(handle_samples(fresh.engine().workers(1)));
+    fresh.until_status(running, TaskStatus::Running).await;
+    assert_eq!(engine.stop().await, Stopped::default());
+    assert_eq!(fresh.details(running).await.row.status, TaskStatus::Stopped);
+    assert_eq!(fresh.details(next).await.row.status, TaskStatus::Waiting);
+    assert_eq!(fresh.details(next).await.row.attempts, 0);
+    fresh.assert_sound().await;
+}
+
+async fn a_forced_stop_gives_back_without_costing_a_retry(fresh: Fresh) {
+    let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
+    let engine = start(handle_samples(fresh.engine()));
+    fresh.until_status(id, TaskStatus::Running).await;
+    engine.stop.stop_now();
+    let stopped = engine.ended().await.unwrap();
+    assert_eq!(stopped, Stopped { forced: true, given_back: 1, unrecorded: 0 });
+    let task = fresh.details(id).await;
+    assert_eq!((task.row.status, task.row.retry_number), (TaskStatus::Waiting, 0));
+    let error = task.executions[0].error.as_ref().unwrap();
+    assert_eq!(error.exception, TaskError::ENGINE_STOPPED);
+    // It is due at once: the next engine takes it.
+    let engine = start(handle_samples(fresh.engine()));
+    let task = fresh.until_status(id, TaskStatus::Running).await;
+    assert_eq!(task.executions.last().unwrap().attempt, 2);
+    engine.stop.stop_now();
+    engine.ended().await.unwrap();
+    fresh.assert_sound().await;
+}
+
+async fn past_the_deadline_the_rest_is_given_back(fresh: Fresh) {
+    let short = fresh.create("WaitingTask", json!({"waiting_time": 0.05})).await;
+    let long = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
+    let engine = fresh.engine().stop_timeout(Duration::from_millis(300));
+    let engine = start(handle_samples(engine));
+    fresh.until_status(long, TaskStatus::Running).await;
+    let stopped = engine.stop().await;
+    assert_eq!(stopped, Stopped { forced: true, given_back: 1, unrecorded: 0 });
+    assert_eq!(fresh.details(short).await.row.status, TaskStatus::Stopped);
+    assert_eq!(fresh.details(long).await.row.status, TaskStatus::Waiting);
+}
+
+async fn an_idle_engine_stops_at_once(fresh: Fresh) {
+    let first = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    fresh.create_task(task("WaitingTask", nothing()).after(Duration::from_secs(60))).await;
+    let engine = start(handle_samples(fresh.engine()));
+    fresh.until_status(first, TaskStatus::Stopped).await;
+    let begun = Instant::now();
+    engine.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+async fn the_name_is_free_after_a_stop(fresh: Fresh) {
+    for _ in 0..2 {
+        let id = fresh.create("quick", nothing()).await;
+        let engine = fresh.engine().handle_class(
+            "quick",
+            ClassRules::default(),
+            |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) },
+        );
+        let engine = start(engine);
+        fresh.until_status(id, TaskStatus::Stopped).await;
+        engine.stop().await;
+    }
+    let lives = fresh.store.instances(Some("test")).await.unwrap();
+    assert!(lives.iter().all(|life| life.stopped_at.is_some() && life.held == 0));
+}

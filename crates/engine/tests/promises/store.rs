@@ -1,0 +1,132 @@
+//! Empty stores, engines on them, and words for what tests wait for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use task_engine::model::TaskDetails;
+use task_engine::postgres::PgStore;
+use task_engine::sqlite::SqliteStore;
+use task_engine::{
+    Engine, EngineError, Json, NewTask, StopHandle, Stopped, Store, TaskId, TaskStatus,
+};
+use task_engine_conformance::TestServer;
+
+/// Makes two tests of each function: one on PostgreSQL, one on SQLite.
+macro_rules! on_every_store {
+    ($($name:ident)*) => {
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::store::postgres().await).await;
+                }
+            )*
+        }
+        mod sqlite {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::store::sqlite().await).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use on_every_store;
+
+/// A store with its tables, for one test.
+pub(crate) struct Fresh {
+    pub(crate) store: Arc<dyn Store>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+pub(crate) async fn postgres() -> Fresh {
+    let url = TestServer::shared().create_database().await;
+    let store = PgStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    Fresh { store: Arc::new(store), _folder: None }
+}
+
+pub(crate) async fn sqlite() -> Fresh {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("tasks.db")).unwrap();
+    store.migrate().await.unwrap();
+    Fresh { store: Arc::new(store), _folder: Some(folder) }
+}
+
+impl Fresh {
+    pub(crate) fn engine(&self) -> Engine<()> {
+        Engine::new(self.store.clone(), ()).instance("test")
+    }
+
+    pub(crate) async fn create(&self, class: &str, parameters: serde_json::Value) -> TaskId {
+        self.create_task(task(class, parameters)).await
+    }
+
+    pub(crate) async fn create_task(&self, task: NewTask) -> TaskId {
+        self.store.create(&[task]).await.unwrap()[0]
+    }
+
+    pub(crate) async fn details(&self, id: TaskId) -> TaskDetails {
+        self.store.task(id).await.unwrap().expect("the task is there")
+    }
+
+    /// Waits until the task is as wanted.
+    pub(crate) async fn until(
+        &self,
+        id: TaskId,
+        wanted: impl Fn(&TaskDetails) -> bool,
+    ) -> TaskDetails {
+        let begun = Instant::now();
+        loop {
+            let details = self.details(id).await;
+            if wanted(&details) {
+                return details;
+            }
+            assert!(begun.elapsed() < PATIENCE, "task {id} is still {details:#?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) async fn until_status(&self, id: TaskId, status: TaskStatus) -> TaskDetails {
+        self.until(id, |details| details.row.status == status).await
+    }
+
+    pub(crate) async fn assert_sound(&self) {
+        assert_eq!(self.store.verify().await.unwrap(), Vec::<String>::new());
+    }
+}
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn task(class: &str, parameters: serde_json::Value) -> NewTask {
+    NewTask::new(class, Json::encode(&parameters).unwrap()).unwrap()
+}
+
+pub(crate) fn nothing() -> serde_json::Value {
+    json!({})
+}
+
+/// An engine at work, in the background.
+pub(crate) struct Working {
+    pub(crate) stop: StopHandle,
+    end: tokio::task::JoinHandle<Result<Stopped, EngineError>>,
+}
+
+pub(crate) fn start<S: Send + Sync + 'static>(engine: Engine<S>) -> Working {
+    let stop = engine.stop_handle();
+    Working { stop, end: tokio::spawn(engine.run_until_stopped()) }
+}
+
+impl Working {
+    pub(crate) async fn stop(self) -> Stopped {
+        self.stop.stop();
+        self.ended().await.unwrap()
+    }
+
+    pub(crate) async fn ended(self) -> Result<Stopped, EngineError> {
+        tokio::time::timeout(PATIENCE, self.end).await.expect("the engine ends").unwrap()
+    }
+}

@@ -1,0 +1,273 @@
+-- The ledger: the big tables are only ever appended to, and an attempt ends
+-- exactly once because a primary key says so.
+--
+-- Everything is prefixed, because an application may keep its own tables in
+-- this file. Times are microseconds since the Unix epoch.
+
+-- What was asked. AUTOINCREMENT: an id is never used again, not even after
+-- retention has removed its task.
+CREATE TABLE task_engine_created_tasks (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_class      TEXT NOT NULL
+        CONSTRAINT a_task_class_has_a_name CHECK (task_class <> ''),
+    task_parameters TEXT NOT NULL
+        CONSTRAINT task_parameters_are_a_json_object
+        CHECK (CASE WHEN json_valid(task_parameters) THEN json_type(task_parameters) = 'object' ELSE 0 END),
+    context         TEXT NOT NULL
+        CONSTRAINT the_context_is_a_json_object
+        CHECK (CASE WHEN json_valid(context) THEN json_type(context) = 'object' ELSE 0 END),
+    queue           TEXT NOT NULL
+        CONSTRAINT a_queue_has_a_name CHECK (queue <> ''),
+    priority        INTEGER NOT NULL
+        CONSTRAINT a_priority_has_32_bits CHECK (priority BETWEEN -2147483648 AND 2147483647),
+    scheduled_at    INTEGER NOT NULL,
+    created_at      INTEGER NOT NULL
+) STRICT;
+
+-- The queue. Rows are inserted and deleted, never updated.
+CREATE TABLE task_engine_waiting_tasks (
+    task_id      INTEGER PRIMARY KEY,
+    queue        TEXT NOT NULL,
+    task_class   TEXT NOT NULL,
+    priority     INTEGER NOT NULL,
+    due_at       INTEGER NOT NULL,
+    -- The number that the next attempt will have.
+    attempt      INTEGER NOT NULL,
+    retry_number INTEGER NOT NULL
+) STRICT;
+
+-- Led by queue and class, so that a crowd that an engine cannot run is never
+-- read past; then by priority, so that a future crowd of a higher one is not
+-- either. The task_id is in it without being named: it is the row's own key.
+CREATE INDEX task_engine_waiting_lanes
+    ON task_engine_waiting_tasks (queue, task_class, priority, due_at);
+
+-- What engines hold, one row a batch.
+CREATE TABLE task_engine_claims (
+    id          INTEGER PRIMARY KEY,
+    instance_id INTEGER NOT NULL,
+    claimed_at  INTEGER NOT NULL,
+    -- [[task_id, attempt, retry_number], …]
+    attempts    TEXT NOT NULL
+) STRICT;
+
+-- One row an attempt that has ended: a success if it has no error.
+CREATE TABLE task_engine_ended_executions (
+    task_id      INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL,
+    retry_number INTEGER NOT NULL,
+    -- Set if the holder of the claim wrote this itself. Null if recovery did,
+    -- or an operator: whatever the holder sends then is late.
+    claim_id     INTEGER,
+    -- Null if no engine ever held the attempt.
+    instance_id  INTEGER,
+    worker       INTEGER,
+    -- Null if it never started.
+    started_at   INTEGER,
+    stopped_at   INTEGER NOT NULL,
+    result       TEXT,
+    error        TEXT,
+    ends_task    TEXT
+        CONSTRAINT a_task_ends_in_a_known_status CHECK (ends_task IN ('stopped', 'failed', 'cancelled')),
+    retry_at     INTEGER,
+    PRIMARY KEY (task_id, attempt)
+) STRICT, WITHOUT ROWID;
+
+-- For the pages and the retention of what went wrong, which is little.
+CREATE INDEX task_engine_unhappy_endings
+    ON task_engine_ended_executions (ends_task, task_id, stopped_at)
+    WHERE ends_task <> 'stopped';
+
+-- What came after the end: evidence, never a verdict.
+CREATE TABLE task_engine_late_results (
+    task_id     INTEGER NOT NULL,
+    attempt     INTEGER NOT NULL,
+    arrived_at  INTEGER NOT NULL,
+    claim_id    INTEGER NOT NULL,
+    instance_id INTEGER NOT NULL,
+    worker      INTEGER,
+    started_at  INTEGER,
+    stopped_at  INTEGER NOT NULL,
+    result      TEXT,
+    error       TEXT,
+    PRIMARY KEY (task_id, attempt)
+) STRICT, WITHOUT ROWID;
+
+-- Wishes to cancel a running attempt. AUTOINCREMENT: whoever listens sees a new
+-- wish by its higher id.
+CREATE TABLE task_engine_cancel_requests (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id      INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL,
+    requested_at INTEGER NOT NULL,
+    UNIQUE (task_id, attempt)
+) STRICT;
+
+-- Who is or was alive, one row a life of an engine.
+CREATE TABLE task_engine_instances (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    name         TEXT NOT NULL,
+    host         TEXT NOT NULL,
+    pid          INTEGER NOT NULL,
+    process      TEXT,
+    version      TEXT NOT NULL,
+    workers      INTEGER NOT NULL,
+    lease_ms     INTEGER NOT NULL,
+    queues       TEXT NOT NULL,
+    -- With their rules, so that recovery needs none of the application's code.
+    classes      TEXT NOT NULL,
+    started_at   INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    stopped_at   INTEGER,
+    lost_at      INTEGER
+) STRICT;
+
+-- A name belongs to one living engine.
+CREATE UNIQUE INDEX task_engine_living_instances
+    ON task_engine_instances (name)
+    WHERE stopped_at IS NULL AND lost_at IS NULL;
+
+CREATE INDEX task_engine_lives_of_a_name ON task_engine_instances (name);
+
+-- The attempts that engines hold. A claim stays until its last attempt has
+-- ended, so those that have ended are taken out; and those of tasks that
+-- retention has removed since, together with the record of their end.
+CREATE VIEW task_engine_held_attempts AS
+SELECT
+    claim.id AS claim_id,
+    claim.instance_id,
+    claim.claimed_at,
+    held.value ->> 0 AS task_id,
+    held.value ->> 1 AS attempt,
+    held.value ->> 2 AS retry_number
+FROM task_engine_claims AS claim, json_each(claim.attempts) AS held
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM task_engine_ended_executions AS ended
+    WHERE ended.task_id = held.value ->> 0 AND ended.attempt = held.value ->> 1
+)
+AND EXISTS (
+    SELECT 1 FROM task_engine_created_tasks AS created WHERE created.id = held.value ->> 0
+);
+
+-- Tasks as the book has them. For reading one, or the newest: to look for a
+-- status through this view reads the whole history.
+CREATE VIEW task_engine_tasks AS
+SELECT
+    created.id,
+    CASE
+        WHEN waiting.task_id IS NOT NULL THEN 'waiting'
+        WHEN held.task_id IS NOT NULL THEN 'running'
+        ELSE ended.ends_task
+    END AS status,
+    created.task_class,
+    created.task_parameters,
+    json_set(
+        created.context, '$.retry_number',
+        coalesce(waiting.retry_number, held.retry_number, ended.retry_number, 0)
+    ) AS context,
+    created.queue,
+    created.priority,
+    strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(
+        waiting.due_at,
+        CASE WHEN held.task_id IS NOT NULL THEN ended.retry_at END,
+        created.scheduled_at
+    ) / 1000000.0, 'unixepoch') AS scheduled_at,
+    instance.name AS instance,
+    strftime('%Y-%m-%dT%H:%M:%fZ', created.created_at / 1000000.0, 'unixepoch') AS created_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(
+        CASE WHEN waiting.task_id IS NULL THEN held.claimed_at END,
+        ended.stopped_at,
+        created.created_at
+    ) / 1000000.0, 'unixepoch') AS updated_at
+FROM task_engine_created_tasks AS created
+LEFT JOIN task_engine_waiting_tasks AS waiting ON waiting.task_id = created.id
+LEFT JOIN task_engine_held_attempts AS held ON held.task_id = created.id
+LEFT JOIN task_engine_ended_executions AS ended
+    ON ended.task_id = created.id
+    AND ended.attempt = (
+        SELECT max(last.attempt) FROM task_engine_ended_executions AS last WHERE last.task_id = created.id
+    )
+LEFT JOIN task_engine_instances AS instance
+    ON waiting.task_id IS NULL AND instance.id = coalesce(held.instance_id, ended.instance_id);
+
+-- Executions as the book has them: those that have started.
+CREATE VIEW task_engine_task_executions AS
+SELECT
+    ended.task_id,
+    ended.attempt,
+    ended.retry_number,
+    CASE WHEN ended.error IS NULL THEN 'success' ELSE 'failure' END AS status,
+    instance.name AS instance,
+    ended.worker,
+    strftime('%Y-%m-%dT%H:%M:%fZ', ended.started_at / 1000000.0, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', ended.stopped_at / 1000000.0, 'unixepoch') AS stopped_at,
+    ended.result,
+    ended.error
+FROM task_engine_ended_executions AS ended
+LEFT JOIN task_engine_instances AS instance ON instance.id = ended.instance_id
+WHERE ended.started_at IS NOT NULL
+UNION ALL
+SELECT
+    held.task_id,
+    held.attempt,
+    held.retry_number,
+    'running',
+    instance.name,
+    NULL,
+    strftime('%Y-%m-%dT%H:%M:%fZ', held.claimed_at / 1000000.0, 'unixepoch'),
+    NULL,
+    NULL,
+    NULL
+FROM task_engine_held_attempts AS held
+LEFT JOIN task_engine_instances AS instance ON instance.id = held.instance_id;
+
+-- The door for everybody who speaks SQL: a plain insert creates a task whole.
+-- `scheduled_at` is a time as SQLite reads it: text in UTC, or Unix seconds.
+-- Julian days give milliseconds on every SQLite since 3.38; a client that writes
+-- here may be older than 3.42, which has unixepoch('subsec').
+CREATE TRIGGER task_engine_tasks_insert INSTEAD OF INSERT ON task_engine_tasks
+BEGIN
+    SELECT RAISE(ABORT, 'a task needs a task_class')
+    WHERE coalesce(NEW.task_class, '') = '';
+
+    SELECT RAISE(ABORT, 'task_parameters must be a JSON object, like {"name": "value"}')
+    WHERE NOT CASE
+        WHEN NEW.task_parameters IS NULL THEN 1
+        WHEN json_valid(NEW.task_parameters) THEN json_type(NEW.task_parameters) = 'object'
+        ELSE 0
+    END;
+
+    SELECT RAISE(ABORT, 'context must be a JSON object, like {"correlation_id": "abc"}')
+    WHERE NOT CASE
+        WHEN NEW.context IS NULL THEN 1
+        WHEN json_valid(NEW.context) THEN json_type(NEW.context) = 'object'
+        ELSE 0
+    END;
+
+    SELECT RAISE(ABORT, 'scheduled_at must be a time in UTC, like 2030-01-31 12:00:00, or Unix seconds')
+    WHERE NEW.scheduled_at IS NOT NULL AND julianday(NEW.scheduled_at, 'auto') IS NULL;
+
+    INSERT INTO task_engine_created_tasks
+        (task_class, task_parameters, context, queue, priority, scheduled_at, created_at)
+    SELECT
+        NEW.task_class,
+        coalesce(NEW.task_parameters, '{}'),
+        coalesce(NEW.context, '{}'),
+        coalesce(NEW.queue, 'default'),
+        coalesce(NEW.priority, 0),
+        coalesce(
+            CAST(round((julianday(NEW.scheduled_at, 'auto') - 2440587.5) * 86400000) AS INTEGER) * 1000,
+            clock.now
+        ),
+        clock.now
+    FROM (
+        SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+    ) AS clock;
+
+    INSERT INTO task_engine_waiting_tasks
+        (task_id, queue, task_class, priority, due_at, attempt, retry_number)
+    SELECT id, queue, task_class, priority, scheduled_at, 1, 0
+    FROM task_engine_created_tasks
+    WHERE id = last_insert_rowid();
+END;

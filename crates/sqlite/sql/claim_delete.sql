@@ -1,0 +1,2 @@
+-- A claim whose attempts have all ended. By its key.
+DELETE FROM task_engine_claims WHERE id = ?1

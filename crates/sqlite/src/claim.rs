@@ -1,0 +1,227 @@
+//! Claims: due tasks move from the queue into an engine's hands.
+
+use std::collections::VecDeque;
+
+use rusqlite::{OptionalExtension, params};
+use task_engine_model::{
+    AttemptId, Claim, ClaimId, ClaimedTask, InstanceId, Json, Rest, StoreError, TaskId,
+};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::{between, timestamp};
+
+/// Who claims, and what it can run.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) instance: InstanceId,
+    /// JSON arrays without repetitions, as the statement takes them.
+    pub(crate) queues: String,
+    pub(crate) classes: String,
+}
+
+impl Wanted {
+    pub(crate) fn new(instance: InstanceId, queues: Vec<String>, classes: Vec<String>) -> Self {
+        let distinct = |mut names: Vec<String>| {
+            names.sort();
+            names.dedup();
+            serde_json::json!(names).to_string()
+        };
+        Self { instance, queues: distinct(queues), classes: distinct(classes) }
+    }
+}
+
+/// Takes up to `limit` due tasks in the order of priority, time and id.
+///
+/// The writer's transaction keeps everybody else out, so nothing is ever locked
+/// by somebody: there is more, or there is nothing.
+pub(crate) fn claim(
+    turn: &Turn<'_>,
+    wanted: &Wanted,
+    id: ClaimId,
+    limit: usize,
+) -> Result<Claim, Fault> {
+    let alive: bool = turn
+        .db
+        .prepare_cached(sql!("instance_alive"))?
+        .query_row([wanted.instance.0], |row| row.get(0))?;
+    if !alive {
+        return Err(Fault::Store(StoreError::InstanceOver));
+    }
+    let (picked, rest) = pick(turn, wanted, limit)?;
+    let mut tasks = Vec::with_capacity(picked.len());
+    for task_id in picked {
+        tasks.extend(take(turn, task_id)?);
+    }
+    if !tasks.is_empty() {
+        let attempts: Vec<_> = tasks
+            .iter()
+            .map(|task| (task.id.task_id, task.id.attempt, task.retry_number))
+            .collect();
+        turn.db.prepare_cached(sql!("claim_insert"))?.execute(params![
+            id.0,
+            wanted.instance.0,
+            turn.now(),
+            serde_json::to_string(&attempts)?,
+        ])?;
+    }
+    Ok(Claim { tasks, rest })
+}
+
+/// The ids of the next tasks, in order. Goes from one priority to the next lower
+/// one, and among the lanes of one priority takes what is due first.
+fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<i64>, Rest), Fault> {
+    let mut picked = Vec::with_capacity(limit);
+    let mut next_due = None;
+    let mut statement = turn.db.prepare_cached(sql!("claim_lanes"))?;
+    let mut lanes = statement
+        .query_map([&wanted.queues, &wanted.classes], |row| {
+            Ok(Lane::new(row.get(0)?, row.get(1)?, row.get(2)?))
+        })?
+        .peekable();
+    while picked.len() < limit {
+        let Some(first) = lanes.next().transpose()? else {
+            let next_in = next_due.map(|due_at| between(turn.now(), due_at));
+            return Ok((picked, Rest::Nothing { next_in }));
+        };
+        let priority = first.priority;
+        let mut level = vec![first];
+        while let Some(lane) =
+            lanes.next_if(|lane| !matches!(lane, Ok(lane) if lane.priority != priority))
+        {
+            level.push(lane?);
+        }
+        merge(turn, &mut level, limit, &mut picked)?;
+        next_due = level.iter().filter_map(|lane| lane.next_due).chain(next_due).min();
+    }
+    Ok((picked, Rest::More))
+}
+
+/// Takes due tasks of lanes of one priority until there are `limit` in all.
+fn merge(
+    turn: &Turn<'_>,
+    level: &mut [Lane],
+    limit: usize,
+    picked: &mut Vec<i64>,
+) -> Result<(), Fault> {
+    // Enough for an even share; a lane that gives more is asked again.
+    let share = ((limit - picked.len()) / level.len()).max(8);
+    while picked.len() < limit {
+        let mut first: Option<(Head, usize)> = None;
+        for (place, lane) in level.iter_mut().enumerate() {
+            if let Some(head) = lane.head(turn, share)? {
+                first = Some(first.map_or((head, place), |first| first.min((head, place))));
+            }
+        }
+        let Some((head, place)) = first else {
+            return Ok(());
+        };
+        level[place].heads.pop_front();
+        picked.push(head.task_id);
+    }
+    Ok(())
+}
+
+/// Tasks of one queue, class and priority, in the order of time and id.
+struct Lane {
+    queue: String,
+    class: String,
+    priority: i32,
+    /// Due tasks that were read and not taken yet.
+    heads: VecDeque<Head>,
+    /// The last one that was read.
+    read: Head,
+    /// Nothing more is due.
+    dry: bool,
+    /// When the first task that is not due will be.
+    next_due: Option<i64>,
+}
+
+/// The order of the fields is the order of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    due_at: i64,
+    task_id: i64,
+}
+
+impl Lane {
+    fn new(queue: String, class: String, priority: i32) -> Self {
+        Self {
+            queue,
+            class,
+            priority,
+            heads: VecDeque::new(),
+            read: Head { due_at: i64::MIN, task_id: i64::MIN },
+            dry: false,
+            next_due: None,
+        }
+    }
+
+    fn head(&mut self, turn: &Turn<'_>, share: usize) -> Result<Option<Head>, Fault> {
+        if self.heads.is_empty() && !self.dry {
+            self.read_on(turn, share)?;
+        }
+        Ok(self.heads.front().copied())
+    }
+
+    fn read_on(&mut self, turn: &Turn<'_>, share: usize) -> Result<(), Fault> {
+        let mut statement = turn.db.prepare_cached(sql!("claim_heads"))?;
+        let mut rows = statement.query(params![
+            self.queue,
+            self.class,
+            self.priority,
+            self.read.due_at,
+            self.read.task_id,
+            share as i64,
+        ])?;
+        self.dry = true;
+        while let Some(row) = rows.next()? {
+            let head = Head { task_id: row.get(0)?, due_at: row.get(1)? };
+            if head.due_at > turn.now() {
+                self.next_due = Some(head.due_at);
+                self.dry = true;
+                break;
+            }
+            self.read = head;
+            self.heads.push_back(head);
+            self.dry = self.heads.len() < share;
+        }
+        Ok(())
+    }
+}
+
+/// Takes one task out of the queue, with all that its attempt needs.
+fn take(turn: &Turn<'_>, task_id: i64) -> Result<Option<ClaimedTask>, Fault> {
+    let read = turn
+        .db
+        .prepare_cached(sql!("claim_read"))?
+        .query_row([task_id], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let mut taken = turn.db.prepare_cached(sql!("claim_take"))?;
+    let mut rows = taken.query([task_id])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let Some((parameters, context)) = read else {
+        // It would be the first of every claim, for ever.
+        tracing::error!(
+            task_id,
+            "a task waits that was never created; it is removed from the queue"
+        );
+        while rows.next()?.is_some() {}
+        return Ok(None);
+    };
+    let task = ClaimedTask {
+        id: AttemptId { task_id: TaskId(task_id), attempt: row.get(4)? },
+        retry_number: row.get(5)?,
+        class: row.get(1)?,
+        parameters: Json::from_store(parameters),
+        context: Json::from_store(context),
+        queue: row.get(0)?,
+        priority: row.get(2)?,
+        due_at: timestamp(row.get(3)?),
+    };
+    // A statement that changes something is read to its end.
+    while rows.next()?.is_some() {}
+    Ok(Some(task))
+}

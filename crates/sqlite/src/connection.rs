@@ -1,0 +1,92 @@
+//! Opens the file, and says what is wrong with it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use task_engine_model::StoreError;
+
+use crate::fault::explain;
+
+/// How long a connection waits for another one's transaction.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// More than there are statements: each is prepared once.
+const STATEMENTS_MAX: usize = 100;
+
+/// A connection that reads and writes; creates the file.
+pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
+    check(path)?;
+    // Without SQLITE_OPEN_URI: a path is a path, even one that begins with `file:`.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags)
+        .and_then(|connection| {
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            use_write_ahead_log(&connection)?;
+            prepare(&connection)?;
+            Ok(connection)
+        })
+        .map_err(|error| explain(&error, place))
+        .and_then(|connection| match connection.is_readonly(rusqlite::MAIN_DB) {
+            Ok(false) => Ok(connection),
+            // SQLite falls back to reading in silence, and fails at the first write.
+            _ => Err(StoreError::Refused(format!(
+                "{place} is read-only; let this user write the file and its folder"
+            ))),
+        })
+}
+
+/// A database that is gone with its connection.
+pub(crate) fn open_in_memory(place: &str) -> Result<Connection, StoreError> {
+    Connection::open_in_memory()
+        .and_then(|connection| prepare(&connection).map(|()| connection))
+        .map_err(|error| explain(&error, place))
+}
+
+/// SQLite says "unable to open database file" to all of these.
+fn check(path: &Path) -> Result<(), StoreError> {
+    let refuse = |why: String| Err(StoreError::Refused(why));
+    let shown = path.display();
+    if path.as_os_str().is_empty() {
+        return refuse("the path of the database file is empty".to_owned());
+    }
+    if path.is_dir() {
+        return refuse(format!(
+            "{shown} is a folder; name a database file in it, like {}",
+            path.join("tasks.db").display()
+        ));
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => refuse(format!(
+            "{shown} cannot be opened: the folder {} does not exist; create it",
+            folder.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Changing the mode takes a lock that SQLite does not wait for; two processes
+/// that open a new file at once meet here.
+fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
+    let patience = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        let changed =
+            connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
+        match changed {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < patience =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // FULL: what has committed survives a power cut (promise 1).
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;")
+}

@@ -1,0 +1,140 @@
+//! Threads that own a connection each: jobs go in, answers come out.
+//!
+//! SQLite blocks, so it never runs on a thread of the asynchronous runtime.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+
+use rusqlite::Connection;
+use task_engine_model::StoreError;
+use tokio::sync::oneshot;
+
+use crate::fault::{Fault, explain};
+use crate::moment::Moment;
+
+/// What a job works with: a connection inside a transaction, and its time.
+pub(crate) struct Turn<'a> {
+    pub(crate) db: &'a Connection,
+    pub(crate) moment: Moment,
+    /// Whether something waits that did not before.
+    pub(crate) brings_work: Cell<bool>,
+    /// Whether somebody wants something cancelled that did not before.
+    pub(crate) wants_cancel: Cell<bool>,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(db: &'a Connection) -> Self {
+        Self {
+            db,
+            moment: Moment::take(),
+            brings_work: Cell::new(false),
+            wants_cancel: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.moment.now
+    }
+}
+
+/// Where jobs are handed in. The thread ends when the last desk is gone.
+pub(crate) struct Desk {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    place: Arc<str>,
+}
+
+impl Desk {
+    /// Starts a thread that does jobs for as long as there may be some.
+    pub(crate) fn staff(
+        name: &str,
+        place: Arc<str>,
+        work: impl FnOnce(mpsc::Receiver<Box<dyn Job>>) + Send + 'static,
+    ) -> Result<Self, StoreError> {
+        let (jobs, inbox) = mpsc::channel();
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || work(inbox)).map_err(
+            |error| {
+                StoreError::Unavailable(format!("{place}: no thread could be started: {error}"))
+            },
+        )?;
+        Ok(Self { jobs, place })
+    }
+
+    /// Hands in a job, and waits for its answer: after the commit.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Turn<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Question { work: Some(work), outcome: None, reply });
+        let closed = || StoreError::Unavailable(format!("{}: its thread has ended", self.place));
+        self.jobs.send(job).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("place", &self.place).finish()
+    }
+}
+
+/// A job has two moments: it runs inside a transaction, and answers when the
+/// fate of the transaction is known.
+pub(crate) trait Job: Send {
+    /// Runs, and tells whether what it did may be kept.
+    fn run(&mut self, turn: &Turn<'_>) -> bool;
+
+    /// Answers. `committed` is the fate of the transaction as a whole.
+    fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str);
+}
+
+struct Question<T, F> {
+    work: Option<F>,
+    outcome: Option<Result<T, Fault>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Job for Question<T, F>
+where
+    T: Send,
+    F: FnOnce(&Turn<'_>) -> Result<T, Fault> + Send,
+{
+    fn run(&mut self, turn: &Turn<'_>) -> bool {
+        let Some(work) = self.work.take() else {
+            return false;
+        };
+        // A panic is the fault of this job; the thread has others to do.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(turn))).unwrap_or_else(|_| {
+            Err(Fault::Store(StoreError::Refused(
+                "the store panicked, which is a bug of Task Engine; nothing was changed".to_owned(),
+            )))
+        });
+        self.outcome.insert(outcome).is_ok()
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str) {
+        let answer = match (self.outcome, committed) {
+            (Some(Err(fault)), _) => Err(fault.explain(place)),
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (_, Err(error)) => Err(explain(error, place)),
+            (None, Ok(())) => Err(StoreError::Unavailable(format!("{place}: not done"))),
+        };
+        // Nobody waits for it any more: what has committed has committed.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Reads beside the writer, one job after the other, each in one snapshot.
+pub(crate) fn read_all(connection: &Connection, inbox: &mpsc::Receiver<Box<dyn Job>>, place: &str) {
+    for mut job in inbox {
+        let begun = connection.execute_batch("BEGIN");
+        if begun.is_ok() {
+            job.run(&Turn::new(connection));
+            // Nothing was written, so there is nothing to lose.
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        job.answer(begun.as_ref().map(|_| ()), place);
+    }
+}

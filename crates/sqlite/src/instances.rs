@@ -1,0 +1,152 @@
+//! Lives of engines: their beginning, their heartbeats, and their end.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{OptionalExtension, Params, Row, params};
+use task_engine_model::store::{HeldTask, Pulse};
+use task_engine_model::{
+    AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId,
+};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::{between, timestamp};
+
+/// How many classes of waiting tasks a heartbeat tells.
+const CLASSES_MAX: usize = 100;
+/// How many pairs of queue and class it looks at for them.
+const LOOKS_MAX: usize = 1000;
+
+pub(crate) fn register(turn: &Turn<'_>, new: &NewInstance) -> Result<InstanceId, Fault> {
+    // Rounded up: a lease is never shorter than was asked for.
+    let lease_ms = new.lease.as_micros().div_ceil(1000);
+    let inserted = turn.db.prepare_cached(sql!("instance_insert"))?.execute(params![
+        new.name,
+        new.host,
+        new.pid,
+        new.process,
+        new.version,
+        new.workers,
+        i64::try_from(lease_ms).unwrap_or(i64::MAX / 1000),
+        serde_json::to_string(&new.queues)?,
+        serde_json::to_string(&new.classes)?,
+        turn.now(),
+    ])?;
+    if inserted == 0 {
+        return Err(Fault::Store(StoreError::NameTaken(new.name.clone())));
+    }
+    Ok(InstanceId(turn.db.last_insert_rowid()))
+}
+
+pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<Pulse, Fault> {
+    let renewed =
+        turn.db.prepare_cached(sql!("instance_heartbeat"))?.execute([instance.0, turn.now()])?;
+    if renewed == 0 {
+        return Ok(Pulse::default());
+    }
+    let instance_id = |row: &Row<'_>| Ok(InstanceId(row.get(0)?));
+    Ok(Pulse {
+        alive: true,
+        claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(row.get(0)?)))?,
+        cancel: all(turn, sql!("pulse_cancel"), [instance.0], attempt_id)?,
+        expired: all(turn, sql!("pulse_expired"), [instance.0, turn.now()], instance_id)?,
+        orphaned: all(turn, sql!("pulse_orphaned"), [], instance_id)?,
+        waiting_classes: waiting_classes(turn)?,
+    })
+}
+
+pub(crate) fn unregister(turn: &Turn<'_>, instance: InstanceId) -> Result<(), Fault> {
+    turn.db.prepare_cached(sql!("instance_stop"))?.execute([instance.0, turn.now()])?;
+    Ok(())
+}
+
+pub(crate) fn declare_lost(
+    turn: &Turn<'_>,
+    instance: InstanceId,
+    process_gone: bool,
+) -> Result<bool, Fault> {
+    let lost = turn.db.prepare_cached(sql!("instance_lose"))?.execute(params![
+        instance.0,
+        turn.now(),
+        process_gone
+    ])?;
+    Ok(lost == 1)
+}
+
+pub(crate) fn instances(turn: &Turn<'_>, name: Option<&str>) -> Result<Vec<InstanceRow>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("instances"))?;
+    let mut rows = statement.query([name])?;
+    let mut lives = Vec::new();
+    while let Some(row) = rows.next()? {
+        lives.push(instance_row(turn, row)?);
+    }
+    Ok(lives)
+}
+
+pub(crate) fn held(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<HeldTask>, Fault> {
+    all(turn, sql!("held_by"), [instance.0], |row| {
+        Ok(HeldTask {
+            id: attempt_id(row)?,
+            class: row.get(2)?,
+            claimed_at: timestamp(row.get(3)?),
+        })
+    })
+}
+
+fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
+    let heartbeat_at = row.get(11)?;
+    let lease_ms: i64 = row.get(7)?;
+    let time =
+        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
+    Ok(InstanceRow {
+        id: InstanceId(row.get(0)?),
+        name: row.get(1)?,
+        host: row.get(2)?,
+        pid: row.get(3)?,
+        process: row.get(4)?,
+        version: row.get(5)?,
+        workers: row.get(6)?,
+        lease: between(0, lease_ms.saturating_mul(1000)),
+        queues: serde_json::from_str(&row.get::<_, String>(8)?)?,
+        classes: serde_json::from_str(&row.get::<_, String>(9)?)?,
+        started_at: timestamp(row.get(10)?),
+        heartbeat_at: timestamp(heartbeat_at),
+        heartbeat_age: between(heartbeat_at, turn.now()),
+        stopped_at: time(12)?,
+        lost_at: time(13)?,
+        held: row.get(14)?,
+    })
+}
+
+fn attempt_id(row: &Row<'_>) -> rusqlite::Result<AttemptId> {
+    Ok(AttemptId { task_id: TaskId(row.get(0)?), attempt: row.get(1)? })
+}
+
+/// Jumps from class to class: a queue of a million tasks of one class is one look.
+fn waiting_classes(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
+    let mut next = turn.db.prepare_cached(sql!("pulse_next_class"))?;
+    let mut classes = BTreeSet::new();
+    let mut at = (String::new(), String::new());
+    for _ in 0..LOOKS_MAX {
+        let found =
+            next.query_row([&at.0, &at.1], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some(pair) = found else { break };
+        at = pair;
+        classes.insert(at.1.clone());
+        if classes.len() == CLASSES_MAX {
+            break;
+        }
+    }
+    Ok(classes.into_iter().collect())
+}
+
+fn all<T>(
+    turn: &Turn<'_>,
+    statement: &str,
+    parameters: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = turn.db.prepare_cached(statement)?;
+    let rows = statement.query_map(parameters, read)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

@@ -1,0 +1,192 @@
+//! Wake-ups: from the writer of this process at once, and from other processes
+//! by a look at a counter that SQLite keeps.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode};
+use task_engine_model::{StoreError, WakeUp};
+use tokio::sync::{oneshot, watch};
+
+use crate::connection;
+use crate::fault::explain;
+
+/// How often another process's commits are looked for. A look costs a few
+/// microseconds and no disk access.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Counts of hints given. Counts and not messages: however many there were
+/// while nobody looked, one wake-up answers them all.
+#[derive(Debug, Clone)]
+pub(crate) struct Hints(watch::Sender<Count>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    work: u64,
+    cancel: u64,
+}
+
+impl Hints {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(Count::default()))
+    }
+
+    pub(crate) fn give(&self, work: bool, cancel: bool) {
+        if work || cancel {
+            self.0.send_modify(|count| {
+                count.work += u64::from(work);
+                count.cancel += u64::from(cancel);
+            });
+        }
+    }
+}
+
+/// Calls `hear` for each wake-up, until the file cannot be watched any more.
+pub(crate) async fn listen(
+    hints: &Hints,
+    path: Option<&Path>,
+    place: &Arc<str>,
+    hear: &(dyn Fn(WakeUp) + Send + Sync),
+) -> Result<(), StoreError> {
+    let mut count = hints.0.subscribe();
+    let mut heard = *count.borrow_and_update();
+    // A private database has no other process.
+    let watcher = match path {
+        Some(path) => Some(Watcher::start(path, place, hints).await?),
+        None => None,
+    };
+    let (_stop, mut broken) = match watcher {
+        Some(watcher) => (Some(watcher.stop), Some(watcher.broken)),
+        None => (None, None),
+    };
+    hear(WakeUp::Work);
+    loop {
+        tokio::select! {
+            changed = count.changed() => if changed.is_err() {
+                return Err(StoreError::Unavailable(format!("{place} is closed")));
+            },
+            error = ended(&mut broken) => return Err(error),
+        }
+        let now = *count.borrow_and_update();
+        if now.work != heard.work {
+            hear(WakeUp::Work);
+        }
+        if now.cancel != heard.cancel {
+            hear(WakeUp::Cancel);
+        }
+        heard = now;
+    }
+}
+
+async fn ended(broken: &mut Option<oneshot::Receiver<StoreError>>) -> StoreError {
+    match broken {
+        Some(broken) => broken.await.unwrap_or_else(|_| {
+            StoreError::Unavailable("the thread that watches the database has ended".to_owned())
+        }),
+        None => std::future::pending().await,
+    }
+}
+
+/// A thread that watches the file while somebody listens.
+struct Watcher {
+    stop: StopOnDrop,
+    broken: oneshot::Receiver<StoreError>,
+}
+
+/// Ends the thread when nobody listens any more.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Watcher {
+    /// Returns when every commit from now on will be seen.
+    async fn start(path: &Path, place: &Arc<str>, hints: &Hints) -> Result<Self, StoreError> {
+        let stop = StopOnDrop(Arc::default());
+        let (ready, began) = oneshot::channel();
+        let (tell, broken) = oneshot::channel();
+        let (path, place, hints) = (path.to_owned(), place.clone(), hints.clone());
+        let stopped = stop.0.clone();
+        let watch = move || {
+            let seen = connection::open(&path, &place).and_then(|connection| {
+                let seen = Seen::now(&connection).map_err(|error| explain(&error, &place))?;
+                Ok((connection, seen))
+            });
+            match seen {
+                Ok((connection, seen)) => {
+                    let _ = ready.send(Ok(()));
+                    if let Err(error) = watch(&connection, seen, &hints, &stopped) {
+                        let _ = tell.send(explain(&error, &place));
+                    }
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        let lost = |why: String| {
+            StoreError::Unavailable(format!("no thread could watch the database: {why}"))
+        };
+        std::thread::Builder::new()
+            .name("task-engine-sqlite-watcher".to_owned())
+            .spawn(watch)
+            .map_err(|error| lost(error.to_string()))?;
+        began.await.map_err(|error| lost(error.to_string()))??;
+        Ok(Self { stop, broken })
+    }
+}
+
+/// What was there at the last look.
+#[derive(Clone, Copy)]
+struct Seen {
+    version: i64,
+    anything_waits: bool,
+    last_wish: i64,
+}
+
+impl Seen {
+    /// The counter comes first: a commit between the two is seen again, not missed.
+    fn now(connection: &Connection) -> rusqlite::Result<Self> {
+        let version = version(connection)?;
+        connection.prepare_cached(sql!("listen_state"))?.query_row([], |row| {
+            Ok(Self { version, anything_waits: row.get(0)?, last_wish: row.get(1)? })
+        })
+    }
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached(sql!("listen_version"))?.query_row([], |row| row.get(0))
+}
+
+/// Heartbeats change the file as well, and an engine answers a wish to cancel
+/// with a heartbeat: a hint for every change would be two engines waking each
+/// other for ever. So a wish is told once, and work only while something waits.
+fn watch(
+    connection: &Connection,
+    mut seen: Seen,
+    hints: &Hints,
+    stopped: &AtomicBool,
+) -> rusqlite::Result<()> {
+    while !stopped.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK_EVERY);
+        let look = || match version(connection)? {
+            version if version == seen.version => Ok(seen),
+            _ => Seen::now(connection),
+        };
+        match look() {
+            Ok(now) if now.version != seen.version => {
+                hints.give(now.anything_waits, now.last_wish > seen.last_wish);
+                seen = now;
+            }
+            Ok(_) => {}
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

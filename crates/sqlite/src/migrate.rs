@@ -1,0 +1,32 @@
+//! Brings the tables to this version.
+
+use rusqlite::params;
+use task_engine_model::StoreError;
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+
+/// In order; the number of each is its place, from 1 up.
+const MIGRATIONS: [(&str, &str); 1] =
+    [("0001_ledger", include_str!("../migrations/0001_ledger.sql"))];
+
+/// Applies what is missing, in the one transaction that the writer is in.
+pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault> {
+    turn.db.execute_batch(sql!("migrations_table"))?;
+    let there: i64 = turn.db.query_row(sql!("migrations_version"), [], |row| row.get(0))?;
+    let latest = MIGRATIONS.len() as i64;
+    if there > latest {
+        return Err(Fault::Store(StoreError::Version(format!(
+            "{place} has tables of version {there}, and this program knows versions up to {latest}: upgrade task-engine"
+        ))));
+    }
+    let mut applied = Vec::new();
+    for (version, (name, text)) in (1_i64..).zip(MIGRATIONS) {
+        if version > there {
+            turn.db.execute_batch(text)?;
+            turn.db.execute(sql!("migrations_insert"), params![version, name, turn.now()])?;
+            applied.push(name.to_owned());
+        }
+    }
+    Ok(applied)
+}

@@ -1,0 +1,178 @@
+//! What an operator does to tasks: cancel, retry, remove.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, params};
+use task_engine_model::store::{CancelReport, RetryReport};
+use task_engine_model::{AttemptId, Next, StoreError, TaskError, TaskId, TaskStatus};
+
+use crate::desk::Turn;
+use crate::ending::{EndedAttempt, wait};
+use crate::fault::Fault;
+use crate::moment::micros;
+use crate::read::{HeldTasks, held_tasks, status};
+
+/// Where a task is, as far as an operator's wish depends on it.
+enum Place {
+    Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
+    Held(AttemptId),
+    Ended(AttemptId, TaskStatus),
+    Nowhere,
+}
+
+pub(crate) fn cancel(turn: &Turn<'_>, ids: &[TaskId]) -> Result<Vec<CancelReport>, Fault> {
+    let held = held_tasks(turn)?;
+    let each = ids.iter();
+    each.map(|id| cancel_one(turn, &held, *id)).collect()
+}
+
+pub(crate) fn retry(turn: &Turn<'_>, ids: &[TaskId]) -> Result<Vec<RetryReport>, Fault> {
+    let held = held_tasks(turn)?;
+    let each = ids.iter();
+    each.map(|id| retry_one(turn, &held, *id)).collect()
+}
+
+/// Removes tasks that ended long enough ago, whole. The choice and the removal
+/// are in one transaction, so that nobody can send a task back in between.
+pub(crate) fn prune(
+    turn: &Turn<'_>,
+    status: TaskStatus,
+    age: Duration,
+    limit: u32,
+) -> Result<u64, Fault> {
+    let before = turn.now().saturating_sub(micros(age));
+    let ids = match status {
+        TaskStatus::Stopped => stopped_before(turn, before, limit)?,
+        TaskStatus::Failed | TaskStatus::Cancelled => {
+            let mut statement = turn.db.prepare_cached(sql!("prune_unhappy"))?;
+            let ids =
+                statement.query_map(params![status.as_str(), before, limit], |row| row.get(0))?;
+            ids.collect::<rusqlite::Result<Vec<i64>>>()?
+        }
+        TaskStatus::Waiting | TaskStatus::Running => {
+            return Err(Fault::Store(StoreError::Refused(format!(
+                "a {status} task has not ended, and is never removed; cancel it first"
+            ))));
+        }
+    };
+    for statement in [
+        sql!("prune_created_tasks"),
+        sql!("prune_ended_executions"),
+        sql!("prune_late_results"),
+        sql!("prune_cancel_requests"),
+    ] {
+        let mut delete = turn.db.prepare_cached(statement)?;
+        for id in &ids {
+            delete.execute([id])?;
+        }
+    }
+    Ok(ids.len() as u64)
+}
+
+fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Place, Fault> {
+    let waiting = turn
+        .db
+        .prepare_cached(sql!("waiting_one"))?
+        .query_row([id.0], |row| {
+            Ok(Place::Waiting {
+                id: AttemptId { task_id: id, attempt: row.get(1)? },
+                due_at: row.get(0)?,
+                retry_number: row.get(2)?,
+            })
+        })
+        .optional()?;
+    if let Some(waiting) = waiting {
+        return Ok(waiting);
+    }
+    if let Some(held) = held.get(&id) {
+        return Ok(Place::Held(held.id));
+    }
+    let ended: Option<(i32, Option<String>)> = turn
+        .db
+        .prepare_cached(sql!("last_ending"))?
+        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(match ended {
+        Some((attempt, Some(word))) => {
+            let ended = AttemptId { task_id: id, attempt };
+            Place::Ended(ended, status(&word)?)
+        }
+        _ => Place::Nowhere,
+    })
+}
+
+fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelReport, Fault> {
+    match find(turn, held, id)? {
+        Place::Waiting { id, retry_number, .. } => {
+            leave_queue(turn, id.task_id)?;
+            EndedAttempt {
+                id,
+                retry_number,
+                claim_id: None,
+                instance_id: None,
+                worker: None,
+                started_at: None,
+                stopped_at: turn.now(),
+                result: None,
+                error: Some(&TaskError::new(TaskError::CANCELLED, "cancelled while it waited")),
+                next: Next::End(TaskStatus::Cancelled),
+            }
+            .write(turn)?;
+            Ok(CancelReport::Cancelled)
+        }
+        Place::Held(id) => {
+            turn.db.prepare_cached(sql!("cancel_request"))?.execute(params![
+                id.task_id.0,
+                id.attempt,
+                turn.now()
+            ])?;
+            turn.wants_cancel.set(true);
+            Ok(CancelReport::Requested)
+        }
+        Place::Ended(_, status) => Ok(CancelReport::Ended(status)),
+        Place::Nowhere => Ok(CancelReport::NotFound),
+    }
+}
+
+fn retry_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<RetryReport, Fault> {
+    match find(turn, held, id)? {
+        Place::Waiting { due_at, .. } if due_at <= turn.now() => Ok(RetryReport::AlreadyDue),
+        Place::Waiting { id, retry_number, .. } => {
+            leave_queue(turn, id.task_id)?;
+            let before = AttemptId { attempt: id.attempt - 1, ..id };
+            wait(turn, before, turn.now(), retry_number)?;
+            Ok(RetryReport::Advanced)
+        }
+        Place::Held(_) => Ok(RetryReport::Running),
+        Place::Ended(_, TaskStatus::Stopped) => Ok(RetryReport::Stopped),
+        Place::Ended(last, _) => {
+            wait(turn, last, turn.now(), 0)?;
+            Ok(RetryReport::Waiting)
+        }
+        Place::Nowhere => Ok(RetryReport::NotFound),
+    }
+}
+
+fn leave_queue(turn: &Turn<'_>, id: TaskId) -> Result<(), Fault> {
+    turn.db.prepare_cached(sql!("waiting_delete"))?.execute([id.0])?;
+    Ok(())
+}
+
+/// Reads from the oldest task on, and no further than it must.
+fn stopped_before(turn: &Turn<'_>, before: i64, limit: u32) -> Result<Vec<i64>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("prune_happy"))?;
+    let mut rows = statement.query([])?;
+    let mut ids = Vec::new();
+    while ids.len() < limit as usize
+        && let Some(row) = rows.next()?
+    {
+        let (created_at, stopped_at): (i64, i64) = (row.get(1)?, row.get(2)?);
+        if created_at > before {
+            break;
+        }
+        if stopped_at <= before {
+            ids.push(row.get(0)?);
+        }
+    }
+    Ok(ids)
+}

@@ -1,0 +1,222 @@
+//! Tasks as they are now: pages, and all about one of them.
+
+use std::collections::HashMap;
+
+use rusqlite::{Row, params};
+use task_engine_model::task::{ExecutionStatus, LateResult};
+use task_engine_model::{
+    AttemptId, ExecutionRow, Json, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow,
+    TaskStatus,
+};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+
+/// What engines hold, by task. As many as there are busy workers.
+pub(crate) type HeldTasks = HashMap<TaskId, HeldAttempt>;
+
+/// An attempt in an engine's hands.
+#[derive(Debug)]
+pub(crate) struct HeldAttempt {
+    pub(crate) id: AttemptId,
+    retry_number: i32,
+    claimed_at: i64,
+    instance: Option<String>,
+}
+
+/// Read once, because claims are kept by the batch and not by the task.
+pub(crate) fn held_tasks(turn: &Turn<'_>) -> Result<HeldTasks, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("held"))?;
+    let held = statement.query_map([], |row| {
+        let task_id = TaskId(row.get(0)?);
+        let held = HeldAttempt {
+            id: AttemptId { task_id, attempt: row.get(1)? },
+            retry_number: row.get(2)?,
+            claimed_at: row.get(3)?,
+            instance: row.get(4)?,
+        };
+        Ok((task_id, held))
+    })?;
+    Ok(held.collect::<rusqlite::Result<_>>()?)
+}
+
+/// A page, newest first. Each status is asked for where such tasks are, because
+/// to ask all tasks for their status reads the whole history.
+pub(crate) fn tasks(turn: &Turn<'_>, filter: &TaskFilter) -> Result<Vec<TaskRow>, Fault> {
+    let held = held_tasks(turn)?;
+    let ids = page(turn, filter)?;
+    let rows = ids.into_iter().map(|id| row(turn, &held, TaskId(id)));
+    rows.filter_map(Result::transpose).collect()
+}
+
+fn page(turn: &Turn<'_>, filter: &TaskFilter) -> Result<Vec<i64>, Fault> {
+    let before = filter.before.map_or(i64::MAX, |id| id.0);
+    let (class, limit) = (&filter.class, filter.limit);
+    let statement = match filter.status {
+        None => sql!("page_all"),
+        Some(TaskStatus::Waiting) => sql!("page_waiting"),
+        Some(TaskStatus::Running) => sql!("page_running"),
+        Some(TaskStatus::Stopped) => sql!("page_stopped"),
+        Some(TaskStatus::Failed | TaskStatus::Cancelled) => sql!("page_unhappy"),
+    };
+    let mut statement = turn.db.prepare_cached(statement)?;
+    let id = |row: &Row<'_>| row.get(0);
+    let ids = match filter.status {
+        Some(status @ (TaskStatus::Failed | TaskStatus::Cancelled)) => {
+            statement.query_map(params![before, class, limit, status.as_str()], id)?
+        }
+        _ => statement.query_map(params![before, class, limit], id)?,
+    };
+    Ok(ids.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Everything about one task.
+pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, Fault> {
+    let held = held_tasks(turn)?;
+    let Some(row) = row(turn, &held, id)? else {
+        return Ok(None);
+    };
+    let (parameters, context) = turn
+        .db
+        .prepare_cached(sql!("claim_read"))?
+        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let running = held.get(&id);
+    let cancel_requested = match running {
+        Some(held) => turn
+            .db
+            .prepare_cached(sql!("task_cancel_requested"))?
+            .query_row(params![id.0, held.id.attempt], |row| row.get(0))?,
+        None => false,
+    };
+    let mut executions = executions(turn, id)?;
+    executions.extend(running.map(running_execution));
+    Ok(Some(TaskDetails {
+        row,
+        task_parameters: Json::from_store(parameters),
+        context: Json::from_store(context),
+        executions,
+        cancel_requested,
+        late_results: late_results(turn, id)?,
+    }))
+}
+
+fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<TaskRow>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("task"))?;
+    let mut rows = statement.query([id.0])?;
+    match rows.next()? {
+        Some(row) => task_row(row, id, held.get(&id)).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<TaskRow, Fault> {
+    let created_at: i64 = row.get(3)?;
+    let scheduled_at: i64 = row.get(4)?;
+    let waits_until: Option<i64> = row.get(5)?;
+    let stopped_at: Option<i64> = row.get(8)?;
+    let held = held.filter(|_| waits_until.is_none());
+    let held_count = i32::from(held.is_some());
+    let mut task = TaskRow {
+        id,
+        status: TaskStatus::Waiting,
+        task_class: row.get(0)?,
+        queue: row.get(1)?,
+        priority: row.get(2)?,
+        created_at: timestamp(created_at),
+        scheduled_at: timestamp(waits_until.unwrap_or(scheduled_at)),
+        updated_at: timestamp(stopped_at.unwrap_or(created_at)),
+        attempts: row.get::<_, i32>(13)? + held_count,
+        retry_number: row.get::<_, Option<i32>>(6)?.unwrap_or(0),
+        instance: None,
+        error: error(row, 9)?,
+    };
+    if let Some(held) = held {
+        let due_at = row.get::<_, Option<i64>>(11)?.unwrap_or(scheduled_at);
+        task.status = TaskStatus::Running;
+        task.scheduled_at = timestamp(due_at);
+        task.updated_at = timestamp(held.claimed_at);
+        task.retry_number = held.retry_number;
+        task.instance = held.instance.clone();
+        task.error = None;
+    } else if waits_until.is_none()
+        && let Some(word) = row.get::<_, Option<String>>(10)?
+    {
+        task.status = status(&word)?;
+        task.retry_number = row.get::<_, Option<i32>>(7)?.unwrap_or(0);
+        task.instance = row.get(12)?;
+    }
+    Ok(task)
+}
+
+fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("task_executions"))?;
+    let mut rows = statement.query([id.0])?;
+    let mut executions = Vec::new();
+    while let Some(row) = rows.next()? {
+        let time = |column| -> rusqlite::Result<_> {
+            Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+        };
+        let error = error(row, 7)?;
+        let ends_task: Option<String> = row.get(8)?;
+        executions.push(ExecutionRow {
+            attempt: row.get(0)?,
+            retry_number: row.get(1)?,
+            status: match error {
+                None => ExecutionStatus::Success,
+                Some(_) => ExecutionStatus::Failure,
+            },
+            instance: row.get(2)?,
+            worker: row.get(3)?,
+            started_at: time(4)?,
+            stopped_at: time(5)?,
+            result: row.get::<_, Option<String>>(6)?.map(Json::from_store),
+            error,
+            ends_task: ends_task.as_deref().map(status).transpose()?,
+            retry_at: time(9)?,
+        });
+    }
+    Ok(executions)
+}
+
+fn running_execution(held: &HeldAttempt) -> ExecutionRow {
+    ExecutionRow {
+        attempt: held.id.attempt,
+        retry_number: held.retry_number,
+        status: ExecutionStatus::Running,
+        instance: held.instance.clone(),
+        worker: None,
+        started_at: Some(timestamp(held.claimed_at)),
+        stopped_at: None,
+        result: None,
+        error: None,
+        ends_task: None,
+        retry_at: None,
+    }
+}
+
+fn late_results(turn: &Turn<'_>, id: TaskId) -> Result<Vec<LateResult>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("task_late_results"))?;
+    let mut rows = statement.query([id.0])?;
+    let mut late = Vec::new();
+    while let Some(row) = rows.next()? {
+        late.push(LateResult {
+            attempt: row.get(0)?,
+            arrived_at: timestamp(row.get(1)?),
+            ended_at: timestamp(row.get(2)?),
+            result: row.get::<_, Option<String>>(3)?.map(Json::from_store),
+            error: error(row, 4)?,
+        });
+    }
+    Ok(late)
+}
+
+/// A stored status.
+pub(crate) fn status(word: &str) -> Result<TaskStatus, Fault> {
+    word.parse().map_err(|why| Fault::Store(StoreError::Refused(why)))
+}
+
+fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.as_deref().map(serde_json::from_str).transpose()?)
+}

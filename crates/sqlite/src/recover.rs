@@ -1,0 +1,141 @@
+//! Recovery: claims are taken from those who no longer work on them.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, Row, params};
+use task_engine_model::recovery::{Former, Unended};
+use task_engine_model::store::{TakeBack, TakenBack};
+use task_engine_model::{AttemptId, Ending, InstanceId, Json, Outcome, TaskId};
+
+use crate::desk::Turn;
+use crate::ending::EndedAttempt;
+use crate::fault::Fault;
+use crate::record::sweep_cancel_requests;
+
+/// Whoever deletes a claim ends its attempts, so two recoveries never meet.
+pub(crate) fn take_back(turn: &Turn<'_>, what: &TakeBack) -> Result<Vec<TakenBack>, Fault> {
+    let (instance, mut attempts) = match what {
+        TakeBack::Unknown(instance, claims) => (*instance, unknown(turn, *instance, claims)?),
+        TakeBack::Lost(instance) => (*instance, lost(turn, *instance)?),
+    };
+    if attempts.is_empty() {
+        return Ok(Vec::new());
+    }
+    attempts.sort_unstable_by_key(|attempt| attempt.id);
+    let former = former(turn, instance)?;
+    let mut taken = Vec::with_capacity(attempts.len());
+    for attempt in &attempts {
+        taken.extend(end(turn, what, instance, attempt, &former)?);
+    }
+    sweep_cancel_requests(turn)?;
+    Ok(taken)
+}
+
+/// An attempt of a claim that was taken back.
+struct TakenAttempt {
+    id: AttemptId,
+    retry_number: u32,
+    claimed_at: i64,
+}
+
+fn unknown(
+    turn: &Turn<'_>,
+    instance: InstanceId,
+    claims: &[task_engine_model::ClaimId],
+) -> Result<Vec<TakenAttempt>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("claim_take_back"))?;
+    let mut attempts = Vec::new();
+    for claim in claims {
+        for claim in statement.query_map([claim.0, instance.0], claim_row)? {
+            attempts.extend(attempts_of(claim?)?);
+        }
+    }
+    Ok(attempts)
+}
+
+fn lost(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("claims_take_back"))?;
+    let mut attempts = Vec::new();
+    for claim in statement.query_map([instance.0], claim_row)? {
+        attempts.extend(attempts_of(claim?)?);
+    }
+    Ok(attempts)
+}
+
+fn claim_row(row: &Row<'_>) -> rusqlite::Result<(i64, String)> {
+    Ok((row.get(0)?, row.get(1)?))
+}
+
+fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt>, Fault> {
+    let attempts: Vec<(TaskId, i32, u32)> = serde_json::from_str(&attempts)?;
+    let attempts = attempts.into_iter();
+    Ok(attempts
+        .map(|(task_id, attempt, retry_number)| TakenAttempt {
+            id: AttemptId { task_id, attempt },
+            retry_number,
+            claimed_at,
+        })
+        .collect())
+}
+
+/// Ends one attempt, unless it has ended before: a claim stays until its last
+/// attempt has ended.
+fn end(
+    turn: &Turn<'_>,
+    what: &TakeBack,
+    instance: InstanceId,
+    attempt: &TakenAttempt,
+    former: &Former,
+) -> Result<Option<TakenBack>, Fault> {
+    let task: Option<(String, String, bool)> = turn
+        .db
+        .prepare_cached(sql!("taken_task"))?
+        .query_row(params![attempt.id.task_id.0, attempt.id.attempt], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .optional()?;
+    let Some((class, context, cancel_requested)) = task else {
+        return Ok(None);
+    };
+    let unended = Unended {
+        class: &class,
+        context: &Json::from_store(context),
+        retry_number: attempt.retry_number,
+        cancel_requested,
+    };
+    let (outcome, next) = former.decide(what, unended, fastrand::f64());
+    // When it began, nobody is left who could tell more exactly.
+    let began = !matches!(outcome, Outcome::GivenBack(_));
+    let (_, error) = Ending::parts(outcome);
+    let written = EndedAttempt {
+        id: attempt.id,
+        retry_number: attempt.retry_number,
+        claim_id: None,
+        instance_id: Some(instance.0),
+        worker: None,
+        started_at: began.then_some(attempt.claimed_at),
+        stopped_at: turn.now(),
+        result: None,
+        error: error.as_ref(),
+        next,
+    }
+    .write(turn)?;
+    Ok(written.then_some(TakenBack { id: attempt.id, class, next }))
+}
+
+/// What is on record about the engine that held the claims.
+fn former(turn: &Turn<'_>, instance: InstanceId) -> Result<Former, Fault> {
+    let now = turn.now();
+    let former =
+        turn.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
+            let silent = u64::try_from(now - row.get::<_, i64>(3)?).unwrap_or(0);
+            Ok(Former {
+                name: row.get(0)?,
+                host: row.get(1)?,
+                pid: row.get(2)?,
+                silent: Duration::from_micros(silent),
+                classes: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+            })
+        })?;
+    Ok(former)
+}

@@ -1,0 +1,220 @@
+//! The store: every method hands one job to the thread that it belongs to.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine_model::{
+    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
+    NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
+};
+
+use crate::claim::{Wanted, claim};
+use crate::desk::{Desk, read_all};
+use crate::listen::{Hints, listen};
+use crate::writer::write_all;
+use crate::{connection, create, instances, migrate, operate, read, record, recover, verify};
+
+/// The ledger in an SQLite file. Cheap to clone; its threads end with the last
+/// clone.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// `None` for a private database in memory.
+    path: Option<PathBuf>,
+    place: Arc<str>,
+    writer: Desk,
+    /// `None` where there is one connection only, and the writer reads too.
+    reader: Option<Desk>,
+    hints: Hints,
+}
+
+impl SqliteStore {
+    /// Opens a file, and creates it if it is not there. Its folder must be.
+    ///
+    /// The file is switched to SQLite's write-ahead log, and stays so.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if path == Path::new(":memory:") {
+            return Self::open_in_memory();
+        }
+        let place: Arc<str> = format!("sqlite:{}", path.display()).into();
+        let writer = connection::open(path, &place)?;
+        let reader = connection::open(path, &place)?;
+        Self::start(Some(path.to_owned()), place, writer, Some(reader))
+    }
+
+    /// A private database that is gone with its last handle: for trying things
+    /// out, and for tests.
+    pub fn open_in_memory() -> Result<Self, StoreError> {
+        let place: Arc<str> = "sqlite::memory:".into();
+        let connection = connection::open_in_memory(&place)?;
+        Self::start(None, place, connection, None)
+    }
+
+    fn start(
+        path: Option<PathBuf>,
+        place: Arc<str>,
+        writer: rusqlite::Connection,
+        reader: Option<rusqlite::Connection>,
+    ) -> Result<Self, StoreError> {
+        let hints = Hints::new();
+        let write = {
+            let (place, hints) = (place.clone(), hints.clone());
+            move |inbox| write_all(&writer, &inbox, &place, &hints)
+        };
+        let reader = reader.map(|reader| {
+            let at = place.clone();
+            let read = move |inbox| read_all(&reader, &inbox, &at);
+            Desk::staff("task-engine-sqlite-reader", place.clone(), read)
+        });
+        let shared = Shared {
+            path,
+            writer: Desk::staff("task-engine-sqlite-writer", place.clone(), write)?,
+            reader: reader.transpose()?,
+            place,
+            hints,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    fn writer(&self) -> &Desk {
+        &self.shared.writer
+    }
+
+    fn reader(&self) -> &Desk {
+        self.shared.reader.as_ref().unwrap_or(&self.shared.writer)
+    }
+}
+
+impl Store for SqliteStore {
+    fn place(&self) -> String {
+        self.shared.place.to_string()
+    }
+
+    fn migrate(&self) -> Answer<'_, Vec<String>> {
+        let place = self.place();
+        Box::pin(self.writer().ask(move |turn| migrate::migrate(turn, &place)))
+    }
+
+    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
+        let tasks = tasks.to_vec();
+        Box::pin(self.writer().ask(move |turn| {
+            turn.brings_work.set(!tasks.is_empty() || turn.brings_work.get());
+            create::create(turn.db, turn.moment, &tasks)
+        }))
+    }
+
+    fn claimer(
+        &self,
+        instance: InstanceId,
+        queues: Vec<String>,
+        classes: Vec<String>,
+    ) -> Box<dyn Claimer> {
+        Box::new(SqliteClaimer {
+            store: self.clone(),
+            wanted: Arc::new(Wanted::new(instance, queues, classes)),
+        })
+    }
+
+    fn record<'a>(
+        &'a self,
+        endings: &'a [Ending],
+        finished: &'a [ClaimId],
+    ) -> Answer<'a, Vec<AttemptId>> {
+        let (endings, finished) = (endings.to_vec(), finished.to_vec());
+        Box::pin(self.writer().ask(move |turn| record::record(turn, &endings, &finished)))
+    }
+
+    fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
+        Box::pin(self.writer().ask(move |turn| recover::take_back(turn, &what)))
+    }
+
+    fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId> {
+        let instance = instance.clone();
+        Box::pin(self.writer().ask(move |turn| instances::register(turn, &instance)))
+    }
+
+    fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
+        Box::pin(self.writer().ask(move |turn| instances::heartbeat(turn, instance)))
+    }
+
+    fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
+        Box::pin(self.writer().ask(move |turn| instances::unregister(turn, instance)))
+    }
+
+    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool> {
+        Box::pin(
+            self.writer().ask(move |turn| instances::declare_lost(turn, instance, process_gone)),
+        )
+    }
+
+    fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
+        let name = name.map(str::to_owned);
+        Box::pin(self.reader().ask(move |turn| instances::instances(turn, name.as_deref())))
+    }
+
+    fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
+        Box::pin(self.reader().ask(move |turn| instances::held(turn, instance)))
+    }
+
+    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>> {
+        let ids = ids.to_vec();
+        Box::pin(self.writer().ask(move |turn| operate::cancel(turn, &ids)))
+    }
+
+    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>> {
+        let ids = ids.to_vec();
+        Box::pin(self.writer().ask(move |turn| operate::retry(turn, &ids)))
+    }
+
+    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>> {
+        let filter = filter.clone();
+        Box::pin(self.reader().ask(move |turn| read::tasks(turn, &filter)))
+    }
+
+    fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>> {
+        Box::pin(self.reader().ask(move |turn| read::task(turn, id)))
+    }
+
+    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.writer().ask(move |turn| operate::prune(turn, status, age, limit)))
+    }
+
+    fn verify(&self) -> Answer<'_, Vec<String>> {
+        Box::pin(self.reader().ask(verify::verify))
+    }
+
+    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
+        let shared = &self.shared;
+        let path = shared.path.as_deref();
+        Box::pin(listen(&shared.hints, path, &shared.place, hear))
+    }
+}
+
+/// Claims look every time: with the queue at hand there is nothing to remember.
+struct SqliteClaimer {
+    store: SqliteStore,
+    wanted: Arc<Wanted>,
+}
+
+impl Claimer for SqliteClaimer {
+    fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
+        let wanted = self.wanted.clone();
+        Box::pin(self.store.writer().ask(move |turn| claim(turn, &wanted, id, limit)))
+    }
+
+    fn wake(&mut self) {}
+}
+
+impl fmt::Debug for SqliteClaimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqliteClaimer").field(&self.wanted).finish()
+    }
+}

@@ -1,0 +1,36 @@
+//! Checks the invariants. Each check is a statement that returns violations in
+//! words.
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+
+/// Names of statements in `sql/verify`, which say what each looks for.
+macro_rules! checks {
+    ($($name:literal),+ $(,)?) => {
+        [$(include_str!(concat!("../sql/verify/", $name, ".sql"))),+]
+    };
+}
+
+pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
+    let mut violations = Vec::new();
+    for check in checks![
+        "00_file",
+        "01_nowhere",
+        "02_waits_and_is_held",
+        "03_held_twice",
+        "04_waits_uncreated",
+        "05_ended_uncreated",
+        "06_waits_with_an_old_number",
+        "07_held_with_an_old_number",
+        "08_ran_after_its_end",
+        "09_ended_without_a_word",
+        "10_bad_json",
+        "11_held_by_nobody",
+    ] {
+        let mut statement = turn.db.prepare(check)?;
+        for violation in statement.query_map([], |row| row.get(0))? {
+            violations.push(violation?);
+        }
+    }
+    Ok(violations)
+}

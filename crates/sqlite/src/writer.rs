@@ -1,0 +1,155 @@
+//! Many jobs, one commit.
+//!
+//! A commit waits for the disk, a job hardly ever does. While one commit is
+//! under way the next jobs gather by themselves, and share the one after it: no
+//! timer, and no added wait when there is little to do.
+
+use std::sync::mpsc::Receiver;
+
+use rusqlite::{Connection, ffi};
+
+use crate::desk::{Job, Turn};
+use crate::listen::Hints;
+
+/// Bounds how long the first job of a group waits for the last one.
+const GROUP_MAX: usize = 1000;
+
+/// Does all jobs that come in, until nobody can hand in any more.
+pub(crate) fn write_all(
+    connection: &Connection,
+    inbox: &Receiver<Box<dyn Job>>,
+    place: &str,
+    hints: &Hints,
+) {
+    while let Ok(first) = inbox.recv() {
+        let mut group = vec![first];
+        group.extend(inbox.try_iter().take(GROUP_MAX - 1));
+        let committed = commit(connection, &mut group, hints);
+        for job in group {
+            job.answer(committed.as_ref().map(|_| ()), place);
+        }
+    }
+}
+
+/// IMMEDIATE: the lock comes first, so that nothing that was read can be out of
+/// date when it is written.
+fn commit(
+    connection: &Connection,
+    group: &mut [Box<dyn Job>],
+    hints: &Hints,
+) -> rusqlite::Result<()> {
+    execute(connection, "BEGIN IMMEDIATE")?;
+    let turn = Turn::new(connection);
+    let done = group
+        .iter_mut()
+        .try_for_each(|job| run_apart(job.as_mut(), &turn))
+        .and_then(|()| execute(connection, "COMMIT"));
+    if done.is_err() && !connection.is_autocommit() {
+        let _ = execute(connection, "ROLLBACK");
+    }
+    done?;
+    hints.give(turn.brings_work.get(), turn.wants_cancel.get());
+    Ok(())
+}
+
+/// A job that fails takes back its own doing alone.
+fn run_apart(job: &mut dyn Job, turn: &Turn<'_>) -> rusqlite::Result<()> {
+    execute(turn.db, "SAVEPOINT task_engine_job")?;
+    if !job.run(turn) {
+        if turn.db.is_autocommit() {
+            // After some errors, a full disk for one, SQLite itself takes back
+            // the whole transaction: the others of this group have not happened.
+            return Err(rusqlite::Error::SqliteFailure(
+                ffi::Error::new(ffi::SQLITE_ABORT),
+                Some("a failure beside this one took back the whole transaction".to_owned()),
+            ));
+        }
+        execute(turn.db, "ROLLBACK TO task_engine_job")?;
+    }
+    execute(turn.db, "RELEASE task_engine_job")
+}
+
+fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(statement)?.execute([]).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use task_engine_model::StoreError;
+
+    use super::*;
+    use crate::desk::Desk;
+    use crate::fault::Fault;
+
+    fn writer(connection: Connection) -> Desk {
+        let place: Arc<str> = "test".into();
+        let at = place.clone();
+        let work = move |inbox| write_all(&connection, &inbox, &at, &Hints::new());
+        Desk::staff("writer", place, work).unwrap()
+    }
+
+    fn insert(text: &'static str) -> impl FnOnce(&Turn<'_>) -> Result<(), Fault> {
+        move |turn| {
+            turn.db.execute("INSERT INTO notes VALUES (?1)", [text])?;
+            Ok(())
+        }
+    }
+
+    fn notes(turn: &Turn<'_>) -> Result<i64, Fault> {
+        Ok(turn.db.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))?)
+    }
+
+    fn database() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE notes (text)").unwrap();
+        connection
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_taken_back_and_the_thread_goes_on() {
+        let writer = writer(database());
+        let panics = writer.ask(|turn| {
+            insert("lost")(turn)?;
+            if turn.now() > 0 {
+                panic!("on purpose");
+            }
+            Ok(())
+        });
+        let (before, panicked, after) =
+            tokio::join!(writer.ask(insert("a")), panics, writer.ask(insert("b")));
+        assert!(before.is_ok() && after.is_ok());
+        assert!(matches!(panicked, Err(StoreError::Refused(_))), "{panicked:?}");
+        assert_eq!(writer.ask(notes).await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_temporary_and_nothing_is_half_done() {
+        let connection = database();
+        connection.execute_batch("PRAGMA max_page_count = 50").unwrap();
+        let writer = writer(connection);
+        let too_much = writer.ask(|turn| {
+            turn.db.execute("INSERT INTO notes VALUES (zeroblob(1000000))", [])?;
+            Ok(())
+        });
+        let (_, full) = tokio::join!(writer.ask(insert("a")), too_much);
+        assert!(full.as_ref().is_err_and(StoreError::is_temporary), "{full:?}");
+        writer.ask(insert("b")).await.unwrap();
+        assert!(writer.ask(notes).await.unwrap() <= 2);
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_is_gone_fails_its_whole_group() {
+        let writer = writer(database());
+        let spoils = writer.ask(|turn| {
+            turn.db.execute_batch("ROLLBACK")?;
+            Err::<(), _>(Fault::Store(StoreError::InstanceOver))
+        });
+        let (first, spoilt) = tokio::join!(writer.ask(insert("a")), spoils);
+        assert!(matches!(spoilt, Err(StoreError::InstanceOver)));
+        let kept = writer.ask(notes).await.unwrap();
+        assert_eq!(kept, i64::from(first.is_ok()), "told the truth: {first:?}");
+        writer.ask(insert("b")).await.unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! Creation is whole, whoever creates.
+
+mod common;
+
+use common::{File, task};
+use task_engine_model::{Store, StoreError, TaskFilter, TaskId, TaskStatus};
+use task_engine_sqlite::create_in;
+
+async fn waiting(file: &File) -> usize {
+    let filter =
+        TaskFilter { status: Some(TaskStatus::Waiting), limit: 100, ..TaskFilter::default() };
+    file.open().tasks(&filter).await.unwrap().len()
+}
+
+#[tokio::test]
+async fn a_task_commits_or_rolls_back_with_the_application() {
+    let file = File::with_tables().await;
+    let mut connection = file.connect();
+
+    let transaction = connection.transaction().unwrap();
+    create_in(&transaction, &[task("work"), task("work")]).unwrap();
+    transaction.rollback().unwrap();
+    assert_eq!(waiting(&file).await, 0);
+
+    let transaction = connection.transaction().unwrap();
+    let ids = create_in(&transaction, &[task("work"), task("work")]).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(waiting(&file).await, 2);
+    assert!(ids[0] < ids[1]);
+    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_bad_task_takes_its_companions_with_it_and_leaves_the_application_alone() {
+    let file = File::with_tables().await;
+    let mut connection = file.connect();
+    let mut bad = task("work");
+    bad.class.clear();
+
+    let transaction = connection.transaction().unwrap();
+    create_in(&transaction, &[task("work")]).unwrap();
+    let error = create_in(&transaction, &[task("work"), bad]).unwrap_err();
+    assert!(matches!(&error, StoreError::Refused(why) if why.contains("a_task_class_has_a_name")));
+    transaction.commit().unwrap();
+    assert_eq!(waiting(&file).await, 1);
+}
+
+#[tokio::test]
+async fn outside_of_a_transaction_creation_is_one_of_its_own() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    create_in(&connection, &[task("work")]).unwrap();
+    assert!(connection.is_autocommit());
+    assert_eq!(waiting(&file).await, 1);
+}
+
+#[tokio::test]
+async fn creation_without_tables_says_what_to_run() {
+    let file = File::new();
+    let error = create_in(&file.connect(), &[task("work")]).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Version(why) if why.contains("task-engine migrate")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_plain_insert_creates_a_task() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    connection
+        .execute_batch(
+            r#"INSERT INTO task_engine_tasks (task_class) VALUES ('work');
+               INSERT INTO task_engine_tasks (task_class, task_parameters, scheduled_at, queue, priority, context)
+               VALUES ('work', '{"a": 1}', '2100-01-31 12:00:00', 'mails', 7, '{"correlation_id": "x"}');
+               INSERT INTO task_engine_tasks (task_class, scheduled_at) VALUES ('work', 4102444800);"#,
+        )
+        .unwrap();
+    let store = file.open();
+    let first = store.task(TaskId(1)).await.unwrap().unwrap();
+    assert_eq!(first.row.status, TaskStatus::Waiting);
+    assert_eq!(first.row.queue, "default");
+    assert_eq!(first.task_parameters.as_str(), "{}");
+    assert_eq!(first.row.scheduled_at, first.row.created_at);
+    let second = store.task(TaskId(2)).await.unwrap().unwrap();
+    assert_eq!(second.row.scheduled_at.to_string(), "2100-01-31T12:00:00Z");
+    assert_eq!((second.row.queue.as_str(), second.row.priority), ("mails", 7));
+    assert_eq!(second.task_parameters.as_str(), r#"{"a": 1}"#);
+    let third = store.task(TaskId(3)).await.unwrap().unwrap();
+    assert_eq!(third.row.scheduled_at.to_string(), "2100-01-01T00:00:00Z");
+    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+
+    let shown: (String, String, String) = connection
+        .query_row(
+            "SELECT status, scheduled_at, context FROM task_engine_tasks WHERE id = 2",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .unwrap();
+    assert_eq!(shown.0, "waiting");
+    assert_eq!(shown.1, "2100-01-31T12:00:00.000Z");
+    assert_eq!(shown.2, r#"{"correlation_id":"x","retry_number":0}"#);
+}
+
+#[tokio::test]
+async fn a_plain_insert_that_is_wrong_says_why() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    for (columns, values, why) in [
+        ("queue", "'a'", "needs a task_class"),
+        ("task_class", "''", "needs a task_class"),
+        ("task_class, task_parameters", "'a', '[1]'", "task_parameters must be a JSON object"),
+        ("task_class, task_parameters", "'a', '{'", "task_parameters must be a JSON object"),
+        ("task_class, context", "'a', '1'", "context must be a JSON object"),
+        ("task_class, scheduled_at", "'a', 'soon'", "scheduled_at must be a time"),
+        ("task_class, queue", "'a', ''", "a_queue_has_a_name"),
+        ("task_class, priority", "'a', 'high'", "cannot store TEXT value in INTEGER"),
+    ] {
+        let insert = format!("INSERT INTO task_engine_tasks ({columns}) VALUES ({values})");
+        let error = connection.execute(&insert, []).unwrap_err().to_string();
+        assert!(error.contains(why), "{insert}: {error}");
+    }
+    assert_eq!(waiting(&file).await, 0);
+}

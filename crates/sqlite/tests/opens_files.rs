@@ -1,0 +1,104 @@
+//! What is wrong with a file is said in words that tell what to do.
+
+mod common;
+
+use common::{File, task};
+use task_engine_model::{Store, StoreError};
+use task_engine_sqlite::SqliteStore;
+
+fn refusal(path: &std::path::Path) -> String {
+    match SqliteStore::open(path) {
+        Err(StoreError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_a_database_is_refused() {
+    let file = File::new();
+    let folder = file.path().parent().unwrap().to_owned();
+    assert!(refusal(&folder).contains("is a folder"), "{}", refusal(&folder));
+    let nowhere = folder.join("missing").join("tasks.db");
+    assert!(refusal(&nowhere).contains("does not exist; create it"), "{}", refusal(&nowhere));
+    std::fs::write(file.path(), "Dear diary, today I was not a database. ".repeat(100)).unwrap();
+    assert!(refusal(&file.path()).contains("is not an SQLite database"));
+    assert!(refusal(std::path::Path::new("")).contains("is empty"));
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_refused() {
+    let file = File::with_tables().await;
+    let mut rights = std::fs::metadata(file.path()).unwrap().permissions();
+    rights.set_readonly(true);
+    std::fs::set_permissions(file.path(), rights).unwrap();
+    if std::fs::OpenOptions::new().write(true).open(file.path()).is_ok() {
+        return; // A superuser may write everything.
+    }
+    assert!(refusal(&file.path()).contains("is read-only"), "{}", refusal(&file.path()));
+}
+
+#[tokio::test]
+async fn a_file_without_tables_says_what_to_run() {
+    let file = File::new();
+    let store = file.open();
+    let created = store.create(&[task("work")]).await.unwrap_err();
+    let listed = store.instances(None).await.unwrap_err();
+    let listened = store.listen(&|_| ()).await.unwrap_err();
+    for error in [created, listed, listened] {
+        assert!(
+            matches!(&error, StoreError::Version(why) if why.contains("task-engine migrate")),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn tables_are_made_once() {
+    let file = File::new();
+    assert_eq!(file.open().migrate().await.unwrap(), ["0001_ledger"]);
+    assert!(file.open().migrate().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_newer_file_is_refused() {
+    let file = File::with_tables().await;
+    file.connect()
+        .execute("INSERT INTO task_engine_migrations VALUES (99, '0099_later', 0)", [])
+        .unwrap();
+    let error = file.open().migrate().await.unwrap_err();
+    let StoreError::Version(why) = &error else { panic!("{error:?}") };
+    for part in ["version 99", "up to 1", "upgrade task-engine"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn two_that_open_a_new_file_at_once_both_succeed() {
+    for _ in 0..20 {
+        let file = File::new();
+        let path = file.path();
+        let other = std::thread::spawn(move || SqliteStore::open(path).map(|_| ()));
+        file.open();
+        other.join().unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_does_not_go_away_is_temporary() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let store = file.open();
+    let error = store.create(&[task("work")]).await.unwrap_err();
+    assert!(error.is_temporary(), "{error}");
+    connection.execute_batch("ROLLBACK").unwrap();
+    store.create(&[task("work")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn memory_is_a_store_like_any_other() {
+    let store = SqliteStore::open_in_memory().unwrap();
+    store.migrate().await.unwrap();
+    let ids = store.create(&[task("work")]).await.unwrap();
+    assert!(store.task(ids[0]).await.unwrap().is_some());
+}

@@ -1,0 +1,92 @@
+//! Hot statements search; they never read a whole table.
+
+mod common;
+
+use common::File;
+use rusqlite::Connection;
+
+macro_rules! sql {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../sql/", $name, ".sql")))
+    };
+}
+
+fn plan(connection: &Connection, statement: &str) -> Vec<String> {
+    let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
+    let parameters = vec![rusqlite::types::Null; explained.parameter_count()];
+    let steps = explained.query_map(rusqlite::params_from_iter(parameters), |row| row.get(3));
+    steps.unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+#[tokio::test]
+async fn no_hot_statement_scans_a_table() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    for (name, statement) in [
+        sql!("wait_again"),
+        sql!("claim_lanes"),
+        sql!("claim_heads"),
+        sql!("claim_take"),
+        sql!("claim_read"),
+        sql!("claim_delete"),
+        sql!("claim_take_back"),
+        sql!("taken_task"),
+        sql!("end_attempt"),
+        sql!("ended_by"),
+        sql!("late_result"),
+        sql!("waiting_one"),
+        sql!("waiting_delete"),
+        sql!("last_ending"),
+        sql!("instance_alive"),
+        sql!("instance_heartbeat"),
+        sql!("pulse_next_class"),
+        sql!("task_executions"),
+        sql!("task_late_results"),
+        sql!("task_cancel_requested"),
+        sql!("prune_ended_executions"),
+        sql!("prune_late_results"),
+        sql!("prune_cancel_requests"),
+    ] {
+        let plan = plan(&connection, statement);
+        let scans: Vec<_> = plan
+            .iter()
+            .filter(|step| step.contains("SCAN task_engine_") || step.contains("SCAN waiting"))
+            .collect();
+        assert!(scans.is_empty(), "{name}: {plan:#?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_what_went_wrong_use_their_index() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    for (name, statement) in [sql!("page_unhappy"), sql!("prune_unhappy")] {
+        let plan = plan(&connection, statement).join("\n");
+        assert!(plan.contains("task_engine_unhappy_endings (ends_task=?"), "{name}: {plan}");
+        assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+    }
+}
+
+#[tokio::test]
+async fn lanes_are_read_in_claim_order_without_sorting() {
+    let file = File::with_tables().await;
+    let (_, statement) = sql!("claim_heads");
+    let plan = plan(&file.connect(), statement).join("\n");
+    assert!(
+        plan.contains(
+            "task_engine_waiting_lanes (queue=? AND task_class=? AND priority=? AND due_at>?)"
+        ),
+        "{plan}"
+    );
+    assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}
+
+#[tokio::test]
+async fn classes_that_wait_are_found_by_jumps() {
+    let file = File::with_tables().await;
+    let (_, statement) = sql!("pulse_next_class");
+    let plan = plan(&file.connect(), statement).join("\n");
+    assert!(plan.contains("(queue=? AND task_class>?)"), "{plan}");
+    assert!(plan.contains("(queue>?)"), "{plan}");
+    assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}

@@ -1,0 +1,65 @@
+//! `verify` finds what is broken, and names the task.
+
+mod common;
+
+use common::{Engine, File, task};
+use task_engine_model::Store;
+
+#[tokio::test]
+async fn every_violation_is_told_in_words() {
+    let lost = "DELETE FROM task_engine_waiting_tasks";
+    let waits = |id: i64, attempt: i64| {
+        format!(
+            "INSERT INTO task_engine_waiting_tasks VALUES ({id}, 'default', 'work', 0, 0, {attempt}, 0);"
+        )
+    };
+    let ended = |attempt: i64, word: &str, error: &str| {
+        format!(
+            "INSERT INTO task_engine_ended_executions (task_id, attempt, retry_number, stopped_at, error, ends_task)
+             VALUES (1, {attempt}, 0, 0, {error}, {word});"
+        )
+    };
+    for (harm, complaint) in [
+        (lost.to_owned(), "task 1 is lost"),
+        ("DELETE FROM task_engine_created_tasks".to_owned(), "task 1 waits, but was never created"),
+        (waits(2, 1), "task 2 waits, and an engine holds its attempt 1"),
+        (
+            "INSERT INTO task_engine_claims VALUES (1, 1, 0, '[[2, 2, 0]]')".to_owned(),
+            "task 2 is held 2 times",
+        ),
+        (
+            "UPDATE task_engine_claims SET instance_id = 77".to_owned(),
+            "by instance 77, which is not on record",
+        ),
+        (ended(1, "'failed'", "'{}'"), "task 1 waits as attempt 1, but attempt 1 has ended"),
+        (ended(1, "'stopped'", "NULL"), "task 1 had stopped with attempt 1, and went on"),
+        (ended(1, "NULL", "'{}'"), "task 1, attempt 1 has no coherent ending"),
+        (ended(1, "'stopped'", "'{}'"), "task 1, attempt 1 has no coherent ending"),
+        (
+            ended(5, "'failed'", "'{}'").replace("(1, 5", "(2, 5"),
+            "task 2 is held as attempt 1, but attempt 5 has ended",
+        ),
+        (
+            ended(1, "'failed'", "'{}'").replace("(1, 1", "(9, 1"),
+            "task 9 has ended attempts, but was never created",
+        ),
+        (
+            "PRAGMA ignore_check_constraints = ON;
+             UPDATE task_engine_created_tasks SET task_parameters = '[]' WHERE id = 1"
+                .to_owned(),
+            "task 1 has parameters that are not a JSON object",
+        ),
+    ] {
+        let file = File::with_tables().await;
+        let store = file.open();
+        // Task 1 waits, task 2 is held.
+        store.create(&[task("work").after(std::time::Duration::from_secs(60))]).await.unwrap();
+        store.create(&[task("work")]).await.unwrap();
+        Engine::register(&store, "a").await.claim(1).await;
+        assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+
+        file.connect().execute_batch(&harm).unwrap();
+        let complaints = store.verify().await.unwrap();
+        assert!(complaints.iter().any(|said| said.contains(complaint)), "{harm}: {complaints:?}");
+    }
+}
