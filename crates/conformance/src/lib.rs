@@ -153,7 +153,7 @@ macro_rules! suite {
             operations {
                 cancelling_what_waits
                 cancelling_what_runs
-                a_wish_that_meets_a_retry_is_seen_alike
+                a_wish_that_meets_a_retry_cancels_the_task
                 a_granted_wish_does_not_undo_a_retry
                 cancelling_what_has_ended_or_never_was
                 the_same_task_twice_in_one_call

@@ -27,14 +27,18 @@ pub struct PgStore {
 pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) schema: Schema,
-    io: Option<Runtime>,
+    _io: Io,
 }
 
-impl Drop for Inner {
+/// The thread that connections are driven on.
+#[derive(Debug)]
+struct Io(Option<Runtime>);
+
+impl Drop for Io {
     fn drop(&mut self) {
-        if let Some(io) = self.io.take() {
-            // Waiting for it would panic inside an application's runtime.
-            io.shutdown_background();
+        if let Some(runtime) = self.0.take() {
+            // Waiting for its end would panic inside an application's runtime.
+            runtime.shutdown_background();
         }
     }
 }
@@ -53,9 +57,10 @@ impl PgStore {
             .enable_all()
             .build()
             .map_err(|e| StoreError::Unavailable(format!("no thread for connections: {e}")))?;
-        let connector = Connector::new(url, io.handle().clone())?;
-        let connections = Connections::new(connector)?;
-        let inner = Inner { connections, schema, io: Some(io) };
+        let handle = io.handle().clone();
+        let io = Io(Some(io));
+        let connections = Connections::new(Connector::new(url, handle)?)?;
+        let inner = Inner { connections, schema, _io: io };
         drop(inner.connections.work().await?);
         Ok(Self { inner: Arc::new(inner) })
     }
