@@ -1,1 +1,72 @@
-fn main() {}
+//! The command `task-engine`: run, create, watch and repair tasks.
+//!
+//! # Map
+//! - `args`: what can be typed; `commands`: one file a command;
+//! - `database`: which database a URL means, and how it is opened;
+//! - `exit`: what can go wrong, and the exit code that says so;
+//! - `console`, `log`, `table`: what is printed, where, and how;
+//! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
+//! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
+//! - `witness`: a task class that leaves traces outside the database.
+
+mod args;
+mod commands;
+mod console;
+mod database;
+mod escape;
+mod exit;
+mod log;
+mod parameters;
+mod pretty;
+mod spans;
+mod table;
+mod times;
+mod waiting;
+mod witness;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::console::Console;
+use crate::exit::Fault;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let console = Console::new(cli.common);
+    match run(&console, cli.command) {
+        // Whoever read the output has seen enough, as in `task-engine tasks | head`.
+        Ok(()) | Err(Fault::OutputClosed) => ExitCode::SUCCESS,
+        Err(fault) => {
+            console.complain(&fault);
+            fault.code()
+        }
+    }
+}
+
+fn run(console: &Console, command: Command) -> Result<(), Fault> {
+    log::begin(console, command.logs_by_default())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fault::Failure(format!("no threads to work with: {error}")))?;
+    let done = runtime.block_on(async {
+        match command {
+            Command::Demo(args) => commands::demo::run(console, args).await,
+            Command::Start(args) => commands::start::run(console, args).await,
+            Command::Create(args) => commands::create::run(console, args).await,
+            Command::Tasks(args) => commands::tasks::run(console, args).await,
+            Command::Show(args) => commands::show::run(console, args).await,
+            Command::Retry(args) => commands::retry::run(console, args).await,
+            Command::Cancel(args) => commands::cancel::run(console, args).await,
+            Command::Instances => commands::instances::run(console).await,
+            Command::Recover(args) => commands::recover::run(console, args).await,
+            Command::Migrate => commands::migrate::run(console).await,
+        }
+    });
+    // A task that blocks its thread for ever must not keep the process from
+    // ending: its attempt has been given back, or is left to recovery.
+    runtime.shutdown_background();
+    done
+}

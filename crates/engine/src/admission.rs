@@ -22,7 +22,7 @@ pub(crate) async fn admit(
     loop {
         let mut wait = None;
         for holder in store.instances(Some(&new.name)).await? {
-            let gone = process::is_gone(&holder);
+            let gone = process::process_is_gone(&holder);
             match instance::admission(&holder, gone, recovery) {
                 Admission::Free => {}
                 Admission::Taken => return Err(EngineError::NameTaken(Box::new(holder))),

@@ -257,6 +257,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
+    /// Is stopped by a handle that was made before.
+    #[must_use]
+    pub fn stopped_by(mut self, handle: StopHandle) -> Self {
+        self.stop = handle;
+        self
+    }
+
     /// Stops the engine from elsewhere in the program.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
@@ -270,7 +277,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     }
 
     /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the
-    /// second gives them back.
+    /// second gives them back. See [`StopHandle::stop_on_signals`].
     pub async fn run(self) -> Result<Stopped, EngineError> {
         let signals = on_signals(self.stop.clone())?;
         let stopped = self.run_until_stopped().await;

@@ -62,7 +62,7 @@ mod wake_up;
 
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
-pub use process::default_instance;
+pub use process::{default_instance, process_is_gone};
 pub use run::Run;
 pub use stop::{StopHandle, Stopped};
 pub use task_engine_model as model;

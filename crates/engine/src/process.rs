@@ -30,8 +30,10 @@ pub(crate) fn mark() -> Option<String> {
     Some(format!("{}/{pid}/{}", machine()?, start_time(pid)?))
 }
 
-/// Whether the process of an engine is known to be gone from this machine.
-pub(crate) fn is_gone(engine: &InstanceRow) -> bool {
+/// Whether the process of an engine is known to be gone from this machine, so
+/// that its lease need not run out first.
+#[must_use]
+pub fn process_is_gone(engine: &InstanceRow) -> bool {
     let Some(mark) = &engine.process else {
         return false;
     };
@@ -87,9 +89,15 @@ mod tests {
                 held: 0,
             }
         };
-        assert!(!is_gone(&row(&mark)), "this process is here");
+        assert!(!process_is_gone(&row(&mark)), "this process is here");
         let (same, started) = mark.rsplit_once('/').unwrap();
-        assert!(is_gone(&row(&format!("{same}/1{started}"))), "another one has its number now");
-        assert!(!is_gone(&row(&format!("elsewhere/{mark}"))), "another machine: nobody knows");
+        assert!(
+            process_is_gone(&row(&format!("{same}/1{started}"))),
+            "another one has its number now"
+        );
+        assert!(
+            !process_is_gone(&row(&format!("elsewhere/{mark}"))),
+            "another machine: nobody knows"
+        );
     }
 }

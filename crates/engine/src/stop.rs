@@ -20,9 +20,24 @@ pub struct StopHandle {
     phase: Arc<watch::Sender<Phase>>,
 }
 
-impl StopHandle {
-    pub(crate) fn new() -> Self {
+impl Default for StopHandle {
+    fn default() -> Self {
         Self { phase: Arc::new(watch::Sender::new(Phase::Running)) }
+    }
+}
+
+impl StopHandle {
+    /// A handle for an engine that is yet to be made.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on, the first SIGTERM or SIGINT stops in good order, the second
+    /// at once, the third kills. A program does this before anything else, so
+    /// that no signal is missed: as process 1, one without a handler is ignored.
+    pub fn stop_on_signals(&self) -> std::io::Result<()> {
+        on_signals(self.clone()).map(drop)
     }
 
     /// Start nothing new, let what runs finish, end.
@@ -80,9 +95,6 @@ pub struct Stopped {
     pub unrecorded: usize,
 }
 
-/// The first SIGTERM or SIGINT stops in good order, the second at once, the
-/// third kills. Installed before anything else, so that it works as process 1,
-/// where signals without a handler are ignored.
 #[cfg(unix)]
 pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
     use tokio::signal::unix::{SignalKind, signal};

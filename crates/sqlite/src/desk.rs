@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use task_engine_model::StoreError;
@@ -39,10 +40,25 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Where jobs are handed in. The thread ends when the last desk is gone.
+/// Where jobs are handed in. The thread ends with it.
 pub(crate) struct Desk {
-    jobs: mpsc::Sender<Box<dyn Job>>,
+    /// Always there until the end.
+    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
     place: Arc<str>,
+}
+
+impl Drop for Desk {
+    /// Waits for the thread, so that its connection is closed in good order and
+    /// the file is whole by itself, without the log beside it.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Desk {
@@ -53,12 +69,11 @@ impl Desk {
         work: impl FnOnce(mpsc::Receiver<Box<dyn Job>>) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let (jobs, inbox) = mpsc::channel();
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || work(inbox)).map_err(
-            |error| {
-                StoreError::Unavailable(format!("{place}: no thread could be started: {error}"))
-            },
-        )?;
-        Ok(Self { jobs, place })
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(inbox));
+        let thread = thread.map_err(|error| {
+            StoreError::Unavailable(format!("{place}: no thread could be started: {error}"))
+        })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), place })
     }
 
     /// Hands in a job, and waits for its answer: after the commit.
@@ -69,7 +84,8 @@ impl Desk {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Question { work: Some(work), outcome: None, reply });
         let closed = || StoreError::Unavailable(format!("{}: its thread has ended", self.place));
-        self.jobs.send(job).map_err(|_| closed())?;
+        let jobs = self.jobs.as_ref().ok_or_else(closed)?;
+        jobs.send(job).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 }

@@ -25,9 +25,9 @@ async fn a_panic_is_a_failure(fresh: Fresh) {
     let engine = handle_samples(fresh.engine().workers(1)).handle_class(
         "panics",
         once(),
-        |_: serde_json::Value, _: Run<()>| async {
-            let nothing: Option<u8> = None;
-            Ok::<_, Failure>(nothing.expect("there is something"))
+        |parameters: serde_json::Value, _: Run<()>| async move {
+            let something = parameters.get("something").expect("there is something");
+            Ok::<_, Failure>(something.clone())
         },
     );
     let engine = start(engine);

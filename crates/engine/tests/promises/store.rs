@@ -101,6 +101,7 @@ impl Fresh {
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+#[allow(clippy::needless_pass_by_value)] // So that callers can write `json!` in place.
 pub(crate) fn task(class: &str, parameters: serde_json::Value) -> NewTask {
     NewTask::new(class, Json::encode(&parameters).unwrap()).unwrap()
 }

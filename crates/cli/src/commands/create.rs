@@ -1,0 +1,152 @@
+//! `task-engine create`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::{NewTask, TaskId};
+
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::parameters;
+use crate::spans::{clock_and_relative, count};
+use crate::times::{duration, future_time};
+use crate::waiting::{Wanted, no_taker};
+
+/// Create a task, or many
+///
+/// Prints the ids. Brings the tables, and the file of an embedded database, if
+/// they are not there yet.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The class: which code runs
+    #[arg(value_name = "CLASS")]
+    class: String,
+    /// The parameters: a JSON object, @FILE to read one, or - for the standard
+    /// input [default: {}]
+    #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    parameters: Option<String>,
+    /// From when on it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
+    /// time) or 18:00 (the next time it is)
+    #[arg(long, value_name = "TIME", conflicts_with = "after",
+          value_parser = |text: &str| future_time(text, &now()))]
+    at: Option<Timestamp>,
+    /// After which wait it may run: 5s, 10m, 1h30m, "2 days"
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration,
+          allow_hyphen_values = true)]
+    after: Option<Duration>,
+    /// How many of it, all or none
+    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i64).range(1..=COUNT_MAX))]
+    count: i64,
+    /// Higher runs first
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
+    priority: i32,
+    /// The queue it waits in
+    #[arg(long, default_value = DEFAULT_QUEUE, value_name = "NAME")]
+    queue: String,
+    /// Leave the tables as they are
+    #[arg(long)]
+    no_migrate: bool,
+}
+
+const EXAMPLES: &str = r#"Examples:
+  task-engine create WaitingTask '{"waiting_time": 2}'
+  task-engine create WaitingTask @parameters.json --at 18:00
+  echo '{"waiting_time": 0.1}' | task-engine create WaitingTask - --count 1000"#;
+
+const COUNT_MAX: i64 = 1_000_000;
+/// Creation is one statement, all or none, so what it carries is bounded.
+const CREATION_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// More ids than this are printed as ranges.
+const IDS_SHOWN_MAX: usize = 20;
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    // All that can be wrong with the input is found before anything is opened.
+    let (tasks, due) = tasks(console, &args)?;
+    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+    let store = console.database()?.open(access).await?;
+    console.say(format_args!("Database: {}", store.place()));
+    if !args.no_migrate {
+        for applied in store.migrate().await? {
+            console.say(format_args!("Applied migration {applied}"));
+        }
+    }
+    let ids = store.create(&tasks).await?;
+    drop(tasks);
+    let due = due.map_or_else(String::new, |due| format!(", due {due}"));
+    console.say(format_args!("Created {}{due}:", count(ids.len(), "task")));
+    print_ids(&ids, console.results())?;
+    let wanted = Wanted { class: &args.class, queue: &args.queue };
+    if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
+        let they = if ids.len() == 1 { "it" } else { "they" };
+        let why = format!("{}{}", why[..1].to_uppercase(), &why[1..]);
+        console.say(format_args!("{why}; {they} will wait until one does."));
+    }
+    Ok(())
+}
+
+/// The tasks to create, and when they are due, if not now.
+fn tasks(console: &Console, args: &Arguments) -> Result<(Vec<NewTask>, Option<String>), Fault> {
+    let wrong = |error: task_engine::model::task::BadTask| Fault::Usage(error.to_string());
+    let parameters = parameters::read(args.parameters.as_deref(), console)?;
+    let bytes = parameters.as_str().len();
+    let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
+    task = task.queue(args.queue.as_str()).map_err(wrong)?.priority(args.priority);
+    let mut due = None;
+    if let Some(time) = args.at {
+        let now = now();
+        due = Some(clock_and_relative(time, now.timestamp(), now.time_zone()));
+        task = task.at(time);
+    }
+    if let Some(wait) = args.after {
+        due = Some(format!("in {}", crate::spans::span(wait)));
+        task = task.after(wait);
+    }
+    let number = usize::try_from(args.count).unwrap_or(1);
+    if bytes.saturating_mul(number) > CREATION_BYTES_MAX {
+        return Err(Fault::Usage(format!(
+            "{number} tasks with {bytes} bytes of parameters each are too much for one creation; create at most {} at a time",
+            CREATION_BYTES_MAX / bytes
+        )));
+    }
+    Ok((vec![task; number], due))
+}
+
+fn print_ids(ids: &[TaskId], mut out: impl Write) -> io::Result<()> {
+    if ids.len() <= IDS_SHOWN_MAX {
+        for id in ids {
+            writeln!(out, "{id}")?;
+        }
+    } else {
+        // Others may create tasks at the same time, so there can be gaps.
+        for range in ids.chunk_by(|one, next| one.0 + 1 == next.0) {
+            let (first, last) = (range[0], range[range.len() - 1]);
+            writeln!(out, "{first}..{last} ({})", count(range.len(), "task"))?;
+        }
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(ids: impl IntoIterator<Item = i64>) -> String {
+        let ids: Vec<_> = ids.into_iter().map(TaskId).collect();
+        let mut out = Vec::new();
+        print_ids(&ids, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn few_ids_are_listed_and_many_summed_up() {
+        assert_eq!(printed([7, 8]), "7\n8\n");
+        assert_eq!(printed(1..=100), "1..100 (100 tasks)\n");
+        assert_eq!(printed((1..=20).chain(25..=25)), "1..20 (20 tasks)\n25..25 (1 task)\n");
+    }
+}

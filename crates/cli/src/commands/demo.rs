@@ -1,0 +1,208 @@
+//! `task-engine demo`: the engine at work, on tasks of every kind, with an
+//! account of what happened.
+
+mod account;
+mod progress;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use task_engine::model::{TaskFilter, TaskRow};
+use task_engine::samples::handle_samples;
+use task_engine::{Engine, Json, NewTask, Store, TaskId, TaskStatus};
+
+use crate::commands::start;
+use crate::console::{Console, now};
+use crate::database::{Access, Database};
+use crate::exit::Fault;
+use account::Account;
+use progress::Progress;
+
+/// See it work: 106 sample tasks on an embedded database, in a few seconds
+///
+/// Most wait for a moment, some fail in different ways, one is scheduled a few
+/// seconds ahead. Ends by itself and tells what happened. The database,
+/// task-engine-demo.db in the current folder, stays for you to look around.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Remove the database of earlier demos first
+    #[arg(long)]
+    fresh: bool,
+}
+
+const FILE: &str = "task-engine-demo.db";
+const WORKERS: u16 = 5;
+const WAITING_TASKS: u32 = 100;
+const SCHEDULED_AHEAD: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    // Not by the environment: that may name a database of real tasks.
+    let named = console.named_database()?;
+    if args.fresh {
+        if named.is_some() {
+            return Err(Fault::Usage(
+                "--fresh removes the demo's own file, and no other database; leave out --fresh or --database".to_owned(),
+            ));
+        }
+        remove(Path::new(FILE)).await?;
+    }
+    let database = named.unwrap_or_else(|| Database::File(FILE.into()));
+    let store = database.open_for_one().await?;
+    console.say(format_args!("Database: {}", store.place()));
+    store.migrate().await?;
+
+    let began = Instant::now();
+    let tasks = sample_tasks()?;
+    let ids = store.create(&tasks).await?;
+    console.say(format_args!("Created {} tasks; {WORKERS} workers execute them.", ids.len()));
+    // Tidying up is not for a guest, who may have been given somebody's database.
+    let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
+    let engine = handle_samples(engine);
+    let stop = engine.stop_handle();
+    let mut running = tokio::spawn(engine.run());
+    let mut progress = Progress::new(console, ids.len());
+    let ended = tokio::select! {
+        // Ctrl-C, or something is wrong.
+        ended = &mut running => ended,
+        watched = watch(&*store, &ids, &mut progress) => {
+            stop.stop();
+            let ended = running.await;
+            watched?;
+            ended
+        }
+    };
+    let took = began.elapsed();
+    progress.finish();
+    let stopped = ended.map_err(|error| Fault::Failure(format!("the engine broke: {error}")))??;
+
+    let rows = look(&*store, &ids).await?;
+    let scheduled = ids[ids.len() - 1];
+    let lateness = lateness(&*store, scheduled).await?;
+    let account = Account { rows, took, workers: WORKERS, scheduled, lateness, now: now() };
+    account.print(console, &database, console.results())?;
+    start::verdict(stopped)
+}
+
+/// No two demos share a name, even where every process has the same number.
+fn name() -> String {
+    format!("demo-{}-{}", std::process::id(), now().strftime("%H%M%S"))
+}
+
+fn sample_tasks() -> Result<Vec<NewTask>, Fault> {
+    let new = |class: &str, parameters: &serde_json::Value| {
+        let parameters = Json::encode(parameters).map_err(|error| error.to_string());
+        parameters
+            .and_then(|parameters| NewTask::new(class, parameters).map_err(|e| e.to_string()))
+            .map_err(Fault::Failure)
+    };
+    let wait = |secs: f64| new("WaitingTask", &serde_json::json!({ "waiting_time": secs }));
+    let empty = serde_json::json!({});
+    let mut tasks = Vec::new();
+    for number in 0..WAITING_TASKS {
+        // Short and long ones, mixed, the same in every demo.
+        let place = f64::from(number * 37 % WAITING_TASKS) / f64::from(WAITING_TASKS - 1);
+        let ms = (50.0 + 450.0 * place * place).round();
+        tasks.push(wait(ms / 1000.0)?);
+    }
+    for class in [
+        "FailingTask",
+        "FailingTask",
+        "FailingTask",
+        "FailingNotRetryTask",
+        "FailingNotRetryExceptionTask",
+    ] {
+        tasks.push(new(class, &empty)?);
+    }
+    tasks.push(wait(0.1)?.after(SCHEDULED_AHEAD));
+    Ok(tasks)
+}
+
+/// Until all tasks have ended, or wait for a retry.
+async fn watch(
+    store: &dyn Store,
+    ids: &[TaskId],
+    progress: &mut Progress<'_>,
+) -> Result<(), Fault> {
+    loop {
+        let rows = look(store, ids).await?;
+        let done = rows.iter().filter(|row| is_done(row)).count();
+        progress.show(done);
+        if done == ids.len() {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn is_done(row: &TaskRow) -> bool {
+    match row.status {
+        TaskStatus::Stopped | TaskStatus::Failed | TaskStatus::Cancelled => true,
+        TaskStatus::Waiting => row.retry_number > 0,
+        TaskStatus::Running => false,
+    }
+}
+
+/// The demo's own tasks, oldest first. Others may be in between.
+async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, Fault> {
+    let mut found: HashMap<TaskId, TaskRow> = HashMap::new();
+    let (first, last) = (ids[0], ids[ids.len() - 1]);
+    let mut before = TaskId(last.0 + 1);
+    while before > first {
+        let limit = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let page = TaskFilter { before: Some(before), limit, ..TaskFilter::default() };
+        let rows = store.tasks(&page).await?;
+        let Some(oldest) = rows.last().map(|row| row.id) else {
+            break;
+        };
+        before = oldest;
+        found.extend(rows.into_iter().map(|row| (row.id, row)));
+    }
+    Ok(ids.iter().filter_map(|id| found.remove(id)).collect())
+}
+
+/// How long after its time the scheduled task began, if it did.
+async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, Fault> {
+    let task = store.task(id).await?;
+    Ok(task.and_then(|task| {
+        let started = task.executions.first()?.started_at?;
+        let late = started.duration_since(task.row.scheduled_at);
+        // Both are times of the database's clock, read at different moments.
+        Some(Duration::try_from(late).unwrap_or_default())
+    }))
+}
+
+/// Removes the demo's database, unless a demo is at work on it.
+async fn remove(file: &Path) -> Result<(), Fault> {
+    if !file.exists() {
+        return Ok(());
+    }
+    // What cannot be opened or read is no reason to keep it.
+    if let Ok(store) = Database::File(file.into()).open(Access::MustExist).await {
+        let engines = store.instances(None).await.unwrap_or_default();
+        if let Some(engine) = engines.iter().find(|engine| engine.is_alive()) {
+            return Err(Fault::Conflict(format!(
+                "an engine works on {}: {}, process {}; stop it first",
+                file.display(),
+                engine.name,
+                engine.pid
+            )));
+        }
+    }
+    for ending in ["", "-wal", "-shm"] {
+        let mut path = file.as_os_str().to_owned();
+        path.push(ending);
+        match std::fs::remove_file(PathBuf::from(&path)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Fault::Failure(format!(
+                    "{} cannot be removed: {error}",
+                    file.display()
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

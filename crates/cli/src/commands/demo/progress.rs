@@ -1,0 +1,51 @@
+//! How far it is: a bar for people, lines for logs.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::console::Console;
+use crate::log;
+
+pub(super) enum Progress<'a> {
+    Bar(ProgressBar),
+    Lines { console: &'a Console, all: usize, shown: usize, at: Instant },
+}
+
+/// How often a line is printed, if there is something new to say.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(console: &'a Console, all: usize) -> Self {
+        if !console.may_animate() {
+            return Self::Lines { console, all, shown: 0, at: Instant::now() };
+        }
+        let bars = MultiProgress::new();
+        log::keep_clear_of(&bars);
+        let style = ProgressStyle::with_template("{bar:40} {pos} of {len} tasks, {elapsed}");
+        let bar = ProgressBar::new(all as u64)
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = bars.add(bar);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self::Bar(bar)
+    }
+
+    pub(super) fn show(&mut self, done: usize) {
+        match self {
+            Self::Bar(bar) => bar.set_position(done as u64),
+            Self::Lines { console, all, shown, at } => {
+                let new = done > *shown;
+                if new && (at.elapsed() >= LINE_EVERY || done == *all) {
+                    (*shown, *at) = (done, Instant::now());
+                    console.say(format_args!("{done} of {all} tasks done"));
+                }
+            }
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        if let Self::Bar(bar) = self {
+            bar.abandon();
+        }
+    }
+}

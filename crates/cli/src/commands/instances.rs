@@ -1,0 +1,65 @@
+//! `task-engine instances`.
+
+use std::io::Write;
+
+use task_engine::model::InstanceRow;
+
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::escape::{escape, summary};
+use crate::exit::Fault;
+use crate::spans::{relative, span};
+use crate::table::table;
+
+pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let engines = store.instances(None).await?;
+    if engines.is_empty() {
+        console.say(format_args!(
+            "No engine has ever run on {}. Start one: {}",
+            store.place(),
+            console.command("start")
+        ));
+        return Ok(());
+    }
+    let now = now().timestamp();
+    let rows = engines.iter().map(|engine| {
+        vec![
+            summary(&engine.name, 40),
+            state(engine).to_owned(),
+            summary(&engine.host, 40),
+            engine.pid.to_string(),
+            engine.workers.to_string(),
+            engine.held.to_string(),
+            format!("{} ago", span(engine.heartbeat_age)),
+            relative(engine.started_at, now),
+        ]
+    });
+    let header = ["NAME", "STATE", "HOST", "PID", "WORKERS", "TASKS", "HEARTBEAT", "STARTED"];
+    let mut out = console.results();
+    writeln!(out, "{}", table(&header, &[3, 4, 5], rows.collect()))?;
+    out.flush()?;
+    let mut advised = std::collections::BTreeSet::new();
+    for engine in engines.iter().filter(|engine| !engine.is_alive() && engine.held > 0) {
+        if advised.insert(&engine.name) {
+            console.say(format_args!(
+                "{} is dead and holds tasks. Recover them: {}",
+                escape(&engine.name),
+                console.command(&format!("recover {}", crate::console::quoted(&engine.name)))
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn state(engine: &InstanceRow) -> &'static str {
+    if engine.lost_at.is_some() {
+        "lost"
+    } else if engine.stopped_at.is_some() {
+        "stopped"
+    } else if engine.is_alive() {
+        "alive"
+    } else {
+        "dead"
+    }
+}

@@ -1,0 +1,23 @@
+//! `task-engine migrate`.
+
+use std::io::Write;
+
+use crate::console::Console;
+use crate::database::Access;
+use crate::exit::Fault;
+
+pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MayCreate).await?;
+    let applied = store.migrate().await?;
+    let mut out = console.results();
+    for name in &applied {
+        writeln!(out, "applied {name}")?;
+    }
+    out.flush()?;
+    if applied.is_empty() {
+        console.say(format_args!("{} is up to date.", store.place()));
+    } else {
+        console.say(format_args!("{} is now up to date.", store.place()));
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! `task-engine show`.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use task_engine::model::store::Store;
+use task_engine::model::task::{ExecutionStatus, LateResult};
+use task_engine::model::{ExecutionRow, TaskDetails, TaskError};
+use task_engine::{Json, TaskId, TaskStatus};
+
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::escape::{escape, escape_lines, summary};
+use crate::exit::Fault;
+use crate::pretty::pretty;
+use crate::spans::{clock, clock_and_relative, relative, span};
+use crate::waiting::{Wanted, reasons};
+
+/// Show everything about a task, and why it does not run yet
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The task, by its id
+    #[arg(value_name = "ID", allow_negative_numbers = true)]
+    id: TaskId,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let Some(task) = store.task(args.id).await? else {
+        return Err(Fault::NotFound(format!(
+            "there is no task {} on {}; it may have been removed by retention",
+            args.id,
+            store.place()
+        )));
+    };
+    let mut out = console.results();
+    if args.json {
+        serde_json::to_writer(&mut out, &task).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(out.flush()?);
+    }
+    let reasons = why_waiting(&*store, &task).await?;
+    let mut page = Page { out, now: now() };
+    page.print(&task, &reasons)?;
+    page.out.flush()?;
+    if task.row.status == TaskStatus::Failed {
+        console.say(format_args!(
+            "\nTo try it again: {}",
+            console.command(&format!("retry {}", args.id))
+        ));
+    }
+    Ok(())
+}
+
+async fn why_waiting(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, Fault> {
+    if task.row.status != TaskStatus::Waiting {
+        return Ok(Vec::new());
+    }
+    let engines = store.instances(None).await?;
+    let wanted = Wanted { class: &task.row.task_class, queue: &task.row.queue };
+    Ok(reasons(wanted, task.row.scheduled_at, &engines, Timestamp::now()))
+}
+
+/// Names of generic types can fill a page; `--json` has them whole.
+const FRAME_CHARS_MAX: usize = 160;
+
+/// What is printed about one task.
+struct Page<W> {
+    out: W,
+    now: Zoned,
+}
+
+impl<W: Write> Page<W> {
+    fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
+        let row = &task.row;
+        writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+        for (at, reason) in reasons.iter().enumerate() {
+            let name = if at == 0 { "waits" } else { "and" };
+            self.field(name, &format!("because {reason}"))?;
+        }
+        if task.cancel_requested {
+            self.field("cancel", "requested; its engine ends it")?;
+        }
+        self.field("created", &self.time(row.created_at))?;
+        let due =
+            if row.retry_number > 0 && row.status == TaskStatus::Waiting { "retry" } else { "due" };
+        self.field(due, &self.time(row.scheduled_at))?;
+        if row.status != TaskStatus::Waiting {
+            self.field(status_since(row.status), &self.time(row.updated_at))?;
+        }
+        self.field("queue", &format!("{}, priority {}", escape(&row.queue), row.priority))?;
+        self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
+        self.json("parameters", &task.task_parameters)?;
+        if task.context.as_str() != "{}" {
+            self.json("context", &task.context)?;
+        }
+        for execution in &task.executions {
+            self.execution(execution)?;
+        }
+        for late in &task.late_results {
+            let ended = task.executions.iter().find(|execution| execution.attempt == late.attempt);
+            self.late(late, ended.and_then(|execution| execution.error.as_ref()))?;
+        }
+        Ok(())
+    }
+
+    fn execution(&mut self, execution: &ExecutionRow) -> io::Result<()> {
+        let (now, zone) = (self.now.timestamp(), self.zone());
+        writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?;
+        if let Some(name) = &execution.instance {
+            let worker =
+                execution.worker.map_or(String::new(), |worker| format!(", worker {worker}"));
+            self.field("engine", &format!("{}{worker}", escape(name)))?;
+        }
+        match (execution.started_at, execution.stopped_at) {
+            (Some(started), Some(stopped)) => {
+                let lasted = span(stopped.duration_since(started).unsigned_abs());
+                let ended = relative(stopped, now);
+                let line = format!("{}, took {lasted}, ended {ended}", clock(started, &zone));
+                self.field("started", &line)?;
+            }
+            (Some(started), None) => self.field("started", &self.time(started))?,
+            (None, Some(stopped)) => {
+                self.field("started", "never")?;
+                self.field("ended", &self.time(stopped))?;
+            }
+            (None, None) => {}
+        }
+        if let Some(result) = execution.result.as_ref().filter(|result| result.as_str() != "null") {
+            self.json("result", result)?;
+        }
+        if let Some(error) = &execution.error {
+            self.error(error)?;
+        }
+        if let Some(retry_at) = execution.retry_at {
+            self.field("next", &format!("attempt at {}", self.time(retry_at)))?;
+        }
+        Ok(())
+    }
+
+    fn late(&mut self, late: &LateResult, end: Option<&TaskError>) -> io::Result<()> {
+        let after = span(late.arrived_at.duration_since(late.ended_at).unsigned_abs());
+        let end = if end.is_some_and(|error| error.exception == TaskError::INSTANCE_LOST) {
+            "its engine was declared dead"
+        } else {
+            "it had ended on record"
+        };
+        writeln!(
+            self.out,
+            "\nLate result of attempt {}: returned {after} after {end}; discarded",
+            late.attempt
+        )?;
+        self.field("arrived", &self.time(late.arrived_at))?;
+        if let Some(result) = &late.result {
+            self.json("result", result)?;
+        }
+        late.error.as_ref().map_or(Ok(()), |error| self.error(error))
+    }
+
+    fn error(&mut self, error: &TaskError) -> io::Result<()> {
+        self.field("error", &escape_lines(&error.to_string()))?;
+        for frame in &error.backtrace {
+            writeln!(self.out, "  {:10}    at {}", "", summary(frame, FRAME_CHARS_MAX))?;
+        }
+        Ok(())
+    }
+
+    fn json(&mut self, name: &str, json: &Json) -> io::Result<()> {
+        self.field(name, &pretty(json.as_str()))
+    }
+
+    /// A name and its text, whose further lines stand below the first one.
+    fn field(&mut self, name: &str, text: &str) -> io::Result<()> {
+        let mut lines = text.lines();
+        writeln!(self.out, "  {name:10}  {}", lines.next().unwrap_or_default())?;
+        for line in lines {
+            writeln!(self.out, "  {:10}  {line}", "")?;
+        }
+        Ok(())
+    }
+
+    fn time(&self, time: Timestamp) -> String {
+        clock_and_relative(time, self.now.timestamp(), self.now.time_zone())
+    }
+
+    fn zone(&self) -> TimeZone {
+        self.now.time_zone().clone()
+    }
+}
+
+fn status_since(status: TaskStatus) -> &'static str {
+    match status {
+        TaskStatus::Running => "held since",
+        TaskStatus::Failed => "given up",
+        TaskStatus::Cancelled => "cancelled",
+        TaskStatus::Stopped | TaskStatus::Waiting => "done",
+    }
+}
+
+fn verdict(execution: &ExecutionRow) -> String {
+    let word = match execution.status {
+        ExecutionStatus::Running => "running",
+        ExecutionStatus::Success => "success",
+        ExecutionStatus::Failure => "failure",
+    };
+    let consequence = match execution.ends_task {
+        Some(TaskStatus::Failed) => ", the last: the task was given up",
+        Some(TaskStatus::Cancelled) => ", the task was cancelled",
+        _ => "",
+    };
+    if execution.retry_number > 0 {
+        format!("{word} (retry {}){consequence}", execution.retry_number)
+    } else {
+        format!("{word}{consequence}")
+    }
+}

@@ -1,0 +1,128 @@
+//! `task-engine start`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use task_engine::samples::handle_samples;
+use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
+
+use crate::console::Console;
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::spans::count;
+use crate::times::{Keep, duration};
+use crate::witness::handle_witness;
+
+/// Run an engine until SIGTERM or Ctrl-C
+///
+/// It knows the sample classes: WaitingTask {"waiting_time": SECONDS},
+/// FailingTask, FailingNotRetryTask and FailingNotRetryExceptionTask. An
+/// application has an engine of its own, with its own classes.
+///
+/// The first signal lets running tasks finish (exit code 0); the second, or the
+/// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The name of this engine, unique among the living [default: the host name]
+    #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
+    instance: Option<String>,
+    /// How many tasks run at a time
+    #[arg(long, default_value_t = 5, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    workers: u16,
+    /// A queue to take tasks from; may be given several times [default: default]
+    #[arg(long = "queue", value_name = "NAME")]
+    queues: Vec<String>,
+    /// What happens to the tasks of dead engines: somebody runs `recover`, or
+    /// engines recover them
+    #[arg(long, default_value = "manual", value_name = "HOW")]
+    recovery: RecoveryMode,
+    /// How long running tasks may go on after the first signal [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    stop_timeout: Option<Duration>,
+    /// How often the engine says that it is alive
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    heartbeat: Duration,
+    /// How long after its last heartbeat it counts as dead
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
+    dead_after: Duration,
+    /// How often it looks for work that no wake-up told it about, at most 10s
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    poll: Duration,
+    /// How long successful tasks are kept, or `never` to remove none
+    #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Keep::parse)]
+    retention: Keep,
+    /// Leave the tables as they are
+    #[arg(long)]
+    no_migrate: bool,
+    /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
+    /// line to FILE when it begins and when it ends: to check promises from
+    /// outside the database
+    #[arg(long, value_name = "FILE")]
+    witness: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RecoveryMode {
+    Manual,
+    Auto,
+}
+
+impl From<RecoveryMode> for Recovery {
+    fn from(mode: RecoveryMode) -> Self {
+        match mode {
+            RecoveryMode::Manual => Self::Manual,
+            RecoveryMode::Auto => Self::Auto,
+        }
+    }
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let stop = StopHandle::new();
+    stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
+    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+    let store = console.database()?.open(access).await?;
+    console.say(format_args!("Database: {}", store.place()));
+    let mut engine = Engine::new(store, ())
+        .instance(args.instance.unwrap_or_else(default_instance))
+        .workers(args.workers)
+        .recovery(args.recovery.into())
+        .heartbeat(args.heartbeat, args.dead_after)
+        .poll(args.poll)
+        .retention(args.retention.age())
+        .migrate_at_start(!args.no_migrate);
+    if !args.queues.is_empty() {
+        engine = engine.queues(args.queues);
+    }
+    if let Some(time) = args.stop_timeout {
+        engine = engine.stop_timeout(time);
+    }
+    engine = handle_samples(engine);
+    if let Some(file) = args.witness {
+        engine = handle_witness(engine, file);
+    }
+    let stopped = engine.stopped_by(stop).run_until_stopped().await?;
+    verdict(stopped)
+}
+
+/// What the end of an engine means for whoever started it.
+pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
+    let Stopped { forced, given_back, unrecorded } = stopped;
+    if unrecorded > 0 {
+        return Err(Fault::Failure(format!(
+            "the results of {} could not be written, because the database was away; recovery decides about them",
+            count(unrecorded, "task")
+        )));
+    }
+    if given_back > 0 {
+        return Err(Fault::GivenBack(format!(
+            "stopped before {} had ended: given back to wait, at no cost",
+            count(given_back, "task")
+        )));
+    }
+    if forced {
+        return Err(Fault::GivenBack("stopped at once; no task was running any more".to_owned()));
+    }
+    Ok(())
+}

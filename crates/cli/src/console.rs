@@ -1,0 +1,115 @@
+//! Where words go: results to the standard output, the rest to the standard
+//! error. A closed standard error is nobody's problem; `eprintln!` would panic.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+use crate::args::Common;
+use crate::database::{DEFAULT_URL, Database, URL_VARIABLE};
+use crate::escape::escape_lines;
+use crate::exit::Fault;
+
+/// How this run talks, and to which database.
+#[derive(Debug)]
+pub(crate) struct Console {
+    common: Common,
+}
+
+impl Console {
+    pub(crate) fn new(common: Common) -> Self {
+        Self { common }
+    }
+
+    /// The results, buffered: to be flushed by whoever writes them.
+    pub(crate) fn results(&self) -> BufWriter<StdoutLock<'static>> {
+        BufWriter::new(io::stdout().lock())
+    }
+
+    /// Words beside the results.
+    pub(crate) fn say(&self, words: impl Display) {
+        if !self.common.quiet {
+            to_stderr(&words);
+        }
+    }
+
+    pub(crate) fn complain(&self, fault: &Fault) {
+        to_stderr(&format_args!("error: {fault}"));
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.common.quiet
+    }
+
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.common.verbose
+    }
+
+    /// Whether something that moves may be drawn.
+    pub(crate) fn may_animate(&self) -> bool {
+        !self.common.quiet && !self.common.verbose && io::stderr().is_terminal()
+    }
+
+    /// The database of this run: by option, by environment, or the default.
+    pub(crate) fn database(&self) -> Result<Database, Fault> {
+        let variable = || std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
+        let url = self.common.database.clone().or_else(variable);
+        self.parse(url.as_deref().unwrap_or(DEFAULT_URL))
+    }
+
+    /// The database that was named on the command line, and nowhere else.
+    pub(crate) fn named_database(&self) -> Result<Option<Database>, Fault> {
+        self.common.database.as_deref().map(|url| self.parse(url)).transpose()
+    }
+
+    fn parse(&self, url: &str) -> Result<Database, Fault> {
+        Database::parse(url, self.common.schema.as_deref())
+    }
+
+    /// A command to try next, in a form that works where this one did.
+    pub(crate) fn command(&self, rest: &str) -> String {
+        let database = match self.named_database() {
+            Ok(Some(database)) => database.as_option(),
+            _ => String::new(),
+        };
+        let schema = self.common.schema.as_deref();
+        let schema = schema.map_or_else(String::new, |name| format!(" --schema {name}"));
+        format!("{} {rest}{database}{schema}", program())
+    }
+}
+
+fn to_stderr(words: &dyn Display) {
+    let text = words.to_string();
+    let text = escape_lines(&text);
+    // One write, so that lines of several processes do not mix.
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// How this program was called, so that a command that is printed can be
+/// copied: a first `cargo run -- demo` has put nothing into the PATH.
+pub(crate) fn program() -> String {
+    if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
+        return "cargo run -q --".to_owned();
+    }
+    match std::env::args().next() {
+        Some(path) if path.contains('/') => quoted(&path),
+        _ => "task-engine".to_owned(),
+    }
+}
+
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The time here and now, for reading times and for showing them.
+pub(crate) fn now() -> Zoned {
+    Timestamp::now().to_zoned(TimeZone::system())
+}

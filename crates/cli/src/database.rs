@@ -1,0 +1,205 @@
+//! Which database a URL means, and how it is opened. A URL may hold a password,
+//! so nothing here repeats one.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use task_engine::postgres::tokio_postgres::Config;
+use task_engine::postgres::{PgStore, Schema};
+use task_engine::sqlite::SqliteStore;
+use task_engine::{Store, StoreError};
+
+use crate::console::quoted;
+use crate::exit::Fault;
+
+pub(crate) const URL_VARIABLE: &str = "TASK_ENGINE_DATABASE_URL";
+pub(crate) const DEFAULT_URL: &str = "sqlite:task-engine.db";
+
+const FORMS: &str = "A database URL looks like
+  postgres://user:password@host:5432/database
+  sqlite:task-engine.db (a file in the current folder)
+  sqlite:/var/lib/app/tasks.db";
+
+/// A database that was named, not yet opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Database {
+    Postgres { url: String, schema: Schema },
+    File(PathBuf),
+    Memory,
+}
+
+/// What a command needs of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It brings the tables if they are not there, and the file.
+    MayCreate,
+    /// Without a database there is nothing to do.
+    MustExist,
+}
+
+impl Database {
+    pub(crate) fn parse(url: &str, schema: Option<&str>) -> Result<Self, Fault> {
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let schema = schema.map_or(Ok(Schema::default()), Schema::named);
+            let schema = schema.map_err(|error| Fault::Usage(error.to_string()))?;
+            check(url).map_err(|why| Fault::Usage(format!("{why}. {FORMS}")))?;
+            return Ok(Self::Postgres { url: url.to_owned(), schema });
+        }
+        let Some(path) = url.strip_prefix("sqlite:") else {
+            return Err(Fault::Usage(format!("{}. {FORMS}", what_is_wrong(url))));
+        };
+        if schema.is_some() {
+            return Err(Fault::Usage(
+                "--schema is for PostgreSQL; in SQLite, use another file instead".to_owned(),
+            ));
+        }
+        match path.strip_prefix("//").unwrap_or(path) {
+            ":memory:" => Ok(Self::Memory),
+            "" => Err(Fault::Usage(format!("the database URL names no file. {FORMS}"))),
+            path if path.contains('?') => Err(Fault::Usage(format!(
+                "a database URL of SQLite has no options: remove everything from the ? on. {FORMS}"
+            ))),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+
+    /// Opens it, and checks that it answers.
+    pub(crate) async fn open(&self, access: Access) -> Result<Arc<dyn Store>, Fault> {
+        match self {
+            Self::Postgres { url, schema } => connect(url, schema.clone()).await,
+            Self::File(path) => {
+                if access == Access::MustExist && !path.exists() {
+                    return Err(missing(path));
+                }
+                Ok(Arc::new(SqliteStore::open(path)?))
+            }
+            Self::Memory => Err(Fault::Usage(
+                "sqlite::memory: is gone when a command ends, so only `demo` can use it; name a file, like sqlite:task-engine.db".to_owned(),
+            )),
+        }
+    }
+
+    /// The same, for a command that needs no second one to find its tasks.
+    pub(crate) async fn open_for_one(&self) -> Result<Arc<dyn Store>, Fault> {
+        match self {
+            Self::Memory => Ok(Arc::new(SqliteStore::open_in_memory()?)),
+            lasting => lasting.open(Access::MayCreate).await,
+        }
+    }
+
+    /// As an option for another command, without secrets.
+    pub(crate) fn as_option(&self) -> String {
+        match self {
+            Self::Postgres { .. } => " --database …".to_owned(),
+            Self::File(path) => {
+                format!(" --database {}", quoted(&format!("sqlite:{}", path.display())))
+            }
+            Self::Memory => String::new(),
+        }
+    }
+}
+
+/// Asks the driver, so that a mistake in the URL is told from a server's refusal.
+fn check(url: &str) -> Result<(), String> {
+    // The store knows these two modes, the driver does not.
+    let known = url
+        .replace("sslmode=verify-full", "sslmode=require")
+        .replace("sslmode=verify-ca", "sslmode=require");
+    let config = known.parse::<Config>().map_err(|error| {
+        let cause = error.source().map_or(error.to_string(), ToString::to_string);
+        format!("the database URL is wrong: {cause}")
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err("the database URL names no host".to_owned());
+    }
+    Ok(())
+}
+
+async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, Fault> {
+    match PgStore::connect_schema(url, schema).await {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(StoreError::Unavailable(why)) => Err(Fault::Failure(format!(
+            "{why}\nCheck that the server is running, that host and port in the URL are right, and that this machine may reach it."
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn missing(path: &Path) -> Fault {
+    Fault::NotFound(format!(
+        "there is no database {} yet; `task-engine create` or `task-engine start` makes one, or name another with --database or {URL_VARIABLE}",
+        path.display()
+    ))
+}
+
+/// Without repeating what may be a password.
+fn what_is_wrong(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return if url.is_empty() {
+            "the database URL is empty".to_owned()
+        } else if url.contains('@') {
+            "the database URL does not begin with postgres:// or sqlite:".to_owned()
+        } else {
+            format!("{url:?} is not a database URL; for a file, write sqlite:{url}")
+        };
+    };
+    let is_scheme = !scheme.is_empty()
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    match scheme {
+        "postgres" | "postgresql" => {
+            format!("the database URL lacks the slashes of {scheme}://")
+        }
+        _ if is_scheme && rest.starts_with("//") => {
+            format!("{scheme}:// is not a database that Task Engine can use")
+        }
+        _ => "the database URL does not begin with postgres:// or sqlite:".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_both_kinds() {
+        let file = |path: &str| Database::File(path.into());
+        for (url, expected) in [
+            ("sqlite:tasks.db", file("tasks.db")),
+            ("sqlite:/tmp/tasks.db", file("/tmp/tasks.db")),
+            ("sqlite://tasks.db", file("tasks.db")),
+            ("sqlite:///tmp/tasks.db", file("/tmp/tasks.db")),
+            ("sqlite::memory:", Database::Memory),
+        ] {
+            assert_eq!(Database::parse(url, None).unwrap(), expected, "{url}");
+        }
+        for url in ["postgres://u:p@h/d", "postgresql://h/d", "postgres://h/d?sslmode=verify-full"]
+        {
+            assert!(matches!(Database::parse(url, None), Ok(Database::Postgres { .. })));
+        }
+    }
+
+    #[test]
+    fn bad_urls_say_what_is_wrong_and_no_password() {
+        for (url, schema, why) in [
+            ("", None, "is empty"),
+            ("tasks.db", None, "write sqlite:tasks.db"),
+            ("mysql://u:secret@h/d", None, "mysql:// is not a database"),
+            ("u:secret@h/d", None, "does not begin with"),
+            ("secret@h/d", None, "does not begin with"),
+            ("postgres:h/secret", None, "slashes of postgres://"),
+            ("postgres://", None, "names no host"),
+            ("postgres://u:secret@h:99999/d", None, "invalid value for option `port`"),
+            ("postgres://u:secret@h/d?nonsense=1", None, "unknown option `nonsense`"),
+            ("sqlite:", None, "names no file"),
+            ("sqlite:a.db?mode=rwc", None, "no options"),
+            ("sqlite:a.db", Some("jobs"), "--schema is for PostgreSQL"),
+            ("postgres://h/d", Some("a b"), "cannot be a schema"),
+        ] {
+            let error = Database::parse(url, schema).unwrap_err();
+            assert!(matches!(error, Fault::Usage(_)), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Text from tasks, made safe for a terminal.
+//!
+//! Classes, parameters and errors come from whoever may create tasks. Shown as
+//! they are, they could move the cursor, fake a line, fill the clipboard, or
+//! turn the direction of reading; here such characters become visible.
+
+use std::borrow::Cow;
+
+/// For a place that has one line: line ends are escaped, too.
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+    escape_but(text, |_| false)
+}
+
+/// For a place that may have many lines.
+pub(crate) fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_but(text, |c| c == '\n')
+}
+
+/// The first line, escaped, cut to so many characters.
+pub(crate) fn summary(text: &str, chars_max: usize) -> String {
+    let mut lines = text.trim_start().lines();
+    let first = escape(lines.next().unwrap_or_default()).into_owned();
+    let more = lines.next().is_some();
+    if first.chars().count() <= chars_max && !more {
+        return first;
+    }
+    let mut cut: String = first.chars().take(chars_max.saturating_sub(1)).collect();
+    cut.truncate(cut.trim_end().len());
+    cut.push('…');
+    cut
+}
+
+fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let dangerous = |c: char| is_dangerous(c) && !keep(c);
+    if !text.contains(dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if !dangerous(c) => safe.push(c),
+            '\n' => safe.push_str("\\n"),
+            '\r' => safe.push_str("\\r"),
+            '\t' => safe.push_str("\\t"),
+            c => safe.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+fn is_dangerous(c: char) -> bool {
+    // C0, DEL and C1, with ESC and CSI among them.
+    c.is_control()
+        // What turns the direction of reading, and hides it.
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        // What some terminals take for the end of a line.
+        || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        for (text, shown) in [
+            ("plain, Grüße, 日本", "plain, Grüße, 日本"),
+            ("\u{1b}[31mred", r"\u{1b}[31mred"),
+            ("\u{1b}]52;c;ZXZpbA==\u{7}", r"\u{1b}]52;c;ZXZpbA==\u{7}"),
+            ("\u{9b}2J", r"\u{9b}2J"),
+            ("a\nb\r\tc\0", r"a\nb\r\tc\u{0}"),
+            ("exe.\u{202e}gpj", r"exe.\u{202e}gpj"),
+            ("\u{2066}x\u{2069}", r"\u{2066}x\u{2069}"),
+        ] {
+            assert_eq!(escape(text), shown);
+        }
+        assert_eq!(escape_lines("a\nb\u{1b}"), "a\nb\\u{1b}");
+    }
+
+    #[test]
+    fn a_summary_has_one_line_that_fits() {
+        assert_eq!(summary("short", 10), "short");
+        assert_eq!(summary("first\nsecond", 10), "first…");
+        assert_eq!(summary("\n first", 10), "first");
+        assert_eq!(summary("a long message", 7), "a long…");
+        assert_eq!(summary("é".repeat(20).as_str(), 5), "éééé…");
+    }
+}

@@ -1,0 +1,78 @@
+//! What can go wrong, and the exit code that says so.
+
+use std::io;
+use std::process::ExitCode;
+
+use task_engine::{EngineError, StoreError};
+
+/// Why a command did not do what it was asked to. The codes are part of the
+/// interface: scripts depend on them.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// It was tried, and failed.
+    #[error("{0}")]
+    Failure(String),
+    /// What was typed or configured cannot be meant. Nothing was changed.
+    #[error("{0}")]
+    Usage(String),
+    /// What was named does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// What was named is not in a state for this.
+    #[error("{0}")]
+    Conflict(String),
+    /// The engine stopped, and not all of its tasks had ended.
+    #[error("{0}")]
+    GivenBack(String),
+    /// Nobody reads the output any more.
+    #[error("nobody reads the output")]
+    OutputClosed,
+}
+
+impl Fault {
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::OutputClosed => 0,
+            Self::Failure(_) => 1,
+            Self::Usage(_) => 2,
+            Self::NotFound(_) => 3,
+            Self::Conflict(_) => 4,
+            Self::GivenBack(_) => 9,
+        })
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NameTaken(_) => Self::Conflict(error.to_string()),
+            error => Self::Failure(error.to_string()),
+        }
+    }
+}
+
+impl From<EngineError> for Fault {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Store(error) => error.into(),
+            EngineError::Setting(_) => Self::Usage(error.to_string()),
+            EngineError::NameTaken(_) | EngineError::LeftTasks { .. } => {
+                Self::Conflict(error.to_string())
+            }
+            EngineError::TwoHandlers { .. } | EngineError::System(_) => {
+                Self::Failure(error.to_string())
+            }
+        }
+    }
+}
+
+/// For writing results: all other input and output has its own words.
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::OutputClosed
+        } else {
+            Self::Failure(format!("the output cannot be written: {error}"))
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The log: time, level, message, one line each, on the standard error.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+
+use indicatif::MultiProgress;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::console::Console;
+use crate::escape::escape;
+use crate::exit::Fault;
+
+const VARIABLE: &str = "TASK_ENGINE_LOG";
+
+/// Begins to log. `watched` is for commands whose log is what one looks at.
+pub(crate) fn begin(console: &Console, watched: bool) -> Result<(), Fault> {
+    let default = match (console.is_verbose(), console.is_quiet(), watched) {
+        (true, _, _) => "warn,task_engine=debug",
+        (_, false, true) => "warn,task_engine=info",
+        _ => "warn",
+    };
+    let wanted = std::env::var(VARIABLE).ok().filter(|filter| !filter.is_empty());
+    let filter = EnvFilter::builder().parse(wanted.as_deref().unwrap_or(default));
+    let filter = filter.map_err(|error| {
+        Fault::Usage(format!(
+            "{VARIABLE} is not a log filter ({error}); write it like `debug` or `task_engine=info,warn`"
+        ))
+    })?;
+    let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(coloured)
+        // It would complain on the standard error that this cannot be written to.
+        .log_internal_errors(false)
+        .with_writer(|| BesideBars)
+        .event_format(Lines { zone: TimeZone::system() })
+        .init();
+    Ok(())
+}
+
+static BARS: OnceLock<MultiProgress> = OnceLock::new();
+
+/// From now on lines go above these bars instead of through them.
+pub(crate) fn keep_clear_of(bars: &MultiProgress) {
+    let _ = BARS.set(bars.clone());
+}
+
+struct BesideBars;
+
+impl Write for BesideBars {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match BARS.get() {
+            Some(bars) => bars.suspend(|| io::stderr().write(line)),
+            None => io::stderr().write(line),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+struct Lines {
+    zone: TimeZone,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut message = Message::default();
+        event.record(&mut message);
+        let time = Zoned::new(Timestamp::now(), self.zone.clone());
+        let level = level(*event.metadata().level(), writer.has_ansi_escapes());
+        writeln!(
+            writer,
+            "{} {level} {}",
+            time.strftime("%Y-%m-%d %H:%M:%S.%3f"),
+            escape(&message.text)
+        )
+    }
+}
+
+fn level(level: Level, coloured: bool) -> String {
+    let colour = match level {
+        Level::ERROR => 31,
+        Level::WARN => 33,
+        Level::INFO => 32,
+        _ => 2,
+    };
+    if coloured { format!("\u{1b}[{colour}m{level:5}\u{1b}[0m") } else { format!("{level:5}") }
+}
+
+/// The message, then the other fields. What tasks say ends up here, so line
+/// ends and escape sequences in it must not be more than text.
+#[derive(Default)]
+struct Message {
+    text: String,
+}
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.text.insert_str(0, &format!("{value:?}"));
+        } else {
+            let _ = write!(self.text, " {}={value:?}", field.name());
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The JSON of a new task: written on the command line, in a file, or piped in.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+
+use task_engine::Json;
+use task_engine::model::json::BYTES_MAX;
+
+use crate::console::Console;
+use crate::exit::Fault;
+
+/// Reads and checks the parameters: `JSON`, `@FILE`, or `-` for the standard
+/// input. Never reads much more than a task may have.
+pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault> {
+    let text = match given {
+        None => return Ok(Json::empty_object()),
+        Some("-") => {
+            if io::stdin().is_terminal() {
+                console.say("Type the parameters as a JSON object; end with Ctrl-D.");
+            }
+            read_text("the standard input", io::stdin().lock())?
+        }
+        Some(given) => match given.strip_prefix('@') {
+            Some(path) => {
+                let file = File::open(path).map_err(|error| {
+                    Fault::Usage(format!("the file {path:?} cannot be opened: {error}"))
+                })?;
+                read_text(path, file)?
+            }
+            None => given.to_owned(),
+        },
+    };
+    Json::parse_object(text.trim()).map_err(|why| Fault::Usage(format!("parameters: {why}")))
+}
+
+fn read_text(from: &str, input: impl Read) -> Result<String, Fault> {
+    let mut bytes = Vec::new();
+    // White space around the object does not count, so a little more is read.
+    const MARGIN: usize = 4096;
+    let limit = BYTES_MAX + MARGIN;
+    input
+        .take(limit as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Fault::Usage(format!("{from} cannot be read: {error}")))?;
+    if bytes.len() > limit {
+        return Err(Fault::Usage(format!(
+            "{from} has more than {BYTES_MAX} bytes, too many for the parameters of a task; keep the data elsewhere and pass a reference to it"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Fault::Usage(format!("{from} is not text in UTF-8 (at byte {at})"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_input_is_not_read_to_its_end() {
+        let error = read_text("the pipe", io::repeat(b' ')).unwrap_err();
+        assert!(error.to_string().contains("the pipe has more than"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_text_is_refused_with_its_place() {
+        let error = read_text("f", &b"{\"a\":\xff}"[..]).unwrap_err();
+        assert!(error.to_string().contains("f is not text in UTF-8 (at byte 5)"), "{error}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Each command, when all is well.
+
+use std::fs;
+use std::process::Stdio;
+
+use super::support::{Place, eventually};
+
+#[test]
+fn create_prints_ids_and_says_who_will_take_the_task() {
+    let place = Place::new();
+    let created = place.run(&["create", "WaitingTask", r#"{"waiting_time": 0.1}"#]);
+    assert_eq!((created.code, created.out.as_str()), (Some(0), "1\n"));
+    for words in ["Database: sqlite:task-engine.db", "0001_ledger", "it will wait until one does"] {
+        assert!(created.err.contains(words), "{words}: {}", created.err);
+    }
+    assert_eq!(place.ok(&["create", "a", "--count", "2"]), "2\n3\n");
+    assert_eq!(place.ok(&["create", "a", "--count", "100"]), "4..103 (100 tasks)\n");
+    fs::write(place.path("parameters.json"), "{\"from\": \"a file\"}\n").unwrap();
+    place.ok(&["create", "a", "@parameters.json"]);
+    assert_eq!(place.task("104")["task_parameters"]["from"], "a file");
+    let piped = place.run_with_input(&["create", "a", "-"], b" {\"from\": \"a pipe\"} ");
+    assert_eq!(piped.out, "105\n");
+    assert_eq!(place.task("105")["task_parameters"]["from"], "a pipe");
+    let quiet = place.run(&["-q", "create", "a"]);
+    assert_eq!((quiet.out.as_str(), quiet.err.as_str()), ("106\n", ""));
+}
+
+#[test]
+fn create_says_when_a_task_is_due() {
+    let place = Place::new();
+    let later = place.run(&["create", "a", "--in", "1h30m", "--priority", "-5", "--queue", "q"]);
+    assert!(later.err.contains("due in 1 h 30 min"), "{}", later.err);
+    let task = place.task("1");
+    assert_eq!((&task["priority"], &task["queue"]), (&(-5).into(), &"q".into()));
+    let at = place.run(&["create", "a", "--at", "2099-12-24 18:00"]);
+    assert!(at.err.contains("2099-12-24 18:00:00.000 +00:00"), "{}", at.err);
+    assert_eq!(place.task("2")["scheduled_at"], "2099-12-24T18:00:00Z");
+    let shown = place.ok(&["show", "1"]);
+    assert!(shown.contains("because it is due in 1 h"), "{shown}");
+}
+
+#[test]
+fn tasks_lists_pages_and_teaches() {
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    let empty = place.run(&["tasks"]);
+    assert_eq!((empty.code, empty.out.as_str()), (Some(0), ""));
+    assert!(empty.err.contains("Create one:") && empty.err.contains("start"), "{}", empty.err);
+
+    place.ok(&["create", "a", "--count", "3"]);
+    place.ok(&["create", "b"]);
+    let all = place.run(&["tasks"]);
+    let ids: Vec<_> = all.out.lines().skip(1).map(|line| line[..2].trim()).collect();
+    assert_eq!(ids, ["4", "3", "2", "1"]);
+    let page = place.run(&["tasks", "--class", "a", "--limit", "2"]);
+    assert_eq!(page.out.lines().count(), 3);
+    assert!(page.err.contains("--before 2"), "{}", page.err);
+    let rest = place.ok(&["tasks", "--class", "a", "--before", "2", "--json"]);
+    assert_eq!(rest.lines().count(), 1);
+    assert!(rest.contains(r#""id":1,"status":"waiting","task_class":"a""#), "{rest}");
+    assert_eq!(place.ok(&["tasks", "--status", "failed"]), "");
+}
+
+#[test]
+fn show_tells_the_whole_story() {
+    let place = Place::new();
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "FailingTask"]);
+    let _engine = place.start(&["start", "--instance", "web-1"]);
+    eventually("it fails", || place.status("1") == "failed");
+    eventually("it waits for a retry", || place.task("2")["retry_number"] == 1);
+    let failed = place.run(&["show", "1"]);
+    for words in [
+        "Task 1: FailingNotRetryTask, failed",
+        "Attempt 1: failure, the last",
+        "web-1, worker",
+        "ZeroDivisionError: divided by 0",
+        "at crates/engine/src/samples.rs",
+        "took ",
+    ] {
+        assert!(failed.out.contains(words), "{words}: {}", failed.out);
+    }
+    assert!(failed.err.contains("retry 1"), "{}", failed.err);
+    let waiting = place.ok(&["show", "2"]);
+    assert!(waiting.contains("because it is due in"), "{waiting}");
+    assert!(waiting.contains("next        attempt at"), "{waiting}");
+}
+
+#[test]
+fn hostile_data_cannot_talk_to_the_terminal() {
+    let place = Place::new();
+    let parameters = "{\"a\": \"\u{202e}gpj.exe \u{9b}2J\"}";
+    place.ok(&["create", "evil\u{202e}", parameters]);
+    for args in [&["tasks"][..], &["show", "1"], &["cancel", "1"], &["show", "1"]] {
+        let finished = place.run(args);
+        let hostile = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!finished.out.contains(hostile), "{args:?}: {:?}", finished.out);
+        assert!(!finished.err.contains(hostile), "{args:?}: {:?}", finished.err);
+    }
+    assert!(place.ok(&["show", "1"]).contains(r"evil\u{202e}"));
+    assert_eq!(place.task("1")["task_parameters"]["a"], "\u{202e}gpj.exe \u{9b}2J");
+}
+
+#[test]
+fn cancel_and_retry_say_what_happened_to_each() {
+    let place = Place::new();
+    place.ok(&["create", "a", "--count", "2"]);
+    place.ok(&["create", "a", "--in", "1h"]);
+    let cancelled = place.run(&["cancel", "1", "1", "9"]);
+    assert_eq!(cancelled.out, "task 1 is cancelled\ntask 9 does not exist\n");
+    assert_eq!(cancelled.code, Some(3));
+    assert_eq!(place.ok(&["cancel", "1"]), "task 1 was cancelled before\n");
+    assert_eq!(
+        place.ok(&["retry", "1", "2", "3"]),
+        "task 1 waits again, and is due now\n\
+         task 2 is due already; `show` tells why it does not run\n\
+         task 3 waited for a later time; it is due now\n"
+    );
+    assert_eq!(place.run(&["retry", "9"]).code, Some(3));
+}
+
+#[test]
+fn what_runs_or_has_ended_is_a_conflict() {
+    let place = Place::new();
+    let (engine, witness) = place.start_on_witness(60_000, &["start"]);
+    let retried = place.run(&["retry", "1"]);
+    assert_eq!(
+        (retried.code, retried.out.as_str()),
+        (Some(4), "task 1 is running; nothing was done\n")
+    );
+    assert!(place.ok(&["tasks", "--status", "running"]).contains("WitnessTask"));
+    let cancelled = place.ok(&["cancel", "1"]);
+    assert_eq!(cancelled, "task 1 is running; its engine has been asked to cancel it\n");
+    eventually("it is cancelled", || place.status("1") == "cancelled");
+    assert_eq!(witness.words(), ["begin"]);
+
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    eventually("it is done", || place.status("2") == "stopped");
+    let done = place.run(&["cancel", "2"]);
+    assert_eq!(done.code, Some(4));
+    assert!(done.out.contains("task 2 has done its work"), "{}", done.out);
+    assert_eq!(place.run(&["retry", "2"]).code, Some(4));
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
+fn a_witness_leaves_its_lines_and_is_retried() {
+    let place = Place::new();
+    let file = place.path("witness");
+    place.ok(&["create", "WitnessTask", r#"{"ms": 1, "fail": true}"#]);
+    let engine = place.start(&["start", "--witness", "witness"]);
+    let lines = || fs::read_to_string(&file).unwrap_or_default();
+    eventually("a third attempt", || lines().lines().count() >= 6);
+    let (id, text) = (engine.id(), lines());
+    let heads: Vec<_> = text.lines().take(6).map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    let expected = [1, 1, 2, 2, 3, 3].into_iter().zip(["begin", "end"].into_iter().cycle());
+    let expected: Vec<_> = expected.map(|(at, word)| format!("{word} 1 {at} {id}")).collect();
+    assert_eq!(heads, expected);
+}
+
+#[test]
+fn instances_lists_engines() {
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    assert!(place.run(&["instances"]).err.contains("No engine has ever run"));
+    let engine = place.start(&["start", "--instance", "web-1", "--workers", "3"]);
+    engine.says("Engine web-1 started with 3 workers");
+    let alive = place.ok(&["instances"]);
+    let id = engine.id().to_string();
+    for word in ["web-1", "alive", id.as_str(), " 3 "] {
+        assert!(alive.contains(word), "{word}: {alive}");
+    }
+    let second = place.run(&["start", "--instance", "web-1"]);
+    assert_eq!(second.code, Some(4));
+    assert!(second.err.contains("is alive: process"), "{}", second.err);
+    engine.signal("INT");
+    assert_eq!(engine.end().code, Some(0));
+    assert!(place.ok(&["instances"]).contains("stopped"));
+}
+
+#[test]
+fn migrate_says_what_it_did() {
+    let place = Place::new();
+    let first = place.run(&["migrate"]);
+    assert_eq!((first.code, first.out.as_str()), (Some(0), "applied 0001_ledger\n"));
+    let second = place.run(&["migrate"]);
+    assert_eq!((second.code, second.out.as_str()), (Some(0), ""));
+    assert!(second.err.contains("is up to date"), "{}", second.err);
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let place = Place::new();
+    place.ok(&["create", "a", "--count", "10000"]);
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_task-engine"))
+        .args(["tasks", "--limit", "10000"])
+        .current_dir(place.path("."))
+        .env_remove("TASK_ENGINE_DATABASE_URL")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

@@ -1,0 +1,10 @@
+//! The program as its users meet it: run, killed and asked from outside.
+
+mod as_process_one;
+mod commands;
+mod demo;
+mod loses_nothing;
+mod recovers;
+mod stops;
+mod support;
+mod wrong_inputs;

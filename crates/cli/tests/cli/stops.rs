@@ -1,0 +1,49 @@
+//! How an engine ends, and what its exit code says.
+
+use super::support::Place;
+
+#[test]
+fn the_first_signal_lets_running_tasks_finish() {
+    let place = Place::new();
+    let (engine, witness) = place.start_on_witness(700, &["start"]);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
+    engine.signal("TERM");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert_eq!(witness.words(), ["begin", "end"]);
+    assert_eq!(place.status("1"), "stopped");
+    assert_eq!(place.status("2"), "waiting");
+}
+
+#[test]
+fn the_second_signal_gives_them_back_at_no_cost() {
+    let place = Place::new();
+    let (engine, witness) = place.start_on_witness(60_000, &["start"]);
+    engine.signal("TERM");
+    engine.says("SIGTERM: no new task starts");
+    engine.signal("TERM");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(9), "{}", ended.err);
+    assert!(ended.err.contains("given back to wait"), "{}", ended.err);
+    assert_eq!(witness.words(), ["begin"]);
+    given_back(&place);
+}
+
+#[test]
+fn the_end_of_the_stop_timeout_does_the_same() {
+    let place = Place::new();
+    let (engine, witness) = place.start_on_witness(60_000, &["start", "--stop-timeout", "100ms"]);
+    engine.signal("INT");
+    assert_eq!(engine.end().code, Some(9));
+    assert_eq!(witness.words(), ["begin"]);
+    given_back(&place);
+}
+
+fn given_back(place: &Place) {
+    let task = place.task("1");
+    assert_eq!(task["status"], "waiting");
+    assert_eq!(task["retry_number"], 0, "no retry was used");
+    let attempts = task["executions"].as_array().expect("a list");
+    assert_eq!(attempts.len(), 1);
+    assert_eq!(attempts[0]["error"]["exception"], "EngineStopped");
+}

@@ -1,0 +1,149 @@
+//! Mistakes: a clear message, the right exit code, and nothing changed.
+
+use task_engine::postgres::tokio_postgres;
+use task_engine_conformance::postgres_server::TestServer;
+
+use super::support::Place;
+
+/// Arguments, exit code, and what the message says.
+type Mistake<'a> = (Vec<&'a str>, i32, &'a str);
+
+fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
+    vec![
+        (vec!["create", "a", "[1]"], 2, "a JSON object is needed"),
+        (vec!["create", "a", "-1"], 2, "this is a number"),
+        (vec!["create", "a", "{"], 2, "not valid JSON"),
+        (vec!["create", "a", r#"{"a":"\u0000"}"#], 2, r"the character \u0000 (at byte 6)"),
+        (vec!["create", "a", deep], 2, "nested deeper than 64 levels"),
+        (vec!["create", "a", "@missing.json"], 2, "cannot be opened"),
+        (vec!["create", "a", "@/dev/zero"], 2, "more than 1048576 bytes"),
+        (vec!["create", "a", "@."], 2, "cannot be read"),
+        (vec!["create", ""], 2, "a class needs a name"),
+        (vec!["create", "a\nb"], 2, "a class needs a name"),
+        (vec!["create", "a", "--queue", ""], 2, "a queue needs a name"),
+        (vec!["create", "a", "--at", "yesterday"], 2, "this is not a time"),
+        (vec!["create", "a", "--at", "2020-01-01 10:00"], 2, "leave --at out to run it at once"),
+        (vec!["create", "a", "--in", "-5s"], 2, "a duration cannot be negative"),
+        (vec!["create", "a", "--in", "soon"], 2, "this is not a duration"),
+        (vec!["create", "a", "--at", "18:00", "--in", "5s"], 2, "cannot be used with"),
+        (vec!["create", "a", "--count", "0"], 2, "0 is not in 1..=1000000"),
+        (vec!["create", "a", "--count", "-3"], 2, "-3 is not in 1..=1000000"),
+        (vec!["create", "a", "--count", "1000001"], 2, "is not in 1..=1000000"),
+        (vec!["create", "a", "--priority", "high"], 2, "invalid"),
+        (vec!["tasks", "--status", "wating"], 2, "'waiting'"),
+        (vec!["tasks", "--limit", "0"], 2, "0 is not in 1..=10000"),
+        (vec!["tasks", "--before", "-1"], 2, "a task id is a whole number from 1 up"),
+        (vec!["show", "abc"], 2, "a task id is a whole number from 1 up"),
+        (vec!["show", "999"], 3, "there is no task 999"),
+        (vec!["retry", "999"], 3, "1 of 1 not found"),
+        (vec!["cancel", "999"], 3, "1 of 1 not found"),
+        (vec!["cancel"], 2, "required"),
+        (vec!["recover", "nobody"], 3, "no engine is known by the name nobody"),
+        (vec!["taks"], 2, "'tasks'"),
+        (vec!["start", "--workers", "0"], 2, "0 is not in 1..=10000"),
+        (vec!["start", "--instance", ""], 2, "cannot be the name of an engine"),
+        (vec!["start", "--dead-after", "6s"], 2, "at least two heartbeats"),
+        (vec!["start", "--poll", "1h"], 2, "poll must be between"),
+        (vec!["start", "--recovery", "maybe"], 2, "manual, auto"),
+        (vec!["start", "--retention", "ever"], 2, "or `never`"),
+        (vec!["tasks", "--database", "tasks.db"], 2, "write sqlite:tasks.db"),
+        (vec!["tasks", "--database", "mysql://u:secret@h/d"], 2, "mysql:// is not a database"),
+        (vec!["tasks", "--database", "postgres://u:secret@h:x/d"], 2, "the database URL is wrong"),
+        (vec!["tasks", "--database", "sqlite::memory:"], 2, "only `demo` can use it"),
+        (vec!["tasks", "--database", "sqlite:missing.db"], 3, "there is no database missing.db"),
+        (vec!["create", "a", "--database", "sqlite:no/x.db"], 1, "the folder no does not exist"),
+    ]
+}
+
+fn refuses_all_mistakes(place: &Place) {
+    place.ok(&["create", "first"]);
+    let before = place.tasks();
+    let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    for (args, code, words) in mistakes(&deep) {
+        let finished = place.run(&args);
+        let shown: Vec<_> = args.iter().map(|arg| &arg[..arg.len().min(40)]).collect();
+        assert_eq!(finished.code, Some(code), "{shown:?}: {finished:?}");
+        assert!(finished.err.contains(words), "{shown:?}: {}", finished.err);
+        assert!(!finished.err.contains("secret"), "{shown:?}: {}", finished.err);
+    }
+    let long = vec![b'['; 300 << 20];
+    let finished = place.run_with_input(&["create", "a", "-"], &long);
+    assert_eq!(finished.code, Some(2));
+    assert!(finished.err.contains("more than 1048576 bytes"), "{}", finished.err);
+    assert_eq!(place.tasks(), before, "nothing was changed");
+    assert!(!place.path("missing.db").exists());
+}
+
+#[test]
+fn mistakes_on_an_embedded_database() {
+    refuses_all_mistakes(&Place::new());
+}
+
+#[test]
+fn mistakes_that_only_files_allow() {
+    let place = Place::new();
+    let refused = place.run(&["create", "a", "--schema", "jobs"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert_eq!(place.run(&["create", "a", "--no-migrate"]).code, Some(3));
+    assert_eq!(place.run(&["start", "--no-migrate"]).code, Some(3));
+    assert!(!place.path("task-engine.db").exists());
+    std::fs::write(place.path("text.db"), "no database at all, but a text of some length").unwrap();
+    let text = place.run(&["tasks", "--database", "sqlite:text.db"]);
+    assert_eq!(text.code, Some(1));
+    assert!(text.err.contains("is not an SQLite database"), "{}", text.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    let missing = place.run(&["tasks"]);
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.err.contains("task-engine migrate"), "{}", missing.err);
+    refuses_all_mistakes(&place);
+    let refused = place.run(&["tasks", "--schema", "no such"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert_eq!(place.ok(&["create", "a", "--schema", "jobs"]), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newer_tables_are_left_alone() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    place.ok(&["migrate"]);
+    let (client, connection) =
+        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    let newer = "INSERT INTO task_engine.migrations (version, name) VALUES (9999, 'later')";
+    client.batch_execute(newer).await.expect("a newer version");
+    for args in [&["migrate"][..], &["create", "a"], &["start"]] {
+        let refused = place.run(args);
+        assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
+        assert!(refused.err.contains("version 9999"), "{args:?}: {}", refused.err);
+        assert!(refused.err.contains("upgrade task-engine"), "{args:?}: {}", refused.err);
+    }
+    assert_eq!(place.tasks(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    // Port 1 belongs to nobody.
+    let place = Place::with_database("postgres://u:secret@127.0.0.1:1/d");
+    for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
+        let refused = place.run(args);
+        assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
+        for words in ["postgres://127.0.0.1:1/d cannot be reached", "Check that the server"] {
+            assert!(refused.err.contains(words), "{args:?}: {}", refused.err);
+        }
+        assert!(!refused.err.contains("secret"), "{args:?}: {}", refused.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_there() {
+    let url = TestServer::shared().url("missing");
+    let place = Place::with_database(&url);
+    let refused = place.run(&["create", "a"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
+}
