@@ -88,7 +88,7 @@ pub async fn all_tasks_of_a_call_or_none(db: &dyn Database) {
         tasks[700] = odd.clone();
         match bench.store.create(&tasks).await {
             Ok(ids) => there += ids.len(),
-            Err(StoreError::Refused(_)) => {}
+            Err(StoreError::BadData(_)) => {}
             Err(other) => panic!("neither taken nor refused: {other:?}, {odd:?}"),
         }
         assert_eq!(there % 1000, 0, "{odd:?}");
@@ -138,6 +138,23 @@ pub async fn a_task_is_due_after_a_wait_or_at_a_time(db: &dyn Database) {
     assert_eq!(bench.details(at).await.row.scheduled_at, time);
     assert_eq!(bench.details(before).await.row.scheduled_at, past);
     assert_eq!(bench.list(Some(TaskStatus::Waiting)).await.len(), 3);
+}
+
+/// A time that no calendar can show is refused, and with it the whole call: it
+/// would break whoever reads it, at the head of a queue.
+pub async fn a_time_beyond_the_calendar_is_refused(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let year = Duration::from_secs(366 * 86_400);
+    for far in [
+        numbered(1).at(Timestamp::MAX),
+        numbered(1).after(year * 9000),
+        numbered(1).after(Duration::MAX),
+    ] {
+        let refused = bench.store.create(&[numbered(0), far]).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    assert_eq!(bench.list(None).await, []);
+    bench.store.create(&[numbered(2).after(year * 100)]).await.expect("a hundred years are fine");
 }
 
 /// Many creators at once get ids of their own, and others see their tasks.

@@ -98,6 +98,7 @@ macro_rules! suite {
                 creation_is_whole_when_its_caller_goes_away
                 a_task_is_due_after_a_wait_or_at_a_time
                 creators_do_not_disturb_each_other
+                a_time_beyond_the_calendar_is_refused
             }
             claims {
                 a_claim_brings_all_that_is_needed

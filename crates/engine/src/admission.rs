@@ -1,7 +1,9 @@
 //! Who may use a name, and what becomes of what its last holder left.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use task_engine_model::instance::{Admission, InstanceId, InstanceRow, NewInstance, Recovery};
 use task_engine_model::store::{HeldTask, TakeBack};
 use task_engine_model::{Next, Store, StoreError, TaskStatus, instance};
@@ -18,7 +20,7 @@ pub(crate) async fn admit(
     recovery: Recovery,
     stop: &mut StopWatch,
 ) -> Result<Option<InstanceId>, EngineError> {
-    let mut announced = false;
+    let mut silent_since: HashMap<InstanceId, Timestamp> = HashMap::new();
     loop {
         let mut wait = None;
         for holder in store.instances(Some(&new.name)).await? {
@@ -29,8 +31,7 @@ pub(crate) async fn admit(
                 Admission::LeftTasks => return Err(left_tasks(store, holder).await?),
                 Admission::Recover => recover(store, holder.id, gone).await?,
                 Admission::Wait(time) => {
-                    if !announced {
-                        announced = true;
+                    let last = *silent_since.entry(holder.id).or_insert_with(|| {
                         tracing::info!(
                             "engine {} was last heard of {:.0} s ago (process {} on {}); waiting up to {:.0} s until it counts as dead",
                             holder.name,
@@ -39,6 +40,10 @@ pub(crate) async fn admit(
                             holder.host,
                             time.as_secs_f64()
                         );
+                        holder.heartbeat_at
+                    });
+                    if holder.heartbeat_at > last {
+                        return Err(EngineError::NameTaken(Box::new(holder)));
                     }
                     // It may also stop in good order before its lease is over.
                     wait = Some(time.clamp(Duration::from_millis(10), Duration::from_secs(1)));

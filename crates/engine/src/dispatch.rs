@@ -39,6 +39,8 @@ pub(crate) enum End {
     Stopping,
     /// The engine was declared lost.
     InstanceOver,
+    /// A part of the engine panicked: a bug, not a stop.
+    Broken,
 }
 
 impl<S: Send + Sync + 'static> Dispatcher<S> {
@@ -54,6 +56,12 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
             if free.is_empty() {
                 self.a_worker_or_the_end(&mut free).await;
                 continue;
+            }
+            // Results that cannot be written must not pile up without bound.
+            let bound = usize::try_from(self.workers).unwrap_or(0) * 4 + 1000;
+            tokio::select! {
+                () = self.unwritten.at_most(bound) => {}
+                () = self.stop.reached(Phase::Draining) => continue,
             }
             if self.hints.work().take() {
                 self.claimer.wake();
@@ -94,9 +102,6 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         &mut self,
         limit: usize,
     ) -> Result<(task_engine_model::ClaimId, Claim), StoreError> {
-        // Results that cannot be written must not pile up without bound.
-        let bound = usize::try_from(self.workers).unwrap_or(0) * 4 + 1000;
-        self.unwritten.at_most(bound).await;
         let id = self.claim_ids.take();
         self.claims.ask(id);
         // Awaited to its end, never dropped half-way: then nobody would know

@@ -76,6 +76,9 @@ pub enum EngineError {
     /// The store does not work.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A part of the engine panicked. Its tasks are left to recovery.
+    #[error("the engine broke, which is a bug of Task Engine: {0}")]
+    Broken(String),
     /// The system does not give what an engine needs.
     #[error("the engine cannot start: {0}")]
     System(#[from] std::io::Error),
@@ -292,11 +295,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// blocks cannot make the engine look dead.
     pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
         self.check()?;
-        let control = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("task-engine-control")
-            .enable_all()
-            .build()?;
+        let control = Control::new()?;
         let life = Life {
             store: self.store,
             state: self.state,
@@ -305,11 +304,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
             stop: self.stop,
             handlers: tokio::runtime::Handle::current(),
         };
-        let end = control.spawn(life.run()).await;
-        control.shutdown_background();
-        match end {
+        match control.handle().spawn(life.run()).await {
             Ok(end) => end,
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            Err(broken) => Err(EngineError::Broken(broken.to_string())),
         }
     }
 
@@ -339,5 +336,33 @@ impl<S: Send + Sync + 'static> Engine<S> {
             return wrong(format!("the poll must be between 1 ms and 10 s, not {poll:?}"));
         }
         Ok(())
+    }
+}
+
+/// The runtime of everything but the tasks' own code.
+struct Control(Option<tokio::runtime::Runtime>);
+
+impl Control {
+    fn new() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("task-engine-control")
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    fn handle(&self) -> tokio::runtime::Handle {
+        let runtime = self.0.as_ref();
+        runtime.expect("it is there until it is dropped").handle().clone()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Waiting for its end would panic inside the application's runtime.
+            runtime.shutdown_background();
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use task_engine_model::attempt::Ran;
 use task_engine_model::instance::InstanceId;
+use task_engine_model::retry::DELAY_MAX;
 use task_engine_model::task::retry_override;
 use task_engine_model::{
     ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryRule, TaskError, TaskStatus,
@@ -15,12 +16,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Class;
-use crate::panic::Guarded;
+use crate::panic::{Guarded, guarded};
 use crate::run::Run;
 use crate::running::{Cause, Running};
 
 /// An asynchronous task that is told to end has this long to do so by itself.
-const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// Everything that an attempt needs of its engine.
 pub(crate) struct Bench<S> {
@@ -31,6 +32,8 @@ pub(crate) struct Bench<S> {
     pub(crate) endings: UnboundedSender<Ending>,
     /// Numbers of workers that have become free.
     pub(crate) freed: UnboundedSender<i32>,
+    /// Says that the engine must end now.
+    pub(crate) forced: CancellationToken,
 }
 
 /// Runs one attempt on one worker.
@@ -106,20 +109,23 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             // A blocking task cannot be dropped: its worker waits for it, so
             // that no other attempt runs beside it. Only a stop of the whole
             // process goes on without it.
-            None if self.class.blocking && self.cause() != Some(Cause::EngineStopped) => {
+            None if self.class.blocking && !self.bench.forced.is_cancelled() => {
                 token.cancel();
                 tracing::warn!(
                     "Worker {} task {} does not end; it blocks its thread, so the worker waits for it",
                     self.worker,
                     self.task.id.task_id
                 );
-                Some(working.await)
+                tokio::select! {
+                    finished = &mut working => Some(finished),
+                    () = self.bench.forced.cancelled() => None,
+                }
             }
             other => other,
         };
         match finished {
             Some(Ok(Ok(result))) => Outcome::Success(result),
-            _ if timed_out => self.timeout(limit),
+            Some(_) | None if timed_out && !self.bench.forced.is_cancelled() => self.timeout(limit),
             Some(Ok(Err(failure))) => self.cancelled().unwrap_or_else(|| failure.outcome()),
             Some(Err(panicked)) => panicked.into_failure().outcome(),
             None => self.cancelled().unwrap_or_else(|| self.given_back()),
@@ -159,7 +165,6 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     }
 
     fn finish(&mut self, outcome: Outcome) {
-        self.done = true;
         let lasted = self.started.elapsed();
         let next = self.next(&outcome);
         self.log(&outcome, next, lasted);
@@ -177,6 +182,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             next,
         });
         let _ = self.bench.freed.send(self.worker);
+        self.done = true;
     }
 
     /// What comes next, by the rule of the class, the task, or the error.
@@ -193,10 +199,17 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         if let (Some(function), Outcome::Failure(error, advice)) = (&self.class.retry, outcome)
             && *advice == Default::default()
         {
-            return match function(number, error) {
-                Some(after) => Next::Wait { after, retry_number: number + 1 },
-                None => Next::End(TaskStatus::Failed),
-            };
+            match guarded(|| function(number, error)) {
+                Ok(Some(after)) => {
+                    let after = after.min(DELAY_MAX);
+                    return Next::Wait { after, retry_number: number + 1 };
+                }
+                Ok(None) => return Next::End(TaskStatus::Failed),
+                Err(_) => tracing::warn!(
+                    "the retry rule of class {} panicked; its plain rule is used",
+                    self.class.name
+                ),
+            }
         }
         transition(outcome, &rule, number, chance(&rule))
     }

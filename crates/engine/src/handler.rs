@@ -121,12 +121,18 @@ impl<S: Send + Sync + 'static> Classes<S> {
             let function = function.clone();
             Box::pin(async move {
                 let parameters = decoded?;
-                let thread = tokio::task::spawn_blocking(move || {
-                    crate::panic::guarded(|| {
-                        function(parameters, run).map_err(Into::into).and_then(|r| encode(&r))
-                    })
-                });
-                match thread.await {
+                let (done, result) = tokio::sync::oneshot::channel();
+                // Not a thread of the runtime: its end would wait for this one.
+                std::thread::Builder::new().name(format!("task {}", run.task_id())).spawn(
+                    move || {
+                        let result = crate::panic::guarded(|| {
+                            function(parameters, run).map_err(Into::into).and_then(|r| encode(&r))
+                        });
+                        // Nobody listens any more if the engine was forced to stop.
+                        let _ = done.send(result);
+                    },
+                )?;
+                match result.await {
                     Ok(Ok(result)) => result,
                     Ok(Err(panic)) => Err(panic.into_failure()),
                     Err(gone) => Err(Failure::named("Panic", gone.to_string())),

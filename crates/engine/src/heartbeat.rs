@@ -1,13 +1,14 @@
 //! The heartbeat: says that this engine is alive, learns what it should know,
 //! and recovers what others have left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use task_engine_model::instance::{InstanceId, Recovery};
 use task_engine_model::store::{Pulse, TakeBack};
-use task_engine_model::{Store, StoreError};
+use task_engine_model::{ClaimId, Store, StoreError};
+use tokio::sync::watch;
 
 use crate::admission;
 use crate::running::{Cause, Claims, Running};
@@ -28,21 +29,34 @@ pub(crate) struct Heartbeat {
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 impl Heartbeat {
-    /// Beats until the engine's life is over on record.
+    /// Beats until the engine's life is over on record. What is learnt is acted
+    /// upon beside it: nothing that is done about others may hold up a beat.
     pub(crate) async fn run(self) {
-        let mut seen = Seen::default();
+        let (pulses, to_act) = tokio::sync::watch::channel(None);
+        tokio::select! {
+            () = self.beat(&pulses) => {}
+            () = self.act(to_act) => {}
+        }
+    }
+
+    async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
         loop {
             let known = self.claims.known();
             let wait = match self.store.heartbeat(self.instance).await {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
-                    self.act(&pulse, &known, &mut seen).await;
+                    for id in &pulse.cancel {
+                        if self.running.cancel(*id, Cause::Requested) {
+                            tracing::info!("{id}: somebody asks for it to be cancelled");
+                        }
+                    }
+                    pulses.send_replace(Some(Beat { pulse, known }));
                     self.every
                 }
                 Err(error) => {
                     tracing::warn!("no heartbeat, next try in {AFTER_ERROR:?}: {error}");
                     // Whoever could not see the others cannot say that they are dead.
-                    seen.expired.clear();
+                    pulses.send_replace(None);
                     AFTER_ERROR.min(self.every)
                 }
             };
@@ -55,61 +69,62 @@ impl Heartbeat {
         }
     }
 
-    async fn act(
-        &self,
-        pulse: &Pulse,
-        known_before: &HashSet<task_engine_model::ClaimId>,
-        seen: &mut Seen,
-    ) {
-        for id in &pulse.cancel {
-            if self.running.cancel(*id, Cause::Requested) {
-                tracing::info!("{id}: somebody asks for it to be cancelled");
+    /// Acts on the newest pulse; those that came while it was busy are skipped.
+    async fn act(&self, mut pulses: watch::Receiver<Option<Beat>>) {
+        let mut seen = Seen::default();
+        while pulses.changed().await.is_ok() {
+            let beat = pulses.borrow_and_update().clone();
+            match beat {
+                Some(beat) => self.act_on(&beat, &mut seen).await,
+                None => seen.expired.clear(),
             }
         }
+    }
+
+    async fn act_on(&self, beat: &Beat, seen: &mut Seen) {
+        let pulse = &beat.pulse;
         self.warn_of_unknown_classes(pulse, seen);
-        // A claim is unknown only if it was so before and after the question:
-        // in between it may have been asked for, or have come to its end.
-        let known = self.claims.known();
-        let unknown: Vec<_> = pulse
-            .claims
-            .iter()
-            .filter(|id| !known.contains(id) && !known_before.contains(id))
-            .copied()
-            .collect();
-        if !unknown.is_empty() {
-            let taken = self.store.take_back(TakeBack::Unknown(self.instance, unknown)).await;
-            report(taken.map(|tasks| {
-                for task in tasks {
-                    tracing::warn!(
-                        "{} was claimed but its answer was lost; it waits again",
-                        task.id
-                    );
-                }
-            }));
+        self.take_back_unknown(beat).await;
+        if !pulse.lingering.is_empty() {
+            report(self.store.cancel(&pulse.lingering).await.map(drop));
         }
         self.see_to_the_dead(pulse, seen).await;
     }
 
-    /// Expired leases count when they are seen twice in a row: after an outage
-    /// of the database everybody's lease has run out, and the others need a
-    /// moment to be heard of again.
-    async fn see_to_the_dead(&self, pulse: &Pulse, seen: &mut Seen) {
-        let expired: HashSet<InstanceId> = pulse.expired.iter().copied().collect();
-        let dead: Vec<InstanceId> = expired.intersection(&seen.expired).copied().collect();
-        seen.expired = expired;
-        if self.recovery == Recovery::Manual {
-            for id in dead.iter().chain(&pulse.orphaned) {
-                if seen.warned_dead.insert(*id) {
-                    self.warn_of_the_dead(*id).await;
-                }
-            }
+    /// A claim is unknown only if it was so before and after the question: in
+    /// between it may have been asked for, or have come to its end.
+    async fn take_back_unknown(&self, beat: &Beat) {
+        let known = self.claims.known();
+        let is_unknown = |id: &&ClaimId| !known.contains(id) && !beat.known.contains(id);
+        let unknown: Vec<ClaimId> = beat.pulse.claims.iter().filter(is_unknown).copied().collect();
+        if unknown.is_empty() {
             return;
         }
-        for id in dead {
-            report(admission::recover(&*self.store, id, false).await);
+        let taken = self.store.take_back(TakeBack::Unknown(self.instance, unknown)).await;
+        report(taken.map(|tasks| {
+            for task in tasks {
+                tracing::warn!("{} was claimed but its answer was lost; it waits again", task.id);
+            }
+        }));
+    }
+
+    /// Expired leases count when they have been seen for the time between two
+    /// beats: after an outage of the database everybody's lease has run out, and
+    /// the others need a moment to be heard of again.
+    async fn see_to_the_dead(&self, pulse: &Pulse, seen: &mut Seen) {
+        seen.expired.retain(|id, _| pulse.expired.contains(id));
+        for id in &pulse.expired {
+            seen.expired.entry(*id).or_insert_with(Instant::now);
         }
-        for id in &pulse.orphaned {
-            report(admission::recover(&*self.store, *id, false).await);
+        let long_enough = |since: &Instant| since.elapsed() >= self.every.mul_f64(0.9);
+        let dead = seen.expired.iter().filter(|(_, since)| long_enough(since));
+        let dead: Vec<InstanceId> = dead.map(|(id, _)| *id).chain(pulse.orphaned.clone()).collect();
+        for id in dead {
+            if self.recovery == Recovery::Auto {
+                report(admission::recover(&*self.store, id, false).await);
+            } else if seen.warned_dead.insert(id) {
+                self.warn_of_the_dead(id).await;
+            }
         }
     }
 
@@ -140,9 +155,17 @@ impl Heartbeat {
     }
 }
 
+/// A pulse, and the claims that were known before it was asked for.
+#[derive(Clone)]
+struct Beat {
+    pulse: Pulse,
+    known: HashSet<ClaimId>,
+}
+
 #[derive(Default)]
 struct Seen {
-    expired: HashSet<InstanceId>,
+    /// Lives whose lease has run out, since when.
+    expired: HashMap<InstanceId, Instant>,
     warned_dead: HashSet<InstanceId>,
     warned_classes: HashSet<String>,
 }

@@ -10,19 +10,23 @@ use task_engine_model::{Client, Store};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::admission;
 use crate::dispatch::{Dispatcher, End};
 use crate::engine::{EngineError, Settings};
-use crate::execute::Bench;
+use crate::execute::{Bench, GRACE};
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::process;
-use crate::record::{Record, Recorder, Unwritten};
+use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
-use crate::stop::{Phase, StopHandle, Stopped};
-use crate::wake_up::{self, Hints};
+use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
+use crate::wake_up::{self, Backoff, Hints};
+
+/// How long an engine tries to say good-bye.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Life<S> {
     pub(crate) store: Arc<dyn Store>,
@@ -55,10 +59,25 @@ impl<S: Send + Sync + 'static> Life<S> {
             });
         }
         let mut recovery = self.settings.recovery;
+        let mut reborn = false;
+        let mut backoff = Backoff::new();
         loop {
             let new = self.introduction();
             let mut watch = self.stop.watch();
-            let admitted = admission::admit(&*self.store, &new, recovery, &mut watch).await?;
+            let admitted = match admission::admit(&*self.store, &new, recovery, &mut watch).await {
+                Err(EngineError::Store(error)) if error.is_temporary() && reborn => {
+                    let wait = backoff.next();
+                    tracing::warn!(
+                        "the engine cannot register anew, next try in {wait:?}: {error}"
+                    );
+                    tokio::time::sleep(wait).await;
+                    if watch.phase() == Phase::Running {
+                        continue;
+                    }
+                    None
+                }
+                admitted => admitted?,
+            };
             let Some(id) = admitted else {
                 return Ok(Stopped::default());
             };
@@ -68,7 +87,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 new.name,
                 self.store.place()
             );
-            match self.live(id, &hints).await {
+            match self.live(id, recovery, &hints).await {
                 (End::Stopping, record) => {
                     let forced = watch.phase() == Phase::Forced;
                     tracing::info!("Engine {} stopped", new.name);
@@ -78,6 +97,11 @@ impl<S: Send + Sync + 'static> Life<S> {
                         unrecorded: record.unrecorded,
                     });
                 }
+                (End::Broken, _) => {
+                    return Err(EngineError::Broken(
+                        "its log has the panic; what it held is left to recovery".to_owned(),
+                    ));
+                }
                 (End::InstanceOver, _) => {
                     tracing::warn!(
                         "engine {} was declared lost; its running tasks were cancelled, and it registers anew",
@@ -85,13 +109,20 @@ impl<S: Send + Sync + 'static> Life<S> {
                     );
                     // What it left is its own, and no longer runs.
                     recovery = Recovery::Auto;
+                    reborn = true;
+                    backoff = Backoff::new();
                 }
             }
         }
     }
 
     /// One life, from registration on.
-    async fn live(&self, instance: InstanceId, hints: &Arc<Hints>) -> (End, Record) {
+    async fn live(
+        &self,
+        instance: InstanceId,
+        recovery: Recovery,
+        hints: &Arc<Hints>,
+    ) -> (End, Record) {
         let (running, claims) = (Arc::new(Running::default()), Arc::new(Claims::default()));
         let unwritten = Arc::new(Unwritten::default());
         let (endings, to_record) = mpsc::unbounded_channel();
@@ -103,7 +134,6 @@ impl<S: Send + Sync + 'static> Life<S> {
             unwritten: unwritten.clone(),
             forced_since: None,
         };
-        let recording = tokio::spawn(recorder.run(to_record));
         let bench = Arc::new(Bench {
             state: self.state.clone(),
             client: Client::new(self.store.clone()),
@@ -111,6 +141,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             running: running.clone(),
             endings,
             freed,
+            forced: self.cancel_when_forced(&running),
         });
         let dispatcher = Dispatcher {
             bench,
@@ -122,7 +153,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             ),
             claim_ids: ClaimIds::new(instance),
             claims: claims.clone(),
-            unwritten,
+            unwritten: unwritten.clone(),
             hints: hints.clone(),
             stop: self.stop.watch(),
             handlers: self.handlers.clone(),
@@ -134,57 +165,48 @@ impl<S: Send + Sync + 'static> Life<S> {
             store: self.store.clone(),
             instance,
             every: self.settings.heartbeat,
-            recovery: self.settings.recovery,
+            recovery,
             classes: self.classes.names().into_iter().collect(),
             claims: claims.clone(),
             running: running.clone(),
             hints: hints.clone(),
         };
-        let mut beating = tokio::spawn(heartbeat.run());
-        let mut dispatching = tokio::spawn(dispatcher.run());
-        let end = tokio::select! {
-            end = &mut dispatching => end.unwrap_or(End::Stopping),
-            _ = &mut beating => {
-                dispatching.abort();
-                let _ = dispatching.await;
-                End::InstanceOver
+        let mut work = Work {
+            dispatching: tokio::spawn(dispatcher.run()),
+            beating: tokio::spawn(heartbeat.run()),
+            recording: tokio::spawn(recorder.run(to_record)),
+        };
+        let (end, record) = tokio::select! {
+            ended = work.run_out(&running) => ended,
+            // Whatever hangs, a forced stop ends.
+            () = forced_and_over(self.stop.watch()) => {
+                let unrecorded = unwritten.count();
+                tracing::error!("{unrecorded} tasks did not end in time; they are left to recovery");
+                (End::Stopping, Record { given_back: 0, unrecorded })
             }
         };
-        let record = self.finish(end, &mut beating, recording, &running).await;
-        beating.abort();
+        work.beating.abort();
+        work.dispatching.abort();
         if end == End::Stopping {
-            self.leave(instance, &claims).await;
+            let leaving = self.leave(instance, &claims);
+            if tokio::time::timeout(LEAVE_TIMEOUT, leaving).await.is_err() {
+                tracing::warn!("the engine could not say good-bye in time and will count as lost");
+            }
         }
         (end, record)
     }
 
-    /// Waits for what runs. The recorder ends when the last attempt has handed
-    /// in its ending.
-    async fn finish(
-        &self,
-        end: End,
-        beating: &mut JoinHandle<()>,
-        mut recording: JoinHandle<Record>,
-        running: &Running,
-    ) -> Record {
-        let mut stop = self.stop.watch();
-        let mut lost = end == End::InstanceOver;
-        let mut forced = false;
-        loop {
-            if lost {
-                running.cancel_all(Cause::InstanceLost);
-            }
-            if forced {
-                running.cancel_all(Cause::EngineStopped);
-            }
-            tokio::select! {
-                record = &mut recording => return record.unwrap_or_default(),
-                () = stop.reached(Phase::Forced), if !forced => forced = true,
-                _ = &mut *beating, if !lost => lost = true,
-                // An attempt may have been in the middle of its start.
-                () = tokio::time::sleep(Duration::from_millis(50)), if lost || forced => {}
-            }
-        }
+    /// A forced stop tells every attempt, whatever else the engine waits for.
+    fn cancel_when_forced(&self, running: &Arc<Running>) -> CancellationToken {
+        let token = CancellationToken::new();
+        let (mut stop, forced, running) = (self.stop.watch(), token.clone(), running.clone());
+        tokio::spawn(async move {
+            stop.reached(Phase::Forced).await;
+            running.close(Cause::EngineStopped);
+            tokio::time::sleep(GRACE).await;
+            forced.cancel();
+        });
+        token
     }
 
     /// Says good-bye. What the store holds for this life and the engine does
@@ -218,6 +240,56 @@ impl<S: Send + Sync + 'static> Life<S> {
             classes: self.classes.rules(),
         }
     }
+}
+
+/// The three parts of an engine at work.
+struct Work {
+    dispatching: JoinHandle<End>,
+    beating: JoinHandle<()>,
+    recording: JoinHandle<Record>,
+}
+
+impl Work {
+    async fn run_out(&mut self, running: &Running) -> (End, Record) {
+        let end = tokio::select! {
+            // In this order: the recorder ends after the dispatcher, by itself.
+            biased;
+            end = &mut self.dispatching => end.unwrap_or(End::Broken),
+            beat = &mut self.beating => if beat.is_ok() { End::InstanceOver } else { End::Broken },
+            _ = &mut self.recording => return (End::Broken, Record::default()),
+        };
+        // Nothing new starts; the claim that may be under way is nobody's, and
+        // is found by a heartbeat or by recovery.
+        self.dispatching.abort();
+        if end != End::Stopping {
+            return self.after_the_loss(end, running).await;
+        }
+        // The recorder ends when the last attempt has handed in its ending.
+        tokio::select! {
+            record = &mut self.recording => (End::Stopping, record.unwrap_or_default()),
+            // Declared lost while it was about to stop: nobody waits for what
+            // no longer counts.
+            _ = &mut self.beating => {
+                let (_, record) = self.after_the_loss(End::InstanceOver, running).await;
+                (End::Stopping, record)
+            }
+        }
+    }
+
+    /// What runs no longer counts. It is told so, and given a moment; a task
+    /// that blocks its thread beyond that must not keep the engine out of
+    /// service. The recorder goes on by itself, and keeps what comes as evidence.
+    async fn after_the_loss(&mut self, end: End, running: &Running) -> (End, Record) {
+        running.close(Cause::InstanceLost);
+        let record = tokio::time::timeout(GRACE * 3, &mut self.recording).await;
+        (end, record.ok().and_then(Result::ok).unwrap_or_default())
+    }
+}
+
+/// Ends when a forced stop has had all the time it may take.
+async fn forced_and_over(mut stop: StopWatch) {
+    stop.reached(Phase::Forced).await;
+    tokio::time::sleep(GRACE * 2 + FORCED_PATIENCE).await;
 }
 
 /// What goes on beside the work, for as long as the engine does.

@@ -1,6 +1,7 @@
 //! This process, as others on the same machine can recognise it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
 use task_engine_model::instance::InstanceRow;
 
@@ -23,8 +24,9 @@ pub(crate) fn pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Boot, pid namespace, pid and start time: no two processes share all four.
-/// Host names repeat (containers), and so do process numbers.
+/// Boot, pid namespace, user, pid and start time: no two processes share them
+/// all. Host names repeat (containers), and so do process numbers; the user is
+/// there because the processes of another one may be hidden.
 pub(crate) fn mark() -> Option<String> {
     let pid = pid();
     Some(format!("{}/{pid}/{}", machine()?, start_time(pid)?))
@@ -50,7 +52,8 @@ pub fn process_is_gone(engine: &InstanceRow) -> bool {
 fn machine() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(format!("{}/{}", boot.trim(), namespace.display()))
+    let user = fs::metadata("/proc/self").ok()?.uid();
+    Some(format!("{}/{}/{user}", boot.trim(), namespace.display()))
 }
 
 /// When a process began, if it is there and not a corpse.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Store, StoreError, TaskError};
+use task_engine_model::{Ending, Next, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -14,8 +14,9 @@ use crate::stop::{Phase, StopWatch};
 use crate::wake_up::Backoff;
 
 const BATCH_MAX: usize = 1000;
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A forced stop waits this long for a store that is away.
-const FORCED_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const FORCED_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Recorder {
     pub(crate) store: Arc<dyn Store>,
@@ -26,8 +27,8 @@ pub(crate) struct Recorder {
     pub(crate) forced_since: Option<Instant>,
 }
 
-/// How many endings wait to be written. When there are too many, the engine
-/// claims no more.
+/// How many attempts have been claimed and are not on record yet. When there
+/// are too many, the engine claims no more.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     count: AtomicUsize,
@@ -39,14 +40,18 @@ impl Unwritten {
         self.count.fetch_add(attempts, Ordering::Relaxed);
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     fn written(&self, attempts: usize) {
         self.count.fetch_sub(attempts, Ordering::Relaxed);
         self.fewer.notify_one();
     }
 
-    /// Waits until no more than this many attempts run or wait to be written.
+    /// Waits until there are no more than this many.
     pub(crate) async fn at_most(&self, attempts: usize) {
-        while self.count.load(Ordering::Relaxed) > attempts {
+        while self.count() > attempts {
             self.fewer.notified().await;
         }
     }
@@ -63,25 +68,33 @@ impl Recorder {
     /// Writes endings until the last sender is gone.
     pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<Ending>) -> Record {
         let mut record = Record::default();
-        let mut batch = Vec::new();
-        while endings.recv_many(&mut batch, BATCH_MAX).await > 0 {
-            record.given_back += batch.iter().filter(|e| was_given_back(e)).count();
-            if !self.write(&mut batch).await {
-                record.unrecorded += batch.len();
-                while let Ok(ending) = endings.try_recv() {
-                    record.unrecorded += 1;
-                    drop(ending);
-                }
+        let mut gathered = Vec::new();
+        while endings.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+            let count = gathered.len();
+            let mut rest = &mut gathered[..];
+            while !rest.is_empty() {
+                let (batch, after) = rest.split_at_mut(batch_len(rest));
+                record.given_back += batch.iter().filter(|e| was_given_back(e)).count();
+                record.unrecorded += self.write(batch).await;
+                rest = after;
             }
-            self.unwritten.written(batch.len());
-            batch.clear();
+            self.unwritten.written(count);
+            gathered.clear();
         }
-        self.close_claims().await;
+        let finished = self.claims.take_finished();
+        if let Err(error) = self.store.record(&[], &finished).await {
+            tracing::debug!("finished claims are left to the next sweep: {error}");
+        }
         record
     }
 
-    /// False if the store stayed away and the engine must stop.
-    async fn write(&mut self, batch: &mut [Ending]) -> bool {
+    /// Writes a batch, as often as it takes. Returns how many endings could not
+    /// be written.
+    ///
+    /// Only what the store says about the data itself is the data's fault. All
+    /// else, also a refused connection, may be mended by somebody, and a result
+    /// that was worked for is kept until then.
+    async fn write(&mut self, batch: &mut [Ending]) -> usize {
         let mut backoff = Backoff::new();
         loop {
             let finished = self.claims.take_finished();
@@ -93,55 +106,46 @@ impl Recorder {
                         );
                     }
                     self.claims.recorded(batch.iter().map(|ending| ending.claim_id));
-                    return true;
+                    return 0;
                 }
-                Err(error) if error.is_temporary() => {
+                Err(StoreError::BadData(why)) => {
+                    self.claims.keep_finished(finished);
+                    return self.write_apart(batch, &why).await;
+                }
+                Err(error) => {
                     self.claims.keep_finished(finished);
                     let wait = backoff.next();
                     tracing::warn!(
-                        "{} results are kept until the store is back, next try in {wait:?}: {error}",
+                        "{} results are kept until the store takes them, next try in {wait:?}: {error}",
                         batch.len()
                     );
                     if !self.patience(wait).await {
                         tracing::error!("{} results could not be written", batch.len());
-                        return false;
+                        return batch.len();
                     }
                 }
-                Err(error) => {
-                    self.claims.keep_finished(finished);
-                    self.write_one_by_one(batch, error).await;
-                    return true;
-                }
             }
         }
     }
 
-    /// One ending that the store refuses must not hold up the others.
-    async fn write_one_by_one(&self, batch: &mut [Ending], error: StoreError) {
-        tracing::error!("the store refused {} endings: {error}", batch.len());
-        for ending in batch {
-            let one = std::slice::from_ref(ending);
-            let Err(error) = self.store.record(one, &[]).await else {
-                self.claims.recorded(std::iter::once(ending.claim_id));
-                continue;
-            };
-            ending.result = None;
-            let why = format!("the store refused the end of this attempt: {error}");
-            ending.error = Some(TaskError::new("ResultNotStorable", why).storable());
-            ending.next = Next::End(task_engine_model::TaskStatus::Failed);
-            match self.store.record(std::slice::from_ref(ending), &[]).await {
-                Ok(_) => self.claims.recorded(std::iter::once(ending.claim_id)),
-                // Its claim stays known and open: recovery will see to it.
-                Err(error) => tracing::error!("{} cannot be recorded: {error}", ending.id),
-            }
+    /// One ending that cannot be stored must not hold up the others: the batch
+    /// is halved until it is found, and ends as a failure.
+    async fn write_apart(&mut self, batch: &mut [Ending], why: &str) -> usize {
+        let [ending] = batch else {
+            let (one, other) = batch.split_at_mut(batch.len() / 2);
+            let unwritten = Box::pin(self.write(one)).await;
+            return unwritten + Box::pin(self.write(other)).await;
+        };
+        let exception = "ResultNotStorable";
+        if ending.error.as_ref().is_some_and(|error| error.exception == exception) {
+            tracing::error!("the end of {} cannot be stored at all: {why}", ending.id);
+            return 1;
         }
-    }
-
-    async fn close_claims(&self) {
-        let finished = self.claims.take_finished();
-        if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next sweep: {error}");
-        }
+        ending.result = None;
+        ending.error = Some(TaskError::new(exception, why).storable());
+        ending.next = Next::End(TaskStatus::Failed);
+        tracing::warn!("the result of {} cannot be stored, so it has failed: {why}", ending.id);
+        Box::pin(self.write(batch)).await
     }
 
     /// Waits before the next try; false when there is no time left for one.
@@ -152,6 +156,16 @@ impl Recorder {
         }
         self.forced_since.get_or_insert_with(Instant::now).elapsed() < FORCED_PATIENCE
     }
+}
+
+/// How many of these go into one statement; at least one.
+fn batch_len(endings: &[Ending]) -> usize {
+    let mut bytes = 0;
+    let fits = |ending: &&Ending| {
+        bytes += ending.result.as_ref().map_or(0, |result| result.as_str().len()) + 1000;
+        bytes <= BATCH_BYTES_MAX
+    };
+    endings.iter().take_while(fits).count().max(1)
 }
 
 fn was_given_back(ending: &Ending) -> bool {

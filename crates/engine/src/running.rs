@@ -20,27 +20,39 @@ pub(crate) enum Cause {
 /// The attempts that run, so that they can be told to end.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
-    attempts: Mutex<HashMap<AttemptId, (CancellationToken, Option<Cause>)>>,
+    attempts: Mutex<Attempts>,
+}
+
+#[derive(Debug, Default)]
+struct Attempts {
+    running: HashMap<AttemptId, (CancellationToken, Option<Cause>)>,
+    /// Why every attempt is told to end, also one that is only about to begin.
+    closed: Option<Cause>,
 }
 
 impl Running {
     pub(crate) fn begin(&self, id: AttemptId, token: CancellationToken) {
-        lock(&self.attempts).insert(id, (token, None));
+        let mut attempts = lock(&self.attempts);
+        let closed = attempts.closed;
+        if closed.is_some() {
+            token.cancel();
+        }
+        attempts.running.insert(id, (token, closed));
     }
 
     /// Returns why it was told to end, if it was.
     pub(crate) fn end(&self, id: AttemptId) -> Option<Cause> {
-        lock(&self.attempts).remove(&id).and_then(|(_, cause)| cause)
+        lock(&self.attempts).running.remove(&id).and_then(|(_, cause)| cause)
     }
 
     pub(crate) fn cause(&self, id: AttemptId) -> Option<Cause> {
-        lock(&self.attempts).get(&id).and_then(|(_, cause)| *cause)
+        lock(&self.attempts).running.get(&id).and_then(|(_, cause)| *cause)
     }
 
     /// Tells one attempt to end. The first cause stays.
     pub(crate) fn cancel(&self, id: AttemptId, why: Cause) -> bool {
         let mut attempts = lock(&self.attempts);
-        let Some((token, cause)) = attempts.get_mut(&id) else {
+        let Some((token, cause)) = attempts.running.get_mut(&id) else {
             return false;
         };
         let first = cause.is_none();
@@ -49,8 +61,11 @@ impl Running {
         first
     }
 
-    pub(crate) fn cancel_all(&self, why: Cause) {
-        for (token, cause) in lock(&self.attempts).values_mut() {
+    /// Tells every attempt to end, now and from now on.
+    pub(crate) fn close(&self, why: Cause) {
+        let mut attempts = lock(&self.attempts);
+        attempts.closed.get_or_insert(why);
+        for (token, cause) in attempts.running.values_mut() {
             cause.get_or_insert(why);
             token.cancel();
         }
@@ -145,9 +160,13 @@ mod tests {
         let token = CancellationToken::new();
         running.begin(id, token.clone());
         assert!(running.cancel(id, Cause::Requested));
-        running.cancel_all(Cause::EngineStopped);
+        running.close(Cause::EngineStopped);
         assert!(token.is_cancelled());
         assert_eq!(running.end(id), Some(Cause::Requested));
+        let late = CancellationToken::new();
+        running.begin(id, late.clone());
+        assert!(late.is_cancelled(), "it began when all was over");
+        assert_eq!(running.end(id), Some(Cause::EngineStopped));
         assert!(!running.cancel(id, Cause::Requested));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::instance::InstanceId;
 use crate::json::Json;
-use crate::retry::RetryRule;
+use crate::retry::{DELAY_MAX, RetryRule};
 use crate::store::ClaimId;
 use crate::task::{TaskId, TaskStatus};
 
@@ -131,7 +131,7 @@ pub fn transition(outcome: &Outcome, rule: &RetryRule, retry_number: u32, chance
         Outcome::GivenBack(_) => Next::Wait { after: Duration::ZERO, retry_number },
         Outcome::Failure(_, Advice::NoRetry) => failed,
         Outcome::Failure(_, Advice::RetryAfter(delay)) if retry_number < rule.maximum => {
-            wait(*delay)
+            wait((*delay).min(DELAY_MAX))
         }
         Outcome::Failure(_, Advice::RetryAfter(_)) => failed,
         Outcome::Failure(_, Advice::ByRule) | Outcome::Lost(_) => {
@@ -227,6 +227,7 @@ mod tests {
             (Failure(error(), NoRetry), 0, failed),
             (Failure(error(), in_5s), 2, wait(5, 3)),
             (Failure(error(), in_5s), 3, failed),
+            (Failure(error(), RetryAfter(Duration::MAX)), 0, wait(366 * 86_400, 1)),
             (Lost(error()), 0, wait(60, 1)),
             (Lost(error()), 3, failed),
             (Cancelled(error()), 0, cancelled),

@@ -45,7 +45,7 @@ pub struct RetryOverride {
 }
 
 /// No wait is longer: beyond a year a retry is a mistake in the rule.
-const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
+pub const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 impl Default for RetryRule {
     fn default() -> Self {

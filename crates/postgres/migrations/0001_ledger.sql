@@ -8,7 +8,9 @@ CREATE TYPE task_engine.task_execution_status AS ENUM ('running', 'success', 'fa
 CREATE TABLE task_engine.created_tasks (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   priority integer NOT NULL,
-  scheduled_at timestamptz NOT NULL,
+  scheduled_at timestamptz NOT NULL
+    CONSTRAINT "a task is scheduled for a time before the year 9999"
+    CHECK (isfinite(scheduled_at) AND scheduled_at < '9999-01-01Z'),
   created_at timestamptz NOT NULL,
   task_class text NOT NULL
     CONSTRAINT "a task class needs a name of 1 to 200 bytes"

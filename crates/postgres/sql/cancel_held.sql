@@ -1,4 +1,5 @@
--- Asks the holders of running attempts, and wakes them.
+-- Asks the holders of running attempts, and wakes them if the wish is new: a
+-- wish that is repeated at every heartbeat must not wake everybody each time.
 WITH wanted AS (
   INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at)
   SELECT h.task_id, h.attempt, h.instance_id, clock_timestamp()
@@ -6,6 +7,7 @@ WITH wanted AS (
   ORDER BY h.task_id
   -- Once more is the same wish; the row is returned so that the answer is too.
   ON CONFLICT (task_id, attempt) DO UPDATE SET instance_id = EXCLUDED.instance_id
-  RETURNING task_id
+  RETURNING task_id, xmax = 0 AS is_new
 )
-SELECT task_id, (SELECT pg_notify('task-engine-cancel', '') IS NOT NULL) FROM wanted
+SELECT task_id, CASE WHEN is_new THEN pg_notify('task-engine-cancel', '') IS NOT NULL END
+FROM wanted

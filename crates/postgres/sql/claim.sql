@@ -1,9 +1,9 @@
 -- Takes up to $3 due tasks from lanes of one priority, in the order of time
 -- and id, and holds them under claim $1 of instance $2.
 --
--- Candidates are read without locks, twice as many as wanted, so that two
--- claimers at the same position both find something; then the first ones that
--- nobody has locked are taken. Rows are never updated, so a row's address
+-- Candidates are read without locks, more ($9) than wanted, so that two claimers
+-- at the same position both find something; then the first ones that nobody has
+-- locked are taken. Rows are never updated, so a row's address
 -- (ctid) stays true for as long as this statement's snapshot sees the row.
 -- The positions $6, $7 keep dead rows that vacuum cannot remove yet from being
 -- read again and again. ARRAY(...) instead of joins: a LIMIT that the planner
@@ -20,10 +20,10 @@ WITH alive AS MATERIALIZED (
     FROM task_engine.waiting_tasks w
     WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = $8::integer
       AND w.due_at <= now() AND (w.due_at, w.task_id) >= (lane.from_due_at, lane.from_id)
-    ORDER BY w.due_at, w.task_id LIMIT 2 * $3::bigint
+    ORDER BY w.due_at, w.task_id LIMIT $9::bigint
   ) AS w
   WHERE EXISTS (SELECT FROM alive)
-  ORDER BY w.due_at, w.task_id LIMIT 2 * $3::bigint
+  ORDER BY w.due_at, w.task_id LIMIT $9::bigint
 ), picked AS MATERIALIZED (
   SELECT w.ctid AS place FROM task_engine.waiting_tasks w
   WHERE w.ctid = ANY (ARRAY(SELECT place FROM candidates))

@@ -10,6 +10,8 @@ WITH RECURSIVE beat AS (
   SELECT r.task_id, r.attempt, r.instance_id, e.task_id IS NOT NULL AS ended,
     e.ends_task IS NULL AND NOT EXISTS (
       SELECT FROM task_engine.ended_executions later
+      WHERE later.task_id = r.task_id AND later.attempt > r.attempt) AND NOT EXISTS (
+      SELECT FROM task_engine.cancel_requests later
       WHERE later.task_id = r.task_id AND later.attempt > r.attempt) AS goes_on
   FROM task_engine.cancel_requests r
   LEFT JOIN task_engine.ended_executions e ON e.task_id = r.task_id AND e.attempt = r.attempt

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::JsonOut;
-use crate::store::{Inner, from_micros};
+use crate::store::{Inner, from_micros, limited};
 
 const LOOK: &str = include_str!("../sql/look.sql");
 const CLAIM: &str = include_str!("../sql/claim.sql");
@@ -20,6 +20,8 @@ const CLAIM: &str = include_str!("../sql/claim.sql");
 /// Positions are kept this long under load. What commits behind them (a long
 /// transaction, a claim that was rolled back) waits no longer than this.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How far a claim reads past rows that others have locked.
+const CANDIDATES_MAX: usize = 10_000;
 
 pub(crate) struct PgClaimer {
     inner: Arc<Inner>,
@@ -49,7 +51,7 @@ struct Lane {
 
 impl Claimer for PgClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
-        Box::pin(self.claim_or_look(id, limit))
+        limited(self.claim_or_look(id, limit))
     }
 
     fn wake(&mut self) {
@@ -77,24 +79,27 @@ impl PgClaimer {
             fresh = true;
         }
         loop {
-            let Some(priority) = self.highest_due() else {
-                if fresh {
-                    let next_in = self.next_in();
-                    // The answer is acted upon now; later, one looks again.
-                    self.seen = None;
-                    return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
-                }
-                self.look().await?;
-                fresh = true;
-                continue;
-            };
-            let taken = self.take(id, limit, priority).await?;
-            if taken.len() < limit {
-                // These lanes have come to their end, or others are faster.
+            let due = self.due_priorities();
+            if due.is_empty() && fresh {
+                let next_in = self.next_in();
+                // The answer is acted upon now; later, one looks again.
                 self.seen = None;
+                return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
             }
-            if !taken.is_empty() {
-                return Ok(Claim { tasks: taken, rest: Rest::More });
+            // What somebody has locked must not hide what is behind it.
+            for priority in due {
+                let mut tasks = self.take(id, limit, priority, limit * 2).await?;
+                if tasks.is_empty() {
+                    // Others are at the head of these lanes; look behind them.
+                    tasks = self.take(id, limit, priority, CANDIDATES_MAX).await?;
+                }
+                if tasks.len() < limit {
+                    // These lanes have come to their end, or others are faster.
+                    self.look_soon();
+                }
+                if !tasks.is_empty() {
+                    return Ok(Claim { tasks, rest: Rest::More });
+                }
             }
             if fresh {
                 return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
@@ -102,6 +107,10 @@ impl PgClaimer {
             self.look().await?;
             fresh = true;
         }
+    }
+
+    fn look_soon(&mut self) {
+        self.woken = true;
     }
 
     async fn look(&mut self) -> Result<(), StoreError> {
@@ -127,10 +136,17 @@ impl PgClaimer {
         Ok(())
     }
 
-    fn highest_due(&self) -> Option<i32> {
-        let seen = self.seen.as_ref()?;
+    /// The priorities of which something is due, the highest first.
+    fn due_priorities(&self) -> Vec<i32> {
+        let Some(seen) = &self.seen else {
+            return Vec::new();
+        };
         let elapsed = seen.at.elapsed();
-        seen.lanes.iter().filter(|lane| lane.due_in <= elapsed).map(|lane| lane.priority).max()
+        let due = seen.lanes.iter().filter(|lane| lane.due_in <= elapsed);
+        let mut priorities: Vec<i32> = due.map(|lane| lane.priority).collect();
+        priorities.sort_unstable_by(|a, b| b.cmp(a));
+        priorities.dedup();
+        priorities
     }
 
     fn next_in(&self) -> Option<Duration> {
@@ -144,6 +160,7 @@ impl PgClaimer {
         id: ClaimId,
         limit: usize,
         priority: i32,
+        candidates: usize,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
         let client = self.inner.connections.work().await?;
         let statement = client
@@ -163,7 +180,8 @@ impl PgClaimer {
         let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
         let from_times: Vec<Timestamp> = due.iter().map(|lane| lane.from.0).collect();
         let from_ids: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX / 4);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let candidates = i64::try_from(candidates).unwrap_or(i64::MAX);
         let rows = client
             .query(
                 &statement,
@@ -176,6 +194,7 @@ impl PgClaimer {
                     &from_times,
                     &from_ids,
                     &priority,
+                    &candidates,
                 ],
             )
             .await
@@ -185,7 +204,13 @@ impl PgClaimer {
         }
         let mut tasks = Vec::with_capacity(rows.len());
         for row in rows.iter().filter(|row| row.get::<_, Option<i64>>("task_id").is_some()) {
-            let task = claimed(row, priority);
+            let Some(task) = claimed(row, priority) else {
+                let id: i64 = row.get("task_id");
+                tracing::error!(
+                    "task {id} waits, but was never created: somebody has removed its row; it is dropped"
+                );
+                continue;
+            };
             let lane = due.iter_mut().find(|l| l.class == task.class && l.queue == task.queue);
             if let Some(lane) = lane {
                 lane.from = (task.due_at, task.id.task_id.0);
@@ -196,15 +221,15 @@ impl PgClaimer {
     }
 }
 
-fn claimed(row: &Row, priority: i32) -> ClaimedTask {
-    ClaimedTask {
+fn claimed(row: &Row, priority: i32) -> Option<ClaimedTask> {
+    Some(ClaimedTask {
         id: AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") },
         retry_number: u32::try_from(row.get::<_, i32>("retry_number")).unwrap_or(0),
         class: row.get("task_class"),
-        parameters: row.get::<_, JsonOut>("task_parameters").0,
-        context: row.get::<_, JsonOut>("context").0,
+        parameters: row.get::<_, Option<JsonOut>>("task_parameters")?.0,
+        context: row.get::<_, Option<JsonOut>>("context")?.0,
         queue: row.get("queue"),
         priority,
         due_at: row.get("due_at"),
-    }
+    })
 }

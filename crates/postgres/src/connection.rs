@@ -29,10 +29,15 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(15);
 const TCP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Settings of every connection. Plans are made once and kept, often while the
-/// tables are still empty: without these they would be full scans for ever.
+/// tables are still empty: without the first of these they would be full scans
+/// for ever. The server's own `tcp_user_timeout` frees the locks of an engine
+/// that was suspended before it read its answer. "Lock, then look again in a
+/// second statement" needs a new snapshot for each statement.
 const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off; \
-    SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'";
+    SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = '60s'; SET tcp_user_timeout = '30s'; \
+    SET default_transaction_isolation = 'read committed'";
 
 /// Knows how to reach the server.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         // Values that do not fit a statement are a mistake in this program.
         let text = error.to_string();
         if text.contains("serializing") {
-            return StoreError::Refused(format!("{text}: {:?}", error.source()));
+            return StoreError::BadData(format!("{text}: {:?}", error.source()));
         }
         // No answer from the server: the socket, the timeout, or the protocol.
         return match error.source() {
@@ -36,6 +36,8 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))
+    } else if is_bad_data(code.code()) {
+        StoreError::BadData(format!("PostgreSQL cannot store this: {message} ({})", code.code()))
     } else {
         StoreError::Refused(format!("PostgreSQL refused: {message} ({})", code.code()))
     }
@@ -60,6 +62,12 @@ fn is_temporary(code: &str) -> bool {
         // A standby or a server switched to read-only during a failover; a lock
         // not had in time.
         || matches!(code, "25006" | "55P03")
+}
+
+/// Whether something in the statement's values is at fault: a value that does
+/// not fit, a constraint, a limit of the program.
+fn is_bad_data(code: &str) -> bool {
+    matches!(&code[..2], "22" | "23" | "54")
 }
 
 /// Whether the server's answer means that the transaction is to be run again.

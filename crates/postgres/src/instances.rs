@@ -55,14 +55,6 @@ impl Inner {
             .map_err(|e| store_error(&e))?;
         let row =
             client.query_one(&statement, &[&instance.0]).await.map_err(|e| store_error(&e))?;
-        drop(client);
-        let lingering: Vec<i64> = row.get("lingering");
-        if !lingering.is_empty() {
-            // The attempt ended before its holder heard of the wish, and the
-            // task went back to wait: the wish was for the task.
-            let ids: Vec<TaskId> = lingering.into_iter().map(TaskId).collect();
-            self.cancel(&ids).await?;
-        }
         let cancel_tasks: Vec<i64> = row.get("cancel_tasks");
         let cancel_attempts: Vec<i32> = row.get("cancel_attempts");
         let instances =
@@ -75,6 +67,7 @@ impl Inner {
                 .zip(cancel_attempts)
                 .map(|(id, attempt)| AttemptId { task_id: TaskId(id), attempt })
                 .collect(),
+            lingering: row.get::<_, Vec<i64>>("lingering").into_iter().map(TaskId).collect(),
             expired: instances("expired"),
             orphaned: instances("orphaned"),
             waiting_classes: row.get("waiting_classes"),

@@ -18,6 +18,11 @@ const RETRY: &str = include_str!("../sql/retry.sql");
 const PRUNE_CANDIDATES: &str = include_str!("../sql/prune_candidates.sql");
 const PRUNE: &str = include_str!("../sql/prune.sql");
 
+/// A task that is found nowhere so often has not moved: it is not there.
+const LOOKS_MAX: u32 = 100;
+/// So many tasks are sent back to wait in one transaction.
+const RETRY_TASKS_MAX: usize = 1000;
+
 impl Inner {
     /// Looks where each task is: waiting, then held, then ended. Each look is a
     /// statement of its own, and a task may move between two of them, so those
@@ -27,11 +32,16 @@ impl Inner {
         let error = serde_json::to_string(&error).unwrap_or_default();
         let client = self.connections.work().await?;
         let mut reports: HashMap<TaskId, CancelReport> = HashMap::new();
-        loop {
+        for round in 0.. {
             let open: Vec<i64> =
                 ids.iter().filter(|id| !reports.contains_key(id)).map(|id| id.0).collect();
             if open.is_empty() {
                 break;
+            }
+            if round == LOOKS_MAX {
+                return Err(StoreError::Refused(format!(
+                    "tasks {open:?} are in no place: the tables are damaged"
+                )));
             }
             let cancelled = client
                 .query(&*self.schema.sql(CANCEL_WAITING), &[&open, &JsonIn(&error)])
@@ -68,6 +78,14 @@ impl Inner {
     }
 
     pub(crate) async fn retry(&self, ids: &[TaskId]) -> Result<Vec<RetryReport>, StoreError> {
+        let mut reports = Vec::with_capacity(ids.len());
+        for some in ids.chunks(RETRY_TASKS_MAX) {
+            reports.extend(self.retry_some(some).await?);
+        }
+        Ok(reports)
+    }
+
+    async fn retry_some(&self, ids: &[TaskId]) -> Result<Vec<RetryReport>, StoreError> {
         let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;

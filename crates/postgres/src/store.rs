@@ -87,7 +87,7 @@ impl Store for PgStore {
     }
 
     fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
-        Box::pin(self.inner.create(tasks))
+        limited(self.inner.create(tasks))
     }
 
     fn claimer(
@@ -104,55 +104,55 @@ impl Store for PgStore {
         endings: &'a [Ending],
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>> {
-        Box::pin(self.inner.record(endings, finished))
+        limited(self.inner.record(endings, finished))
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
-        Box::pin(self.inner.take_back(what))
+        limited(self.inner.take_back(what))
     }
 
     fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId> {
-        Box::pin(self.inner.register(instance))
+        limited(self.inner.register(instance))
     }
 
     fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
-        Box::pin(self.inner.heartbeat(instance))
+        limited(self.inner.heartbeat(instance))
     }
 
     fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
-        Box::pin(self.inner.unregister(instance))
+        limited(self.inner.unregister(instance))
     }
 
     fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool> {
-        Box::pin(self.inner.declare_lost(instance, process_gone))
+        limited(self.inner.declare_lost(instance, process_gone))
     }
 
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
-        Box::pin(self.inner.instances(name))
+        limited(self.inner.instances(name))
     }
 
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
-        Box::pin(self.inner.held(instance))
+        limited(self.inner.held(instance))
     }
 
     fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>> {
-        Box::pin(self.inner.cancel(ids))
+        limited(self.inner.cancel(ids))
     }
 
     fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>> {
-        Box::pin(self.inner.retry(ids))
+        limited(self.inner.retry(ids))
     }
 
     fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>> {
-        Box::pin(self.inner.tasks(filter))
+        limited(self.inner.tasks(filter))
     }
 
     fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>> {
-        Box::pin(self.inner.task(id))
+        limited(self.inner.task(id))
     }
 
     fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64> {
-        Box::pin(self.inner.prune(status, age, limit))
+        limited(self.inner.prune(status, age, limit))
     }
 
     fn verify(&self) -> Answer<'_, Vec<String>> {
@@ -162,6 +162,22 @@ impl Store for PgStore {
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         Box::pin(self.inner.listen(hear))
     }
+}
+
+/// Longer than the server's own limit on a statement: only a server that has
+/// stopped to answer, but not to be there, is found out by this.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+
+pub(crate) fn limited<'a, T: 'a>(
+    answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+) -> Answer<'a, T> {
+    Box::pin(async move {
+        tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable(format!(
+                "PostgreSQL has not answered within {ANSWER_TIMEOUT:?}"
+            )))
+        })
+    })
 }
 
 /// Microseconds, the unit in which durations cross the wire.

@@ -52,7 +52,7 @@ async fn the_look_probes_lanes() {
 #[tokio::test]
 async fn the_claim_reads_lanes_and_addresses() {
     let client = tables().await;
-    let arguments = "1, 1, 10, '{a}', '{b}', '{-infinity}', '{0}', 0";
+    let arguments = "1, 1, 10, '{a}', '{b}', '{-infinity}', '{0}', 0, 20";
     let plan = plan(&client, "claim", include_str!("../sql/claim.sql"), arguments).await;
     assert_by_keys(&plan, &["waiting_tasks", "created_tasks", "claims"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");

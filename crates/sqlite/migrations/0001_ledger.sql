@@ -20,7 +20,10 @@ CREATE TABLE task_engine_created_tasks (
         CONSTRAINT a_queue_has_a_name CHECK (queue <> ''),
     priority        INTEGER NOT NULL
         CONSTRAINT a_priority_has_32_bits CHECK (priority BETWEEN -2147483648 AND 2147483647),
-    scheduled_at    INTEGER NOT NULL,
+    -- Before the year 9999: what comes later no calendar here can show.
+    scheduled_at    INTEGER NOT NULL
+        CONSTRAINT a_task_is_scheduled_for_a_time_before_the_year_9999
+        CHECK (scheduled_at < 253370764800000000),
     created_at      INTEGER NOT NULL
 ) STRICT;
 

@@ -49,6 +49,8 @@ pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<Pulse, 
         alive: true,
         claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(row.get(0)?)))?,
         cancel: all(turn, sql!("pulse_cancel"), [instance.0], attempt_id)?,
+        // One writer: a wish and an ending cannot meet.
+        lingering: Vec::new(),
         expired: all(turn, sql!("pulse_expired"), [instance.0, turn.now()], instance_id)?,
         orphaned: all(turn, sql!("pulse_orphaned"), [], instance_id)?,
         waiting_classes: waiting_classes(turn)?,

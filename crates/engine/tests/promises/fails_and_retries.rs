@@ -18,6 +18,7 @@ on_every_store! {
     a_task_has_its_own_rule
     an_error_has_its_own_idea
     a_rule_may_be_a_function
+    a_rule_that_panics_is_not_used
     parameters_that_do_not_fit_name_the_field
     a_result_that_cannot_be_stored_is_a_failure
     an_error_keeps_its_causes_and_its_place
@@ -134,6 +135,20 @@ async fn a_rule_may_be_a_function(fresh: Fresh) {
     let task = fresh.until_status(id, TaskStatus::Failed).await;
     engine.stop().await;
     assert_eq!(task.executions.len(), 3);
+}
+
+async fn a_rule_that_panics_is_not_used(fresh: Fresh) {
+    let client = task_engine::Client::new(fresh.store.clone());
+    let id = client.create(Ticking).await.unwrap();
+    let engine = fresh.engine().workers(1).handle_with_retry(
+        |_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) },
+        Arc::new(|_, _| panic!("no rule")),
+    );
+    let engine = start(engine);
+    let task =
+        fresh.until(id, |t| !t.executions.is_empty() && t.row.status == TaskStatus::Waiting).await;
+    assert_eq!(task.row.retry_number, 1, "the plain rule of the class");
+    engine.stop().await;
 }
 
 async fn parameters_that_do_not_fit_name_the_field(fresh: Fresh) {

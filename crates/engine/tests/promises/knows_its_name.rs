@@ -17,6 +17,8 @@ on_every_store! {
     auto_recovery_takes_over_the_name
     live_engines_recover_the_dead
     an_engine_that_was_declared_lost_registers_anew
+    a_task_that_blocks_does_not_keep_a_lost_engine_out_of_service
+    auto_recovery_does_not_wait_for_the_living
 }
 
 const QUICK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
@@ -43,7 +45,7 @@ async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskI
         .await
         .unwrap();
     let mut claimer = fresh.store.claimer(dead, vec!["default".into()], vec!["WaitingTask".into()]);
-    let claim = claimer.claim(ClaimId(dead.0 << 32 | 1), 1).await.unwrap();
+    let claim = claimer.claim(ClaimId(dead.0 << 40 | 1), 1).await.unwrap();
     assert_eq!(claim.tasks[0].id, AttemptId { task_id: id, attempt: 1 });
     (dead, id)
 }
@@ -125,4 +127,37 @@ async fn an_engine_that_was_declared_lost_registers_anew(fresh: Fresh) {
     engine.stop.stop_now();
     engine.ended().await.unwrap();
     fresh.assert_sound().await;
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Blocks;
+
+impl task_engine::Task for Blocks {
+    const CLASS: &'static str = "blocks";
+}
+
+async fn a_task_that_blocks_does_not_keep_a_lost_engine_out_of_service(fresh: Fresh) {
+    let id = fresh.create("blocks", json!({})).await;
+    let engine = handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1));
+    let engine = start(engine.handle_blocking(|_: Blocks, _: task_engine::Run<()>| {
+        std::thread::sleep(Duration::from_secs(120));
+        Ok::<_, task_engine::Failure>(())
+    }));
+    fresh.until_status(id, TaskStatus::Running).await;
+    let life = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
+    assert!(fresh.store.declare_lost(life, true).await.unwrap());
+    let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    fresh.until_status(next, TaskStatus::Stopped).await;
+    engine.stop.stop_now();
+    engine.ended().await.unwrap();
+}
+
+async fn auto_recovery_does_not_wait_for_the_living(fresh: Fresh) {
+    let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    let first = start(handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1)));
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    let second = handle_samples(fresh.engine().recovery(Recovery::Auto));
+    let error = second.run_until_stopped().await.unwrap_err();
+    assert!(matches!(error, EngineError::NameTaken(_)), "{error}");
+    first.stop().await;
 }

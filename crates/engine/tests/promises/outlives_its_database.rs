@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use task_engine::postgres::PgStore;
 use task_engine::{ClassRules, Engine, Failure, Run, Store, TaskStatus};
 use task_engine_conformance::TestServer;
+use tokio::sync::Notify;
 
 use crate::store::{PATIENCE, nothing, start, task};
 
@@ -65,6 +66,88 @@ async fn a_crash_of_postgresql_under_load_loses_nothing() {
         assert_eq!(stopped.unrecorded, 0);
     }
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// Somebody closes the database, or changes a password: not the data's fault.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_is_kept_while_the_database_refuses_connections() {
+    let server = TestServer::shared();
+    let url = server.create_database().await;
+    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    store.migrate().await.unwrap();
+    let ids = store.create(&[task("wait", nothing())]).await.unwrap();
+    let (begun, may_end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, ends) = (begun.clone(), may_end.clone());
+    let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
+        "wait",
+        ClassRules::default(),
+        move |_: serde_json::Value, _: Run<()>| {
+            let (begins, ends) = (begins.clone(), ends.clone());
+            async move {
+                begins.notify_one();
+                ends.notified().await;
+                Ok::<_, Failure>("worked for")
+            }
+        },
+    ));
+    begun.notified().await;
+    let name = url.rsplit('/').next().unwrap();
+    let (admin, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let close = format!(
+        "ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS false; \
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    admin.batch_execute(&close).await.unwrap();
+    may_end.notify_one();
+    // The engine has tried to write it, in vain.
+    assert!(store.task(ids[0]).await.is_err());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    admin
+        .batch_execute(&format!("ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS true"))
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    loop {
+        let task = store.task(ids[0]).await.unwrap().unwrap();
+        if task.row.status == TaskStatus::Stopped {
+            assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), r#""worked for""#);
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{task:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    engine.stop().await;
+}
+
+/// A forgotten transaction holds the first tasks in line; the others run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locked_tasks_do_not_hold_up_those_behind_them() {
+    let url = TestServer::shared().create_database().await;
+    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    store.migrate().await.unwrap();
+    let mut tasks: Vec<_> = (0..100).map(|_| task("count", nothing()).priority(1)).collect();
+    tasks.extend((0..20).map(|_| task("count", nothing())));
+    store.create(&tasks).await.unwrap();
+    let (mut app, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let forgotten = app.transaction().await.unwrap();
+    let lock = "SELECT task_id FROM task_engine.waiting_tasks ORDER BY task_id LIMIT 30 FOR UPDATE";
+    forgotten.query(lock, &[]).await.unwrap();
+    let done: &'static AtomicU64 = Box::leak(Box::default());
+    let engine = start(Engine::new(store.clone(), ()).instance("a").workers(3).handle_class(
+        "count",
+        ClassRules::default(),
+        move |_: serde_json::Value, _: Run<()>| async move {
+            done.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Failure>(())
+        },
+    ));
+    until(|| done.load(Ordering::Relaxed) == 90).await;
+    forgotten.rollback().await.unwrap();
+    until(|| done.load(Ordering::Relaxed) == 120).await;
+    engine.stop().await;
 }
 
 async fn open(store: &dyn Store) -> Vec<task_engine::model::TaskRow> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use task_engine::model::TaskError;
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, Run, Stopped, TaskStatus};
+use task_engine::{ClassRules, Failure, Run, Stopped, Task, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
@@ -15,6 +15,8 @@ on_every_store! {
     past_the_deadline_the_rest_is_given_back
     an_idle_engine_stops_at_once
     the_name_is_free_after_a_stop
+    a_forced_stop_does_not_wait_for_a_blocking_task
+    an_engine_may_be_dropped
 }
 
 async fn running_tasks_finish_and_nothing_new_starts(fresh: Fresh) {
@@ -85,4 +87,42 @@ async fn the_name_is_free_after_a_stop(fresh: Fresh) {
     }
     let lives = fresh.store.instances(Some("test")).await.unwrap();
     assert!(lives.iter().all(|life| life.stopped_at.is_some() && life.held == 0));
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Blocks;
+
+impl Task for Blocks {
+    const CLASS: &'static str = "blocks";
+
+    fn rules() -> ClassRules {
+        ClassRules::default().timeout(Duration::from_millis(10))
+    }
+}
+
+/// Not even for one that is past its time, and was cancelled before.
+async fn a_forced_stop_does_not_wait_for_a_blocking_task(fresh: Fresh) {
+    let ids = [fresh.create("blocks", nothing()).await, fresh.create("blocks", nothing()).await];
+    let engine = start(fresh.engine().handle_blocking(|_: Blocks, _: Run<()>| {
+        std::thread::sleep(Duration::from_secs(120));
+        Ok::<_, Failure>(())
+    }));
+    for id in ids {
+        fresh.until_status(id, TaskStatus::Running).await;
+    }
+    fresh.store.cancel(&ids[..1]).await.unwrap();
+    engine.stop.stop_now();
+    let stopped = engine.ended().await.unwrap();
+    assert!(stopped.forced);
+    for id in ids {
+        let status = fresh.details(id).await.row.status;
+        assert!(matches!(status, TaskStatus::Waiting | TaskStatus::Cancelled), "{status}");
+    }
+    fresh.assert_sound().await;
+}
+
+async fn an_engine_may_be_dropped(fresh: Fresh) {
+    let engine = handle_samples(fresh.engine());
+    let brief = Duration::from_millis(300);
+    assert!(tokio::time::timeout(brief, engine.run_until_stopped()).await.is_err());
 }
