@@ -3,6 +3,7 @@
 mod as_process_one;
 mod commands;
 mod demo;
+mod docs;
 mod loses_nothing;
 mod recovers;
 mod stops;

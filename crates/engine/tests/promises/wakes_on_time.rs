@@ -77,3 +77,32 @@ async fn a_crowd_of_scheduled_tasks_starts_on_time(fresh: Fresh) {
     }
     engine.stop().await;
 }
+
+/// Heartbeats, polls and probes together: at most one query a second. Counted
+/// by the server, in three windows, because its own housekeeping is counted,
+/// too, now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_engine_sends_at_most_one_query_a_second() {
+    let server = task_engine_conformance::TestServer::shared();
+    let url = server.create_database().await;
+    let store = task_engine::postgres::PgStore::connect(&url).await.unwrap();
+    let engine = task_engine::Engine::new(std::sync::Arc::new(store), ()).instance("idle");
+    let engine = start(handle_samples(engine));
+    let (admin, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let name = url.rsplit('/').next().unwrap().to_owned();
+    let commits = async || -> i64 {
+        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
+        admin.query_one(ask, &[&name]).await.unwrap().get(0)
+    };
+    let mut least = i64::MAX;
+    for _ in 0..3 {
+        let before = commits().await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        least = least.min(commits().await - before);
+    }
+    engine.stop().await;
+    assert!(least > 0, "it is alive");
+    assert!(least <= 6, "{least} queries in 6 s");
+}
