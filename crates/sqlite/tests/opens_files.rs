@@ -26,18 +26,6 @@ fn what_is_not_a_database_is_refused() {
 }
 
 #[tokio::test]
-async fn a_read_only_file_is_refused() {
-    let file = File::with_tables().await;
-    let mut rights = std::fs::metadata(file.path()).unwrap().permissions();
-    rights.set_readonly(true);
-    std::fs::set_permissions(file.path(), rights).unwrap();
-    if std::fs::OpenOptions::new().write(true).open(file.path()).is_ok() {
-        return; // A superuser may write everything.
-    }
-    assert!(refusal(&file.path()).contains("is read-only"), "{}", refusal(&file.path()));
-}
-
-#[tokio::test]
 async fn a_file_without_tables_says_what_to_run() {
     let file = File::new();
     let store = file.open();

@@ -147,3 +147,59 @@ async fn a_database_that_is_not_there() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
 }
+
+/// Root may write everywhere, so the program is run as somebody who may not.
+#[test]
+fn a_read_only_database_is_refused() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let place = Place::new();
+    place.ok(&["create", "first"]);
+    let allow = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let (file, folder) = (place.path("task-engine.db"), place.path("."));
+    let program = place.path("task-engine");
+    std::fs::copy(env!("CARGO_BIN_EXE_task-engine"), &program).unwrap();
+    allow(&program, 0o755);
+    allow(&file, 0o444);
+    allow(&folder, 0o555);
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let around: Vec<&str> = if is_root { nobody.to_vec() } else { vec!["env"] };
+    let mut command = std::process::Command::new(around[0]);
+    command.args(&around[1..]).arg(&program).args(["create", "second"]).current_dir(&folder);
+    let output = command.env_remove("TASK_ENGINE_DATABASE_URL").output().unwrap();
+    allow(&folder, 0o755);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("is read-only"), "{message}");
+    assert_eq!(place.tasks().len(), 1);
+}
+
+/// A server that asks for a password and gets the wrong one.
+#[test]
+fn a_wrong_password_is_said_and_never_shown() {
+    let server = TestServer::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(server.create_database());
+    runtime.block_on(async {
+        let (client, connection) =
+            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let file: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
+        let rules = "host all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+        std::fs::write(file, rules).unwrap();
+        let guest = "CREATE ROLE guest LOGIN PASSWORD 'right'; SELECT pg_reload_conf()";
+        client.batch_execute(guest).await.unwrap();
+    });
+    let (_, rest) = url.split_once('@').unwrap();
+    let place = Place::with_database(&format!("postgres://guest:wrong-secret@{rest}"));
+    let mut refused = place.run(&["tasks"]);
+    super::support::eventually("the server has read its new rules", || {
+        refused = place.run(&["tasks"]);
+        refused.err.contains("password authentication failed")
+    });
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
+    assert!(!refused.err.contains("wrong-secret"), "{}", refused.err);
+}
