@@ -9,7 +9,7 @@ use task_engine_model::{Store, StoreError, WakeUp};
 use tokio::task::JoinHandle;
 
 use crate::Database;
-use crate::bench::{Bench, WORK, new_task};
+use crate::bench::{Bench, Player, WORK, new_task};
 use crate::waiting::{eventually, within};
 
 /// How soon a wake-up has to come.
@@ -22,9 +22,17 @@ pub async fn listening_begins_with_a_call(db: &dyn Database) {
     assert!(!listener.has_ended(), "it goes on until the store goes away");
 }
 
+/// An engine that was told that nothing is due, and so has a right to be woken.
+async fn sleeper(bench: &Bench) -> Player {
+    let mut engine = bench.engine("sleeper").await;
+    assert!(engine.claim_all(1).await.is_empty());
+    engine
+}
+
 /// Creation wakes whoever listens on the same handle.
 pub async fn creation_wakes(db: &dyn Database) {
     let bench = Bench::open(db).await;
+    let _sleeper = sleeper(&bench).await;
     let listener = Listener::begin(bench.store.clone()).await;
     for count in [1, 50] {
         listener.forget();
@@ -36,6 +44,7 @@ pub async fn creation_wakes(db: &dyn Database) {
 /// Creation wakes those who listen on other handles, each of them.
 pub async fn creation_by_another_handle_wakes(db: &dyn Database) {
     let creator = Bench::open(db).await;
+    let _sleeper = sleeper(&creator).await;
     let mut listeners = Vec::new();
     for _ in 0..3 {
         listeners.push(Listener::begin(db.open().await).await);
@@ -52,6 +61,7 @@ pub async fn creation_by_another_handle_wakes(db: &dyn Database) {
 /// A task that is scheduled wakes, too: timers have to be set again.
 pub async fn a_scheduled_task_wakes(db: &dyn Database) {
     let bench = Bench::open(db).await;
+    let _sleeper = sleeper(&bench).await;
     let listener = Listener::begin(db.open().await).await;
     listener.forget();
     let soon = new_task(WORK).after(Duration::from_millis(400));
@@ -64,6 +74,7 @@ pub async fn a_retry_wakes(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let later = new_task(WORK).after(Duration::from_secs(3600));
     let id = bench.create(later).await;
+    let _sleeper = sleeper(&bench).await;
     let listener = Listener::begin(db.open().await).await;
     listener.forget();
     bench.store.retry(&[id]).await.expect("retry");

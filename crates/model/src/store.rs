@@ -100,6 +100,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Calls `hear` for each wake-up until the connection breaks, which is the
     /// error that this returns. The first call says that listening has begun.
+    ///
+    /// A store may send no [`WakeUp::Work`] while every engine is busy: one that
+    /// was told [`Rest::Nothing`] by its claimer is woken by what comes after.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()>;
 }
 

@@ -122,10 +122,35 @@ CREATE TABLE task_engine.instances (
 CREATE UNIQUE INDEX instances_living_by_name
   ON task_engine.instances (name) WHERE stopped_at IS NULL AND lost_at IS NULL;
 
--- A wake-up for engines that know this class. The payload is the class, as in
--- the book; within one transaction equal notifications become one.
+-- Engines that want to be woken: those that sleep, or have slept a moment ago.
+CREATE TABLE task_engine.sleepers (
+  instance_id bigint PRIMARY KEY
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+
+-- A wake-up for engines that know this class, if any of them sleeps: a
+-- notification takes a lock on the whole database from before the commit until
+-- after it, so producers pay dearly for those that nobody needs.
+--
+-- Without a race, because this runs after the caller has locked waiting_tasks
+-- (as every INSERT does, until its commit), and looks with a snapshot of its own
+-- (VOLATILE, in READ COMMITTED; else it does not look). An engine says that it
+-- sleeps, then waits for those who hold that lock, then looks for work once
+-- more, and only then sleeps. So either the sleeper is seen here, or what was
+-- created is seen there.
+--
+-- The payload is the class, as in the book; within one transaction equal
+-- notifications become one.
 CREATE FUNCTION task_engine.wake(task_class text) RETURNS boolean
-LANGUAGE sql AS $$ SELECT pg_notify('task-engine', task_class) IS NOT NULL $$;
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  IF current_setting('transaction_isolation') = 'read committed'
+    AND NOT EXISTS (SELECT FROM task_engine.sleepers)
+  THEN
+    RETURN false;
+  END IF;
+  PERFORM pg_notify('task-engine', task_class);
+  RETURN true;
+END $$;
 
 -- The public door for many tasks. Arrays go side by side; those left out, or
 -- null in a place, mean the default. The ids come in the order of the arrays.

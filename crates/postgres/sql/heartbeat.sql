@@ -6,6 +6,9 @@ WITH RECURSIVE beat AS (
   UPDATE task_engine.instances SET heartbeat_at = clock_timestamp()
   WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL
   RETURNING id
+), forgotten AS (
+  DELETE FROM task_engine.sleepers s USING task_engine.instances i
+  WHERE i.id = s.instance_id AND (i.stopped_at IS NOT NULL OR i.lost_at IS NOT NULL)
 ), request AS MATERIALIZED (
   SELECT r.task_id, r.attempt, r.instance_id, e.task_id IS NOT NULL AS ended,
     e.ends_task IS NULL AND NOT EXISTS (

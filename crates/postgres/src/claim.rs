@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::JsonOut;
+use crate::sleep::Sleep;
 use crate::store::{Inner, from_micros, limited};
 
 const LOOK: &str = include_str!("../sql/look.sql");
@@ -29,7 +30,9 @@ pub(crate) struct PgClaimer {
     queues: Vec<String>,
     classes: Vec<String>,
     seen: Option<Seen>,
+    /// Whether what was seen may have changed.
     woken: bool,
+    sleep: Sleep,
 }
 
 /// What the last look saw, and how far the claims have come since.
@@ -66,42 +69,37 @@ impl PgClaimer {
         queues: Vec<String>,
         classes: Vec<String>,
     ) -> Self {
-        Self { inner, instance, queues, classes, seen: None, woken: false }
+        Self { inner, instance, queues, classes, seen: None, woken: false, sleep: Sleep::new() }
     }
 
-    /// Never says that nothing is due without a look that is its own.
+    /// Never says that nothing is due without a look that is its own, and only
+    /// when everybody who creates tasks from then on wakes this engine.
     async fn claim_or_look(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
-        let stale =
-            self.woken || self.seen.as_ref().is_none_or(|seen| seen.at.elapsed() > LOOK_INTERVAL);
+        self.sleep.start_over();
         let mut fresh = false;
-        if stale {
+        if self.woken || self.seen.as_ref().is_none_or(|seen| seen.at.elapsed() > LOOK_INTERVAL) {
             self.look().await?;
             fresh = true;
         }
         loop {
             let due = self.due_priorities();
             if due.is_empty() && fresh {
-                let next_in = self.next_in();
-                // The answer is acted upon now; later, one looks again.
-                self.seen = None;
-                return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
+                if self.sleep.is_prepared() {
+                    let next_in = self.sleep.begin(self.next_in());
+                    // The answer is acted upon now; later, one looks again.
+                    self.seen = None;
+                    return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
+                }
+                self.sleep.prepare(&self.inner, self.instance).await?;
             }
-            // What somebody has locked must not hide what is behind it.
-            for priority in due {
-                let mut tasks = self.take(id, limit, priority, limit * 2).await?;
-                if tasks.is_empty() {
-                    // Others are at the head of these lanes; look behind them.
-                    tasks = self.take(id, limit, priority, CANDIDATES_MAX).await?;
-                }
-                if tasks.len() < limit {
-                    // These lanes have come to their end, or others are faster.
-                    self.look_soon();
-                }
+            for priority in &due {
+                let tasks = self.take_from(id, limit, *priority).await?;
                 if !tasks.is_empty() {
+                    self.sleep.interrupt(&self.inner, self.instance).await;
                     return Ok(Claim { tasks, rest: Rest::More });
                 }
             }
-            if fresh {
+            if fresh && !due.is_empty() {
                 return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
             }
             self.look().await?;
@@ -109,8 +107,22 @@ impl PgClaimer {
         }
     }
 
-    fn look_soon(&mut self) {
-        self.woken = true;
+    /// What somebody has locked at the head of a lane hides nothing behind it.
+    async fn take_from(
+        &mut self,
+        id: ClaimId,
+        limit: usize,
+        priority: i32,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        let mut tasks = self.take(id, limit, priority, limit * 2).await?;
+        if tasks.is_empty() {
+            tasks = self.take(id, limit, priority, CANDIDATES_MAX).await?;
+        }
+        if tasks.len() < limit {
+            // These lanes have come to their end, or others are faster.
+            self.woken = true;
+        }
+        Ok(tasks)
     }
 
     async fn look(&mut self) -> Result<(), StoreError> {

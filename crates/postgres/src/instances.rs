@@ -90,9 +90,9 @@ impl Inner {
     ) -> Result<bool, StoreError> {
         let client = self.connections.lifeline().await?;
         client
-            .execute(&*self.schema.sql(DECLARE_LOST), &[&instance.0, &process_gone])
+            .query(&*self.schema.sql(DECLARE_LOST), &[&instance.0, &process_gone])
             .await
-            .map(|changed| changed > 0)
+            .map(|lost| !lost.is_empty())
             .map_err(|e| store_error(&e))
     }
 

@@ -11,7 +11,7 @@
 //! - [`schema`]: which schema, and its statements;
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
-//! - `create`, `claim`, `record`, `recover`: the life of a task;
+//! - `create`, `claim`, `sleep`, `record`, `recover`: the life of a task;
 //! - `instances`, `operate`, `read`, `listen`: the rest of the contract.
 
 mod claim;
@@ -27,6 +27,7 @@ mod read;
 mod record;
 mod recover;
 pub mod schema;
+mod sleep;
 mod store;
 mod tls;
 

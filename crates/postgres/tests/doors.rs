@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine_conformance::TestServer;
+use task_engine_model::store::ClaimIds;
 use task_engine_model::{
-    Client, Json, NewTask, Store, StoreError, Task, TaskDetails, TaskFilter, TaskId, TaskStatus,
-    WakeUp,
+    Client, Json, NewInstance, NewTask, Rest, Store, StoreError, Task, TaskDetails, TaskFilter,
+    TaskId, TaskStatus, WakeUp,
 };
 use task_engine_postgres::{PgStore, Schema};
 use tokio_postgres::NoTls;
@@ -47,8 +48,9 @@ impl Fresh {
         self.store.task(id).await.unwrap().unwrap()
     }
 
-    /// Counts wake-ups from now on.
+    /// Counts wake-ups from now on, for somebody who sleeps.
     async fn wake_ups(&self) -> Arc<AtomicUsize> {
+        self.app.batch_execute("INSERT INTO task_engine.sleepers VALUES (0)").await.unwrap();
         let count = Arc::new(AtomicUsize::new(0));
         let (store, heard) = (self.store.clone(), count.clone());
         tokio::spawn(async move {
@@ -89,6 +91,64 @@ async fn a_rolled_back_transaction_leaves_neither_task_nor_wake_up() {
     assert_eq!(fresh.all().await, kept);
     assert_eq!(woken.load(Ordering::SeqCst), 2, "of the first transaction nothing was heard");
     assert_eq!(fresh.store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// While every engine is busy, nobody is notified; one that falls asleep while
+/// a creation is under way does not miss it.
+#[tokio::test]
+async fn a_creation_that_wakes_nobody_is_found_by_who_falls_asleep() {
+    let mut fresh = fresh().await;
+    let woken = fresh.wake_ups().await;
+    fresh.app.batch_execute("DELETE FROM task_engine.sleepers").await.unwrap();
+    let engine = fresh.store.register(&instance()).await.unwrap();
+    let mut claimer = fresh.store.claimer(engine, vec!["default".into()], vec!["a".into()]);
+    let mut ids = ClaimIds::new(engine);
+
+    let transaction = fresh.app.transaction().await.unwrap();
+    Schema::default().create_in(&transaction, &[task("a")]).await.unwrap();
+    // It falls asleep lightly: somebody is under way.
+    let claim = claimer.claim(ids.take(), 1).await.unwrap();
+    let Rest::Nothing { next_in: Some(recheck) } = claim.rest else { panic!("{claim:?}") };
+    assert!(recheck <= Duration::from_secs(1), "{recheck:?}");
+    let claim = claimer.claim(ids.take(), 1).await.unwrap();
+    assert!(matches!(claim.rest, Rest::Nothing { next_in: Some(_) }), "{claim:?}");
+    transaction.commit().await.unwrap();
+    let claim = claimer.claim(ids.take(), 1).await.unwrap();
+    assert_eq!(claim.tasks.len(), 1);
+    assert_eq!(woken.load(Ordering::SeqCst), 1, "nobody was notified");
+
+    // From now on it is: it has said that it sleeps.
+    let claim = claimer.claim(ids.take(), 1).await.unwrap();
+    assert!(matches!(claim.rest, Rest::Nothing { next_in: None }), "{claim:?}");
+    fresh.store.create(&[task("a")]).await.unwrap();
+    until(|| woken.load(Ordering::SeqCst) > 1).await;
+}
+
+/// A snapshot from before an engine fell asleep cannot see that it sleeps, so
+/// such transactions always notify.
+#[tokio::test]
+async fn a_transaction_with_one_snapshot_always_wakes() {
+    let fresh = fresh().await;
+    let woken = fresh.wake_ups().await;
+    fresh.app.batch_execute("DELETE FROM task_engine.sleepers").await.unwrap();
+    let create = "BEGIN ISOLATION LEVEL REPEATABLE READ; \
+        SELECT task_engine.create_task('a'); COMMIT";
+    fresh.app.batch_execute(create).await.unwrap();
+    until(|| woken.load(Ordering::SeqCst) > 1).await;
+}
+
+fn instance() -> NewInstance {
+    NewInstance {
+        name: "a".into(),
+        host: "h".into(),
+        pid: 1,
+        process: None,
+        version: "0".into(),
+        workers: 1,
+        lease: Duration::from_secs(30),
+        queues: vec![],
+        classes: Default::default(),
+    }
 }
 
 #[cfg(feature = "sqlx")]

@@ -1,0 +1,9 @@
+-- Back to empty tables, and to an empty log.
+BEGIN IMMEDIATE;
+DELETE FROM task_engine_waiting_tasks;
+DELETE FROM task_engine_claims;
+DELETE FROM task_engine_ended_executions;
+DELETE FROM task_engine_created_tasks;
+DELETE FROM task_engine_instances;
+COMMIT;
+PRAGMA wal_checkpoint(TRUNCATE);

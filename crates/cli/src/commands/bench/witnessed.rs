@@ -1,0 +1,157 @@
+//! A store that says what an engine has registered and recorded, and keeps its
+//! first claim back until the gate opens. Everything else goes straight
+//! through.
+//!
+//! Counting here, where a record has been committed, is exact and costs the
+//! database nothing; counting rows would be a part of what is measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine::model::{
+    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
+    TaskDetails, TaskFilter, TaskRow, WakeUp,
+};
+use task_engine::{NewTask, Store, TaskId, TaskStatus};
+use tokio::sync::watch;
+
+use super::engine::Reporter;
+
+#[derive(Debug)]
+pub(super) struct Witnessed {
+    store: Arc<dyn Store>,
+    reporter: Arc<Reporter>,
+    gate: watch::Receiver<bool>,
+}
+
+impl Witnessed {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        reporter: Arc<Reporter>,
+        gate: watch::Receiver<bool>,
+    ) -> Self {
+        Self { store, reporter, gate }
+    }
+}
+
+impl Store for Witnessed {
+    fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId> {
+        Box::pin(async move {
+            let id = self.store.register(instance).await?;
+            self.reporter.alive();
+            Ok(id)
+        })
+    }
+
+    fn claimer(
+        &self,
+        instance: InstanceId,
+        queues: Vec<String>,
+        classes: Vec<String>,
+    ) -> Box<dyn Claimer> {
+        let claimer = self.store.claimer(instance, queues, classes);
+        Box::new(GatedClaimer { claimer, gate: Some(self.gate.clone()) })
+    }
+
+    fn record<'a>(
+        &'a self,
+        endings: &'a [Ending],
+        finished: &'a [ClaimId],
+    ) -> Answer<'a, Vec<AttemptId>> {
+        Box::pin(async move {
+            let late = self.store.record(endings, finished).await?;
+            if !endings.is_empty() {
+                self.reporter.recorded(endings.len());
+            }
+            Ok(late)
+        })
+    }
+
+    fn place(&self) -> String {
+        self.store.place()
+    }
+
+    fn migrate(&self) -> Answer<'_, Vec<String>> {
+        self.store.migrate()
+    }
+
+    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
+        self.store.create(tasks)
+    }
+
+    fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
+        self.store.take_back(what)
+    }
+
+    fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
+        self.store.heartbeat(instance)
+    }
+
+    fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
+        self.store.unregister(instance)
+    }
+
+    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool> {
+        self.store.declare_lost(instance, process_gone)
+    }
+
+    fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
+        self.store.instances(name)
+    }
+
+    fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
+        self.store.held(instance)
+    }
+
+    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>> {
+        self.store.cancel(ids)
+    }
+
+    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>> {
+        self.store.retry(ids)
+    }
+
+    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>> {
+        self.store.tasks(filter)
+    }
+
+    fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>> {
+        self.store.task(id)
+    }
+
+    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64> {
+        self.store.prune(status, age, limit)
+    }
+
+    fn verify(&self) -> Answer<'_, Vec<String>> {
+        self.store.verify()
+    }
+
+    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
+        self.store.listen(hear)
+    }
+}
+
+struct GatedClaimer {
+    claimer: Box<dyn Claimer>,
+    /// `None` once it has been passed.
+    gate: Option<watch::Receiver<bool>>,
+}
+
+impl Claimer for GatedClaimer {
+    fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
+        let Some(mut gate) = self.gate.take() else {
+            return self.claimer.claim(id, limit);
+        };
+        Box::pin(async move {
+            // A gate without a keeper is open.
+            let _ = gate.wait_for(|open| *open).await;
+            self.claimer.claim(id, limit).await
+        })
+    }
+
+    fn wake(&mut self) {
+        self.claimer.wake();
+    }
+}

@@ -1,0 +1,2 @@
+-- Under load nobody needs to wake this engine.
+DELETE FROM task_engine.sleepers WHERE instance_id = $1
