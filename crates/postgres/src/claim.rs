@@ -9,14 +9,18 @@ use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, ClaimedTask, Claimer, Rest, StoreError, TaskId,
 };
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::json::JsonOut;
+use crate::schema::Schema;
 use crate::sleep::Sleep;
 use crate::store::{Inner, from_micros, limited};
 
 const LOOK: &str = include_str!("../sql/look.sql");
 const CLAIM: &str = include_str!("../sql/claim.sql");
+const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
+const PICK_LANES: &str = include_str!("../sql/pick_lanes.sql");
 
 /// Positions are kept this long under load. What commits behind them (a long
 /// transaction, a claim that was rolled back) waits no longer than this.
@@ -25,6 +29,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const CANDIDATES_MAX: usize = 10_000;
 
 pub(crate) struct PgClaimer {
+    statements: Arc<Statements>,
     inner: Arc<Inner>,
     instance: InstanceId,
     queues: Vec<String>,
@@ -69,7 +74,16 @@ impl PgClaimer {
         queues: Vec<String>,
         classes: Vec<String>,
     ) -> Self {
-        Self { inner, instance, queues, classes, seen: None, woken: false, sleep: Sleep::new() }
+        Self {
+            statements: Arc::new(Statements::new(&inner.schema)),
+            inner,
+            instance,
+            queues,
+            classes,
+            seen: None,
+            woken: false,
+            sleep: Sleep::new(),
+        }
     }
 
     /// Never says that nothing is due without a look that is its own, and only
@@ -114,8 +128,9 @@ impl PgClaimer {
         limit: usize,
         priority: i32,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
+        let lanes = self.due_lanes(priority).len();
         let mut tasks = self.take(id, limit, priority, limit * 2).await?;
-        if tasks.is_empty() {
+        if tasks.is_empty() && lanes > 1 {
             tasks = self.take(id, limit, priority, CANDIDATES_MAX).await?;
         }
         if tasks.len() < limit {
@@ -167,6 +182,16 @@ impl PgClaimer {
         Some(first.saturating_sub(seen.at.elapsed()))
     }
 
+    fn due_lanes(&mut self, priority: i32) -> Vec<&mut Lane> {
+        let Some(seen) = self.seen.as_mut() else {
+            return Vec::new();
+        };
+        let elapsed = seen.at.elapsed();
+        let is_due = |lane: &&mut Lane| lane.priority == priority && lane.due_in <= elapsed;
+        seen.lanes.iter_mut().filter(is_due).collect()
+    }
+
+    /// Takes from all due lanes of a priority, in the order of time and id.
     async fn take(
         &mut self,
         id: ClaimId,
@@ -174,50 +199,47 @@ impl PgClaimer {
         priority: i32,
         candidates: usize,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
-        let client = self.inner.connections.work().await?;
-        let statement = client
-            .prepare_cached(&self.inner.schema.sql(CLAIM))
-            .await
-            .map_err(|e| store_error(&e))?;
-        let Some(seen) = self.seen.as_mut() else {
-            return Ok(Vec::new());
-        };
-        let elapsed = seen.at.elapsed();
-        let mut due: Vec<&mut Lane> = seen
-            .lanes
-            .iter_mut()
-            .filter(|lane| lane.priority == priority && lane.due_in <= elapsed)
-            .collect();
-        let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
-        let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
-        let from_times: Vec<Timestamp> = due.iter().map(|lane| lane.from.0).collect();
-        let from_ids: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
+        let inner = self.inner.clone();
+        let client = inner.connections.work().await?;
+        let instance = self.instance.0;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let candidates = i64::try_from(candidates).unwrap_or(i64::MAX);
-        let rows = client
-            .query(
-                &statement,
-                &[
-                    &id.0,
-                    &self.instance.0,
-                    &limit,
-                    &queues,
-                    &classes,
-                    &from_times,
-                    &from_ids,
-                    &priority,
-                    &candidates,
-                ],
-            )
-            .await
-            .map_err(|e| store_error(&e))?;
-        if !rows[0].get::<_, bool>("alive") {
+        let prepare = async |statement: &str| client.prepare_cached(statement).await;
+        let statements = self.statements.clone();
+        let mut due = self.due_lanes(priority);
+        let rows = if let [lane] = &due[..] {
+            let (queue, class, (time, task)) = (&lane.queue, &lane.class, &lane.from);
+            let statement = prepare(&statements.one_lane).await.map_err(|e| store_error(&e))?;
+            let parameters: [&(dyn ToSql + Sync); 8] =
+                [&id.0, &instance, &limit, queue, class, time, task, &priority];
+            client.query(&statement, &parameters).await
+        } else {
+            let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
+            let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
+            let times: Vec<Timestamp> = due.iter().map(|lane| lane.from.0).collect();
+            let tasks: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
+            let statement = prepare(&statements.lanes).await.map_err(|e| store_error(&e))?;
+            let parameters: [&(dyn ToSql + Sync); 9] = [
+                &id.0,
+                &instance,
+                &limit,
+                &queues,
+                &classes,
+                &times,
+                &tasks,
+                &priority,
+                &candidates,
+            ];
+            client.query(&statement, &parameters).await
+        };
+        let rows = rows.map_err(|e| store_error(&e))?;
+        if !rows[0].get::<_, bool>(ALIVE) {
             return Err(StoreError::InstanceOver);
         }
         let mut tasks = Vec::with_capacity(rows.len());
-        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>("task_id").is_some()) {
+        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(TASK_ID).is_some()) {
             let Some(task) = claimed(row, priority) else {
-                let id: i64 = row.get("task_id");
+                let id: i64 = row.get(TASK_ID);
                 tracing::error!(
                     "task {id} waits, but was never created: somebody has removed its row; it is dropped"
                 );
@@ -233,15 +255,39 @@ impl PgClaimer {
     }
 }
 
+/// The two forms of the claim, for this store's schema.
+struct Statements {
+    one_lane: String,
+    lanes: String,
+}
+
+impl Statements {
+    fn new(schema: &Schema) -> Self {
+        let with = |picked| schema.moved(&CLAIM.replace("/* picked */", picked));
+        Self { one_lane: with(PICK_LANE), lanes: with(PICK_LANES) }
+    }
+}
+
+// The columns of claim.sql: by number, because this is read for every task.
+const ALIVE: usize = 0;
+const TASK_ID: usize = 1;
+const ATTEMPT: usize = 2;
+const RETRY_NUMBER: usize = 3;
+const TASK_CLASS: usize = 4;
+const QUEUE: usize = 5;
+const DUE_AT: usize = 6;
+const TASK_PARAMETERS: usize = 7;
+const CONTEXT: usize = 8;
+
 fn claimed(row: &Row, priority: i32) -> Option<ClaimedTask> {
     Some(ClaimedTask {
-        id: AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") },
-        retry_number: u32::try_from(row.get::<_, i32>("retry_number")).unwrap_or(0),
-        class: row.get("task_class"),
-        parameters: row.get::<_, Option<JsonOut>>("task_parameters")?.0,
-        context: row.get::<_, Option<JsonOut>>("context")?.0,
-        queue: row.get("queue"),
+        id: AttemptId { task_id: TaskId(row.get(TASK_ID)), attempt: row.get(ATTEMPT) },
+        retry_number: u32::try_from(row.get::<_, i32>(RETRY_NUMBER)).unwrap_or(0),
+        class: row.get(TASK_CLASS),
+        parameters: row.get::<_, Option<JsonOut>>(TASK_PARAMETERS)?.0,
+        context: row.get::<_, Option<JsonOut>>(CONTEXT)?.0,
+        queue: row.get(QUEUE),
         priority,
-        due_at: row.get("due_at"),
+        due_at: row.get(DUE_AT),
     })
 }

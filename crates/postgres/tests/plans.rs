@@ -49,11 +49,26 @@ async fn the_look_probes_lanes() {
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
 }
 
+fn claim(picked: &str) -> String {
+    include_str!("../sql/claim.sql").replace("/* picked */", picked)
+}
+
 #[tokio::test]
-async fn the_claim_reads_lanes_and_addresses() {
+async fn the_claim_reads_one_lane() {
     let client = tables().await;
+    let statement = claim(include_str!("../sql/pick_lane.sql"));
+    let plan = plan(&client, "claim", &statement, "1, 1, 10, 'a', 'b', '-infinity', 0, 0").await;
+    assert_by_keys(&plan, &["waiting_tasks", "created_tasks", "claims"]);
+    assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
+    assert!(!plan.contains("Sort Key: w."), "the index has the order:\n{plan}");
+}
+
+#[tokio::test]
+async fn the_claim_merges_lanes() {
+    let client = tables().await;
+    let statement = claim(include_str!("../sql/pick_lanes.sql"));
     let arguments = "1, 1, 10, '{a}', '{b}', '{-infinity}', '{0}', 0, 20";
-    let plan = plan(&client, "claim", include_str!("../sql/claim.sql"), arguments).await;
+    let plan = plan(&client, "claim", &statement, arguments).await;
     assert_by_keys(&plan, &["waiting_tasks", "created_tasks", "claims"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
     assert!(plan.contains("Tid Scan on waiting_tasks"), "{plan}");
