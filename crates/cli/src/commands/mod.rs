@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod bench;
 pub(crate) mod cancel;
 pub(crate) mod create;
 pub(crate) mod demo;

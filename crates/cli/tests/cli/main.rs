@@ -1,6 +1,7 @@
 //! The program as its users meet it: run, killed and asked from outside.
 
 mod as_process_one;
+mod bench;
 mod commands;
 mod demo;
 mod docs;

@@ -28,6 +28,13 @@ pub(super) struct Reading {
     pub(super) writes: Option<i64>,
 }
 
+/// Connections of others. What they use is counted as if it were ours.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Strangers {
+    pub(super) on_server: i64,
+    pub(super) in_database: i64,
+}
+
 /// Rows go into the past and the future in portions, so that nobody has to
 /// wait long for Ctrl-C.
 pub(super) const PORTION: u64 = 100_000;
@@ -139,6 +146,15 @@ impl Arena {
         match self {
             Self::Postgres(arena) => arena.read().await,
             Self::File(_) => Ok(Reading::default()),
+        }
+    }
+
+    /// Who else was at work on the same server a short while ago. Whoever comes
+    /// and goes in between is not seen.
+    pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, Fault> {
+        match self {
+            Self::Postgres(arena) => arena.strangers(within).await,
+            Self::File(_) => Ok(Strangers::default()),
         }
     }
 

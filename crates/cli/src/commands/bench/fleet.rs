@@ -148,7 +148,9 @@ impl Fleet {
             match tokio::time::timeout(STOP_PATIENCE, child.wait()).await {
                 Ok(Ok(status)) if status.success() => {}
                 Ok(Ok(status)) => return Err(Fault::Failure(format!("an engine ended: {status}"))),
-                Ok(Err(error)) => return Err(Fault::Failure(format!("an engine is lost: {error}"))),
+                Ok(Err(error)) => {
+                    return Err(Fault::Failure(format!("an engine is lost: {error}")));
+                }
                 Err(_) => {
                     return Err(Fault::Failure(format!(
                         "an engine has not stopped within {STOP_PATIENCE:?}"

@@ -92,9 +92,7 @@ Examples:
   task-engine bench --json > before.json; task-engine bench --baseline before.json";
 
 /// One thing that can be measured.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Scenario {
     /// One producer, one task a call

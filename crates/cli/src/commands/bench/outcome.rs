@@ -19,6 +19,9 @@ pub(super) struct Outcome {
     pub(super) database: String,
     pub(super) measured_at: Timestamp,
     pub(super) cores: usize,
+    /// How many others were seen at work on the same server: their costs are
+    /// in the figures.
+    pub(super) strangers: i64,
     pub(super) settings: Settings,
     pub(super) scenarios: Vec<ScenarioOutcome>,
     /// With what was measured before, if there was something to compare with.
@@ -49,20 +52,25 @@ pub(super) struct Spread {
     pub(super) values: Vec<f64>,
 }
 
+/// What was taken, before it is summed up.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) takes: Vec<(Scenario, Vec<Take>)>,
+    pub(super) strangers: i64,
+}
+
 impl Outcome {
-    pub(super) fn new(
-        database: String,
-        settings: Settings,
-        takes: Vec<(Scenario, Vec<Take>)>,
-    ) -> Self {
+    pub(super) fn new(database: String, settings: Settings, measured: Measured) -> Self {
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             database,
             measured_at: Timestamp::now(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            strangers: measured.strangers,
             settings,
-            scenarios: takes
+            scenarios: measured
+                .takes
                 .into_iter()
                 .map(|(name, takes)| ScenarioOutcome::new(name, takes))
                 .collect(),

@@ -9,7 +9,7 @@ use task_engine::postgres::tokio_postgres::{Client, Config, NoTls};
 use task_engine::postgres::{PgStore, Schema};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::arena::{Keep, Reading, Rows};
+use super::arena::{Keep, Reading, Rows, Strangers};
 use super::proc::Server;
 use crate::exit::Fault;
 
@@ -38,6 +38,7 @@ const HISTORY: &str = include_str!("sql/history.sql");
 const HOLD_SNAPSHOT: &str = include_str!("sql/hold_snapshot.sql");
 const NOTIFYING_FUNCTIONS: &str = include_str!("sql/notifying_functions.sql");
 const READING: &str = include_str!("sql/reading.sql");
+const STRANGERS: &str = include_str!("sql/strangers.sql");
 const STAY_SILENT: &str = include_str!("sql/stay_silent.sql");
 const TABLES: &str = include_str!("sql/tables.sql");
 
@@ -136,6 +137,12 @@ impl PgArena {
         })
     }
 
+    pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, Fault> {
+        let (schema, secs) = (self.schema(), within.as_secs_f64());
+        let row = self.watcher.query_one(STRANGERS, &[&schema, &secs]).await.map_err(failed)?;
+        Ok(Strangers { on_server: row.get(0), in_database: row.get(1) })
+    }
+
     pub(super) async fn dead_rows(&self) -> Result<i64, Fault> {
         self.wait_for_goodbyes().await?;
         let row = self.watcher.query_one(DEAD_ROWS, &[&self.schema()]).await.map_err(failed)?;
@@ -149,16 +156,20 @@ impl PgArena {
     }
 
     /// Backends publish what they have counted at the latest when they end.
+    /// Waiting is rolled back, because commits are what is counted.
     async fn wait_for_goodbyes(&self) -> Result<(), Fault> {
         let deadline = Instant::now() + GOODBYE;
         let ours = i64::from(self.holder.initialized());
+        self.watcher.batch_execute("BEGIN").await.map_err(failed)?;
         loop {
             let row = self.watcher.query_one(CONNECTIONS, &[&self.schema()]).await;
             let others: i64 = row.map_err(failed)?.get(0);
             if others <= ours || Instant::now() > deadline {
-                return Ok(());
+                return self.watcher.batch_execute("ROLLBACK").await.map_err(failed);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
+            // Within a transaction the list would stay what it was.
+            self.watcher.batch_execute("SELECT pg_stat_clear_snapshot()").await.map_err(failed)?;
         }
     }
 
@@ -182,14 +193,16 @@ impl PgArena {
     }
 
     pub(super) async fn remove(self) -> Result<(), Fault> {
-        // What was interrupted may still be at work for this connection.
+        // What was interrupted may still be at work. A connection of its own for
+        // the rest: an order to cancel may arrive when the next statement runs.
         let _ = self.watcher.cancel_token().cancel_query(NoTls).await;
-        drop(self.holder);
+        drop((self.watcher, self.holder));
         let drop = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.schema);
-        self.watcher.batch_execute(&drop).await.map_err(|error| {
-            let why = failed(error);
-            Fault::Failure(format!("schema {} is left behind: {why}", self.schema))
-        })
+        let dropped =
+            async { connect(&self.config).await?.batch_execute(&drop).await.map_err(failed) };
+        dropped
+            .await
+            .map_err(|why| Fault::Failure(format!("schema {} is left behind: {why}", self.schema)))
     }
 
     async fn tables(&self) -> Result<Vec<String>, Fault> {

@@ -62,7 +62,7 @@ impl FileArena {
     }
 
     pub(super) async fn settle(&self, hold_snapshot: bool) -> Result<(), Fault> {
-        self.execute("PRAGMA wal_checkpoint(TRUNCATE); ANALYZE".to_owned()).await?;
+        self.execute("PRAGMA wal_checkpoint(TRUNCATE)".to_owned()).await?;
         if hold_snapshot {
             let holder = Connection::open(&self.path).map_err(failed)?;
             holder.execute_batch(HOLD_SNAPSHOT).map_err(failed)?;
