@@ -1,4 +1,7 @@
--- Ends attempts, each at most once; whoever inserts first decides. In the order
+-- Ends attempts, each at most once; whoever inserts first decides: the primary
+-- key says so. As it stands this fails if any of them has ended; then it is run
+-- again with the clause in the comment, which makes the insert look before each
+-- row and confirm it after, and so costs more than the rare failure. In the order
 -- of the key, so that two writers of the same attempts wait for each other and
 -- never deadlock. What goes on waits again in the same statement. Finished
 -- claims ($14) are skipped if somebody has them locked: a later sweep removes
@@ -29,7 +32,7 @@ WITH ended AS (
       WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel
   ) AS wish
   ORDER BY e.task_id, e.attempt
-  ON CONFLICT (task_id, attempt) DO NOTHING
+  /* ON CONFLICT (task_id, attempt) DO NOTHING */
   RETURNING task_id, attempt, retry_at, next_retry_number
 ), again AS (
   INSERT INTO task_engine.waiting_tasks

@@ -1,8 +1,10 @@
 //! The record: an attempt ends once.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{GenericClient, Row, Statement};
 
@@ -10,7 +12,7 @@ use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 use crate::store::{Inner, micros};
 
-pub(crate) const RECORD: &str = include_str!("../sql/record.sql");
+const RECORD: &str = include_str!("../sql/record.sql");
 const RECORD_LATE: &str = include_str!("../sql/record_late.sql");
 
 impl Inner {
@@ -23,12 +25,19 @@ impl Inner {
             return Ok(Vec::new());
         }
         let client = self.connections.work().await?;
-        let statement =
-            client.prepare_cached(&self.schema.sql(RECORD)).await.map_err(|e| store_error(&e))?;
         let columns = Columns::of(endings);
+        let mut fence = Fence::ByKeyAlone;
         let recorded = loop {
+            let statement = self.record_statement(fence);
+            let statement = client.prepare_cached(&statement).await.map_err(|e| store_error(&e))?;
             match columns.run(&**client, &statement, finished).await {
                 Err(e) if must_repeat(&e) => {}
+                Err(e)
+                    if fence == Fence::ByKeyAlone
+                        && e.code() == Some(&SqlState::UNIQUE_VIOLATION) =>
+                {
+                    fence = Fence::RowByRow;
+                }
                 answer => break answer.map_err(|e| store_error(&e))?,
             }
         };
@@ -38,6 +47,16 @@ impl Inner {
         let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
         let late: Vec<&Ending> = endings.iter().filter(|e| !recorded.contains(&e.id)).collect();
         self.record_late(&**client, &late).await
+    }
+
+    pub(crate) fn record_statement(&self, fence: Fence) -> Cow<'static, str> {
+        match fence {
+            Fence::ByKeyAlone => self.schema.sql(RECORD),
+            Fence::RowByRow => {
+                let clause = "ON CONFLICT (task_id, attempt) DO NOTHING";
+                self.schema.moved(&RECORD.replace(&format!("/* {clause} */"), clause)).into()
+            }
+        }
     }
 
     async fn record_late(
@@ -61,6 +80,15 @@ impl Inner {
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(attempt_id).collect())
     }
+}
+
+/// What happens when one of the attempts has ended before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// The whole statement fails: the usual case is that none has.
+    ByKeyAlone,
+    /// That one is passed over.
+    RowByRow,
 }
 
 pub(crate) fn attempt_id(row: &Row) -> AttemptId {

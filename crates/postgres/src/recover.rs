@@ -12,7 +12,7 @@ use tokio_postgres::{Row, Transaction};
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonOut;
-use crate::record::{Columns, RECORD, attempt_id};
+use crate::record::{Columns, Fence, attempt_id};
 use crate::store::{Inner, from_micros};
 
 const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
@@ -70,7 +70,7 @@ impl Inner {
             endings.push(held.ending(id, instance, outcome, next));
             taken.push(TakenBack { id, class, next });
         }
-        let statement = transaction.prepare(&self.schema.sql(RECORD)).await?;
+        let statement = transaction.prepare(&self.record_statement(Fence::RowByRow)).await?;
         let recorded = Columns::of(&endings).run(transaction, &statement, &[]).await?;
         // The engine itself may have been faster with some of them.
         let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
