@@ -81,7 +81,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                     match rest {
                         Rest::More if brought_some => {}
                         Rest::More => tokio::task::yield_now().await,
-                        Rest::Contended => self.sleep(contended, false).await,
+                        Rest::Contended => self.sleep(contended, true).await,
                         Rest::Nothing { next_in } => {
                             self.sleep(next_in.map_or(self.poll, |d| d.min(self.poll)), true).await;
                         }

@@ -156,7 +156,8 @@ pub struct ClaimedTask {
 pub enum Rest {
     /// More may be due: ask again as soon as a worker is free.
     More,
-    /// Something is due, but locked by somebody: ask again soon, not at once.
+    /// Something may be due, but is locked by somebody, or costly to find: ask
+    /// again soon, not at once.
     Contended,
     /// Nothing else is due. The next one is in this long, if there is one.
     Nothing {

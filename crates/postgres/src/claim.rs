@@ -1,7 +1,6 @@
 //! The claim: lane by lane, from where the last one ended.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_model::instance::InstanceId;
@@ -13,18 +12,15 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::json::JsonOut;
+use crate::look::Outlook;
 use crate::schema::Schema;
 use crate::sleep::Sleep;
-use crate::store::{Inner, from_micros, limited};
+use crate::store::{Inner, limited};
 
-const LOOK: &str = include_str!("../sql/look.sql");
 const CLAIM: &str = include_str!("../sql/claim.sql");
 const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
 const PICK_LANES: &str = include_str!("../sql/pick_lanes.sql");
 
-/// Positions are kept this long under load. What commits behind them (a long
-/// transaction, a claim that was rolled back) waits no longer than this.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How far a claim reads past rows that others have locked.
 const CANDIDATES_MAX: usize = 10_000;
 
@@ -32,29 +28,8 @@ pub(crate) struct PgClaimer {
     statements: Arc<Statements>,
     inner: Arc<Inner>,
     instance: InstanceId,
-    queues: Vec<String>,
-    classes: Vec<String>,
-    seen: Option<Seen>,
-    /// Whether what was seen may have changed.
-    woken: bool,
+    outlook: Outlook,
     sleep: Sleep,
-}
-
-/// What the last look saw, and how far the claims have come since.
-struct Seen {
-    at: Instant,
-    lanes: Vec<Lane>,
-}
-
-/// The tasks of one queue, class and priority, in the order of time and id.
-struct Lane {
-    queue: String,
-    class: String,
-    priority: i32,
-    /// Nothing before this is known to wait.
-    from: (Timestamp, i64),
-    /// When the first one is due, counted from the look.
-    due_in: Duration,
 }
 
 impl Claimer for PgClaimer {
@@ -63,7 +38,7 @@ impl Claimer for PgClaimer {
     }
 
     fn wake(&mut self) {
-        self.woken = true;
+        self.outlook.has_changed();
     }
 }
 
@@ -78,10 +53,7 @@ impl PgClaimer {
             statements: Arc::new(Statements::new(&inner.schema)),
             inner,
             instance,
-            queues,
-            classes,
-            seen: None,
-            woken: false,
+            outlook: Outlook::new(queues, classes),
             sleep: Sleep::new(),
         }
     }
@@ -91,17 +63,21 @@ impl PgClaimer {
     async fn claim_or_look(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
         self.sleep.start_over();
         let mut fresh = false;
-        if self.woken || self.seen.as_ref().is_none_or(|seen| seen.at.elapsed() > LOOK_INTERVAL) {
-            self.look().await?;
+        if self.outlook.is_stale() {
+            self.outlook.look(&self.inner).await?;
             fresh = true;
         }
         loop {
-            let due = self.due_priorities();
+            let due = self.outlook.due_priorities();
             if due.is_empty() && fresh {
+                if self.sleep.is_prepared() && !self.outlook.is_whole() {
+                    self.outlook.has_changed();
+                    return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
+                }
                 if self.sleep.is_prepared() {
-                    let next_in = self.sleep.begin(self.next_in());
+                    let next_in = self.sleep.begin(self.outlook.next_in());
                     // The answer is acted upon now; later, one looks again.
-                    self.seen = None;
+                    self.outlook.has_changed();
                     return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
                 }
                 self.sleep.prepare(&self.inner, self.instance).await?;
@@ -116,7 +92,7 @@ impl PgClaimer {
             if fresh && !due.is_empty() {
                 return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
             }
-            self.look().await?;
+            self.outlook.look(&self.inner).await?;
             fresh = true;
         }
     }
@@ -128,67 +104,16 @@ impl PgClaimer {
         limit: usize,
         priority: i32,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
-        let lanes = self.due_lanes(priority).len();
+        let lanes = self.outlook.due_lanes(priority).len();
         let mut tasks = self.take(id, limit, priority, limit * 2).await?;
         if tasks.is_empty() && lanes > 1 {
             tasks = self.take(id, limit, priority, CANDIDATES_MAX).await?;
         }
         if tasks.len() < limit {
             // These lanes have come to their end, or others are faster.
-            self.woken = true;
+            self.outlook.has_changed();
         }
         Ok(tasks)
-    }
-
-    async fn look(&mut self) -> Result<(), StoreError> {
-        self.woken = false;
-        let client = self.inner.connections.work().await?;
-        let at = Instant::now();
-        let statement = client
-            .prepare_cached(&self.inner.schema.sql(LOOK))
-            .await
-            .map_err(|e| store_error(&e))?;
-        let rows = client
-            .query(&statement, &[&self.queues, &self.classes])
-            .await
-            .map_err(|e| store_error(&e))?;
-        let lanes = rows.iter().map(|row| Lane {
-            queue: row.get("queue"),
-            class: row.get("task_class"),
-            priority: row.get("priority"),
-            from: (row.get("due_at"), row.get("task_id")),
-            due_in: from_micros(row.get("due_in_us")),
-        });
-        self.seen = Some(Seen { at, lanes: lanes.collect() });
-        Ok(())
-    }
-
-    /// The priorities of which something is due, the highest first.
-    fn due_priorities(&self) -> Vec<i32> {
-        let Some(seen) = &self.seen else {
-            return Vec::new();
-        };
-        let elapsed = seen.at.elapsed();
-        let due = seen.lanes.iter().filter(|lane| lane.due_in <= elapsed);
-        let mut priorities: Vec<i32> = due.map(|lane| lane.priority).collect();
-        priorities.sort_unstable_by(|a, b| b.cmp(a));
-        priorities.dedup();
-        priorities
-    }
-
-    fn next_in(&self) -> Option<Duration> {
-        let seen = self.seen.as_ref()?;
-        let first = seen.lanes.iter().map(|lane| lane.due_in).min()?;
-        Some(first.saturating_sub(seen.at.elapsed()))
-    }
-
-    fn due_lanes(&mut self, priority: i32) -> Vec<&mut Lane> {
-        let Some(seen) = self.seen.as_mut() else {
-            return Vec::new();
-        };
-        let elapsed = seen.at.elapsed();
-        let is_due = |lane: &&mut Lane| lane.priority == priority && lane.due_in <= elapsed;
-        seen.lanes.iter_mut().filter(is_due).collect()
     }
 
     /// Takes from all due lanes of a priority, in the order of time and id.
@@ -206,7 +131,7 @@ impl PgClaimer {
         let candidates = i64::try_from(candidates).unwrap_or(i64::MAX);
         let prepare = async |statement: &str| client.prepare_cached(statement).await;
         let statements = self.statements.clone();
-        let mut due = self.due_lanes(priority);
+        let mut due = self.outlook.due_lanes(priority);
         let rows = if let [lane] = &due[..] {
             let (queue, class, (time, task)) = (&lane.queue, &lane.class, &lane.from);
             let statement = prepare(&statements.one_lane).await.map_err(|e| store_error(&e))?;

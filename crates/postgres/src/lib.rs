@@ -11,7 +11,7 @@
 //! - [`schema`]: which schema, and its statements;
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
-//! - `create`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+//! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
 //! - `instances`, `operate`, `read`, `listen`: the rest of the contract.
 
 mod claim;
@@ -21,6 +21,7 @@ mod error;
 mod instances;
 mod json;
 mod listen;
+mod look;
 mod migrate;
 mod operate;
 mod read;

@@ -49,6 +49,15 @@ async fn the_look_probes_lanes() {
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
 }
 
+#[tokio::test]
+async fn another_look_starts_at_positions() {
+    let client = tables().await;
+    let arguments = "'{a}', '{b}', '{0}', '{now}', '{0}'";
+    let plan = plan(&client, "again", include_str!("../sql/look_again.sql"), arguments).await;
+    assert_by_keys(&plan, &["waiting_tasks"]);
+    assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
+}
+
 fn claim(picked: &str) -> String {
     include_str!("../sql/claim.sql").replace("/* picked */", picked)
 }
