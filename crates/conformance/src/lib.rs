@@ -1,15 +1,13 @@
 //! One suite of behaviour that every store passes, and the PostgreSQL server
 //! that tests run on.
 //!
-//! ```no_run
-//! use task_engine_conformance::Database;
-//!
-//! async fn fresh_database() -> Box<dyn Database> {
-//!     todo!("an empty database, and a way to open it")
+//! ```text
+//! async fn fresh() -> Box<dyn Database> {
+//!     Box::new(AnEmptyDatabase::somewhere().await)
 //! }
 //!
 //! // One test for each promise, each with a database of its own.
-//! task_engine_conformance::suite!(fresh_database);
+//! task_engine_conformance::suite!(fresh);
 //! ```
 //!
 //! # Map
