@@ -2,7 +2,7 @@
 //!
 //! [`PgStore`] implements the contract of `task_engine_model::Store`. Creation
 //! inside a transaction of the application's own is [`Schema::create_in`] (and
-//! [`Schema::create_in_sqlx`] with the feature `sqlx`); from any other language
+//! `Schema::create_in_sqlx` with the feature `sqlx`); from any other language
 //! it is the SQL function `task_engine.create_task`.
 //!
 //! The statements are in `sql/`, each with its reason and the index it uses.
