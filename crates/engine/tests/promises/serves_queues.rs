@@ -17,6 +17,7 @@ on_every_store! {
     a_busy_pool_does_not_starve_a_small_one
     an_engine_tells_its_pools
     nothing_starts_from_a_paused_queue_and_nothing_is_lost
+    a_resume_is_never_missed
     a_pause_outlives_its_engines
 }
 
@@ -178,6 +179,25 @@ async fn nothing_starts_from_a_paused_queue_and_nothing_is_lost(fresh: Fresh) {
         assert_eq!((task.row.status, task.row.attempts), (TaskStatus::Stopped, 1));
     }
     fresh.assert_sound().await;
+}
+
+/// At whatever moment between two looks it comes; a resume that was missed would
+/// show by the poll.
+async fn a_resume_is_never_missed(fresh: Fresh) {
+    let engine = fresh.engine().queue("a", 1).queue("b", 1).reserve(5, 1);
+    let engine = start(handle_samples(engine));
+    for round in 0..40_u64 {
+        pause(&fresh, "a").await;
+        let id = fresh.create_task(waits("a", 0.0)).await;
+        // The other pool is woken, works, and falls asleep meanwhile.
+        fresh.create_task(waits("b", 0.0)).await;
+        tokio::time::sleep(Duration::from_micros(round * 531 % 9973)).await;
+        let begun = Instant::now();
+        assert!(fresh.store.resume_queue("a").await.unwrap());
+        fresh.until_status(id, TaskStatus::Stopped).await;
+        assert!(begun.elapsed() < SOON, "round {round}: {:?}", begun.elapsed());
+    }
+    engine.stop().await;
 }
 
 async fn a_pause_outlives_its_engines(fresh: Fresh) {
