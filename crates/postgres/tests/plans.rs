@@ -139,3 +139,53 @@ async fn queues_are_counted_in_ranges_of_their_index() {
     let plan = plan(&client, "running", running, "").await;
     assert_by_keys(&plan, &["created_tasks", "ended_executions"]);
 }
+
+/// Pages that a statement touches, as the server counts them.
+async fn pages(client: &Client, name: &str, arguments: &str) -> u64 {
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) EXECUTE {name}({arguments})");
+    let rows = client.query(&explain, &[]).await.unwrap();
+    // The first count is that of the whole statement.
+    let first = rows.iter().map(|row| row.get::<_, &str>(0)).find(|line| line.contains("Buffers:"));
+    let counts =
+        first.expect("a count").split([' ', '=']).filter_map(|word| word.parse::<u64>().ok());
+    counts.sum()
+}
+
+/// A crowd of another queue, class or priority, due or not, adds no more than
+/// the depth of an index to what a look and a claim read.
+#[tokio::test]
+async fn a_crowd_is_never_read_past() {
+    let client = tables().await;
+    let fill = |queue: &str, class: &str, priority: i32, due: &str, rows: u32| {
+        format!(
+            "INSERT INTO task_engine.waiting_tasks
+               SELECT nextval('ids'), now() + interval '{due}', {priority}, 1, 0, '{queue}', '{class}'
+               FROM generate_series(1, {rows});"
+        )
+    };
+    let register = "INSERT INTO task_engine.instances
+        (name, host, pid, version, workers, queues, classes, lease, started_at, heartbeat_at)
+        VALUES ('e', 'h', 1, '0', 1, '{}', '{}', '1 hour', now(), now())";
+    client.batch_execute(&format!("CREATE SEQUENCE ids; {register}")).await.unwrap();
+    client.batch_execute(&fill("q", "c", 5, "-1 second", 10)).await.unwrap();
+    let claim = claim(include_str!("../sql/pick_lanes.sql"));
+    for (name, statement) in [("look", include_str!("../sql/look.sql")), ("claim", &claim)] {
+        client.batch_execute(&format!("PREPARE {name} AS {statement}")).await.unwrap();
+    }
+    let look = "'{q,other}', '{c}', -2147483648";
+    let claims = ["1", "2"].map(|id| {
+        format!("{id}, 1, 1, '{{q,q}}', '{{c,d}}', '{{-infinity,-infinity}}', '{{0,0}}', 5, 2")
+    });
+    let before = (pages(&client, "look", look).await, pages(&client, "claim", &claims[0]).await);
+    let crowd = [
+        fill("q", "c", 9, "1 day", 30_000),
+        fill("q", "c", 1, "-1 hour", 30_000),
+        fill("q", "unknown", 9, "-1 hour", 30_000),
+        fill("crowd", "c", 9, "-1 hour", 30_000),
+    ];
+    client.batch_execute(&crowd.concat()).await.unwrap();
+    let after = (pages(&client, "look", look).await, pages(&client, "claim", &claims[1]).await);
+    // A probe more for each priority, and a level or two more for each probe.
+    assert!(after.0 <= before.0 + 40, "looks: {before:?}, then {after:?}");
+    assert!(after.1 <= before.1 + 40, "claims: {before:?}, then {after:?}");
+}
