@@ -119,7 +119,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn queues(&self) -> Answer<'_, Vec<QueueRow>>;
 }
 
-/// Claims tasks for one engine.
+/// Claims tasks for one engine, or for one pool of its workers.
 pub trait Claimer: Send {
     /// Takes up to `limit` due tasks, in the order of priority, time and id, if
     /// the engine is still alive on record ([`StoreError::InstanceOver`]).
