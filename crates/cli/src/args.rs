@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, cancel, create, demo, recover, retry, show, start, tasks};
+use crate::commands::{bench, cancel, create, demo, queues, recover, retry, show, start, tasks};
 
 /// Background tasks on PostgreSQL or an embedded database.
 ///
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     /// List engines, living and dead
     Instances,
     Recover(recover::Arguments),
+    Queues(queues::Arguments),
     /// Bring the tables of the database to this version
     Migrate,
     Bench(bench::Arguments),

@@ -5,6 +5,7 @@
 //! - `database`: which database a URL means, and how it is opened;
 //! - `exit`: what can go wrong, and the exit code that says so;
 //! - `console`, `log`, `table`: what is printed, where, and how;
+//! - `pools`: workers and queues, as they are typed and shown;
 //! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `witness`: a task class that leaves traces outside the database.
@@ -17,6 +18,7 @@ mod escape;
 mod exit;
 mod log;
 mod parameters;
+mod pools;
 mod pretty;
 mod spans;
 mod table;
@@ -62,6 +64,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Cancel(args) => commands::cancel::run(console, args).await,
             Command::Instances => commands::instances::run(console).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
+            Command::Queues(args) => commands::queues::run(console, args).await,
             Command::Migrate => commands::migrate::run(console).await,
             Command::Bench(args) => commands::bench::run(console, args).await,
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,

@@ -1,7 +1,7 @@
 //! Why a waiting task does not run yet.
 
 use jiff::Timestamp;
-use task_engine::model::InstanceRow;
+use task_engine::model::{InstanceRow, PausedQueue};
 
 use crate::escape::escape;
 use crate::spans::relative;
@@ -33,12 +33,14 @@ pub(crate) fn reasons(
     wanted: Wanted<'_>,
     due_at: Timestamp,
     engines: &[InstanceRow],
+    paused: Option<&PausedQueue>,
     now: Timestamp,
 ) -> Vec<String> {
     let mut reasons = Vec::new();
     if due_at > now {
         reasons.push(format!("it is due {}", relative(due_at, now)));
     }
+    reasons.extend(paused.map(|paused| is_paused(paused, now)));
     if let Some(why) = no_taker(wanted, engines) {
         reasons.push(why);
     } else if reasons.is_empty() {
@@ -53,6 +55,15 @@ pub(crate) fn reasons(
         ));
     }
     reasons
+}
+
+/// That nobody takes tasks from a queue, since when, and why.
+pub(crate) fn is_paused(paused: &PausedQueue, now: Timestamp) -> String {
+    let (queue, since) = (escape(&paused.queue), relative(paused.paused_at, now));
+    match &paused.reason {
+        Some(reason) => format!("the queue {queue} was paused {since}: {}", escape(reason)),
+        None => format!("the queue {queue} was paused {since}"),
+    }
 }
 
 fn names(engines: &[&InstanceRow]) -> String {
@@ -87,6 +98,7 @@ mod tests {
             version: String::new(),
             workers: 5,
             queues: vec![queue.into()],
+            pools: vec![],
             classes: [(class.to_owned(), ClassRules::default())].into(),
             started_at: Timestamp::UNIX_EPOCH,
             heartbeat_at: Timestamp::UNIX_EPOCH,
@@ -125,7 +137,22 @@ mod tests {
             ),
             (vec![engine(1, "mail", "default")], later, vec!["it is due in 57 s"]),
         ] {
-            assert_eq!(reasons(wanted, due_at, &engines, now), expected);
+            assert_eq!(reasons(wanted, due_at, &engines, None, now), expected);
         }
+        let mut paused = PausedQueue {
+            queue: "default".into(),
+            reason: Some("provider is down".into()),
+            paused_at: Timestamp::from_second(999_940).unwrap(),
+        };
+        let taker = [engine(1, "mail", "default")];
+        assert_eq!(
+            reasons(wanted, later, &taker, Some(&paused), now),
+            ["it is due in 57 s", "the queue default was paused 1 min ago: provider is down"]
+        );
+        paused.reason = None;
+        assert_eq!(
+            reasons(wanted, now, &taker, Some(&paused), now),
+            ["the queue default was paused 1 min ago"]
+        );
     }
 }

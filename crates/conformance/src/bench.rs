@@ -12,7 +12,7 @@ use task_engine_model::store::{ClaimIds, Pulse, TakeBack, TakenBack};
 use task_engine_model::task::DEFAULT_QUEUE;
 use task_engine_model::{
     AttemptId, ClaimId, ClaimedTask, Claimer, ClassRules, Ending, InstanceId, InstanceRow, Json,
-    NewInstance, NewTask, Next, Outcome, Rest, RetryRule, Store, StoreError, TaskDetails,
+    Lanes, NewInstance, NewTask, Next, Outcome, Rest, RetryRule, Store, StoreError, TaskDetails,
     TaskError, TaskFilter, TaskId, TaskRow, TaskStatus, transition,
 };
 
@@ -70,9 +70,9 @@ impl Bench {
         Player {
             name: new.name,
             id,
-            claimer: Mutex::new(self.store.claimer(id, new.queues, classes)),
+            claimer: Mutex::new(self.store.claimer(id, Lanes::new(new.queues, classes))),
             store: self.store.clone(),
-            ids: ClaimIds::new(id),
+            ids: Arc::new(ClaimIds::new(id)),
         }
     }
 
@@ -148,6 +148,7 @@ pub fn new_instance(name: &str) -> NewInstance {
         workers: 5,
         lease: LONG_LEASE,
         queues: vec![DEFAULT_QUEUE.to_owned()],
+        pools: Vec::new(),
         classes: BTreeMap::from([(WORK.to_owned(), ClassRules::default())]),
     }
 }
@@ -178,7 +179,7 @@ pub struct Player {
     /// Never locked: it only makes players `Sync`, as claimers need not be.
     claimer: Mutex<Box<dyn Claimer>>,
     store: Arc<dyn Store>,
-    ids: ClaimIds,
+    ids: Arc<ClaimIds>,
 }
 
 impl Player {
@@ -221,6 +222,18 @@ impl Player {
                 Rest::Contended => tokio::time::sleep(Duration::from_millis(1)).await,
             }
             assert!(Instant::now() < deadline, "claims never come to an end");
+        }
+    }
+
+    /// Another pool of workers of the same engine, with a claimer of its own.
+    #[must_use]
+    pub fn beside(&self, lanes: Lanes) -> Self {
+        Self {
+            name: self.name.clone(),
+            id: self.id,
+            claimer: Mutex::new(self.store.claimer(self.id, lanes)),
+            store: self.store.clone(),
+            ids: self.ids.clone(),
         }
     }
 

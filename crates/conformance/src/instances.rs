@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use task_engine_model::{ClassRules, InstanceId, NewInstance, RetryRule, StoreError, TaskStatus};
+use task_engine_model::{
+    ClassRules, InstanceId, NewInstance, Pool, RetryRule, StoreError, TaskStatus,
+};
 
 use crate::Database;
 use crate::bench::{Bench, LONG_LEASE, WORK, new_instance, short_lived};
@@ -20,6 +22,10 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
         workers: 12,
         lease: Duration::from_millis(30_500),
         queues: vec!["slow".into(), "default".into()],
+        pools: vec![
+            Pool { queues: vec!["slow".into()], workers: 2, lowest_priority: None },
+            Pool { queues: vec!["slow".into()], workers: 10, lowest_priority: Some(-7) },
+        ],
         classes: std::collections::BTreeMap::new(),
     };
     let often = RetryRule {
@@ -44,6 +50,7 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
     assert_eq!(row.workers, new.workers);
     assert_eq!(row.lease, new.lease);
     assert_eq!(row.queues, new.queues);
+    assert_eq!(row.pools, new.pools);
     assert_eq!(row.classes, new.classes);
     assert_eq!((row.stopped_at, row.lost_at, row.held), (None, None, 0));
     assert!(row.heartbeat_age < Duration::from_secs(10), "{row:?}");

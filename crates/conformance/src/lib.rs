@@ -13,7 +13,7 @@
 //! # Map
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
-//!   [`properties`]: the cases, by promise;
+//!   [`properties`], [`queues`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -26,6 +26,7 @@ pub mod listing;
 pub mod operations;
 pub mod postgres_server;
 pub mod properties;
+pub mod queues;
 pub mod races;
 pub mod records;
 pub mod recovery;
@@ -202,6 +203,18 @@ macro_rules! suite {
             properties {
                 any_history_ends_where_the_model_says
             }
+            queues {
+                a_paused_queue_is_left_alone
+                a_pause_stays_until_it_is_ended
+                no_claim_that_begins_after_a_pause_takes_from_its_queue
+                a_resume_is_seen_by_the_next_claim
+                only_from_a_priority_up
+                claimers_of_one_engine_share_the_work
+                one_claimer_awake_leaves_the_others_asleep
+                a_resume_wakes_every_claimer
+                queues_are_listed_with_what_is_in_them
+                a_crowd_is_counted_up_to_a_limit
+            }
         }
     };
 }
@@ -249,6 +262,7 @@ mod tests {
             include_str!("wake_ups.rs"),
             include_str!("hostile.rs"),
             include_str!("properties.rs"),
+            include_str!("queues.rs"),
         ] {
             let cases = source
                 .lines()

@@ -122,13 +122,13 @@ pub async fn there_is_no_gap_before_listening(db: &dyn Database) {
 }
 
 /// Hears what a store says, until it is dropped.
-struct Listener {
+pub(crate) struct Listener {
     heard: Arc<Mutex<Vec<WakeUp>>>,
     task: JoinHandle<Result<(), StoreError>>,
 }
 
 impl Listener {
-    async fn begin(store: Arc<dyn Store>) -> Self {
+    pub(crate) async fn begin(store: Arc<dyn Store>) -> Self {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ear = heard.clone();
         let task = tokio::spawn(async move {
@@ -149,11 +149,11 @@ impl Listener {
     }
 
     /// Only what comes from now on counts.
-    fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.heard.lock().expect("an ear").clear();
     }
 
-    async fn hears(&self, wanted: WakeUp) {
+    pub(crate) async fn hears(&self, wanted: WakeUp) {
         within(SOON, &format!("{wanted:?}"), async || self.heard().contains(&wanted).then_some(()))
             .await;
     }

@@ -1,6 +1,8 @@
 //! The dispatcher: claims as many tasks as there are free workers, and starts
-//! them. It alone claims, so a wake-up never wakes more than there is work for.
+//! them. Each pool of workers has one, which alone claims for it, so a wake-up
+//! never wakes more than there is work for.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,15 +22,19 @@ pub(crate) struct Dispatcher<S> {
     pub(crate) bench: Arc<Bench<S>>,
     pub(crate) classes: Arc<Classes<S>>,
     pub(crate) claimer: Box<dyn Claimer>,
-    pub(crate) claim_ids: ClaimIds,
+    pub(crate) claim_ids: Arc<ClaimIds>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) unwritten: Arc<Unwritten>,
     pub(crate) hints: Arc<Hints>,
     pub(crate) stop: StopWatch,
     /// Where the tasks' code runs: the application's runtime, not the engine's.
     pub(crate) handlers: Handle,
-    pub(crate) workers: i32,
+    /// Which pool this is, and the numbers of its workers.
+    pub(crate) pool: usize,
+    pub(crate) workers: Range<i32>,
     pub(crate) freed: UnboundedReceiver<i32>,
+    /// How many workers the whole engine has.
+    pub(crate) all_workers: i32,
     pub(crate) poll: Duration,
 }
 
@@ -46,7 +52,7 @@ pub(crate) enum End {
 impl<S: Send + Sync + 'static> Dispatcher<S> {
     pub(crate) async fn run(mut self) -> End {
         // The last one is taken first: worker 0 before worker 1.
-        let mut free: Vec<i32> = (0..self.workers).rev().collect();
+        let mut free: Vec<i32> = self.workers.clone().rev().collect();
         let mut backoff = Backoff::new();
         let mut contended = Duration::ZERO;
         while self.stop.phase() == Phase::Running {
@@ -57,13 +63,15 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                 self.a_worker_or_the_end(&mut free).await;
                 continue;
             }
-            // Results that cannot be written must not pile up without bound.
-            let bound = usize::try_from(self.workers).unwrap_or(0) * 4 + 1000;
+            // Results that cannot be written must not pile up without bound. They
+            // are counted for the engine, and so is what runs: one pool's bound
+            // would stop it because of another's tasks.
+            let bound = usize::try_from(self.all_workers).unwrap_or(0) * 4 + 1000;
             tokio::select! {
                 () = self.unwritten.at_most(bound) => {}
                 () = self.stop.reached(Phase::Draining) => continue,
             }
-            if self.hints.work().take() {
+            if self.hints.work(self.pool).take() {
                 self.claimer.wake();
             }
             match self.claim(free.len()).await {
@@ -162,11 +170,11 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
     /// Sleeps until the time is over, the engine is to stop, or, if it may be
     /// woken, there is a hint of work.
     async fn sleep(&mut self, time: Duration, may_be_woken: bool) {
-        let hints = self.hints.clone();
+        let (hints, pool) = (self.hints.clone(), self.pool);
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.stop.reached(Phase::Draining) => {}
-            () = hints.work().wait(), if may_be_woken => {}
+            () = hints.work(pool).wait(), if may_be_woken => {}
         }
     }
 }

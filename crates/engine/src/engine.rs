@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use task_engine_model::instance::{InstanceRow, Recovery};
 use task_engine_model::store::HeldTask;
-use task_engine_model::task::DEFAULT_QUEUE;
-use task_engine_model::{ClassRules, Store, StoreError, Task};
+use task_engine_model::{ClassRules, Pool, Store, StoreError, Task};
 
 use crate::admission;
 use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
 use crate::life::Life;
+use crate::pools::Workforce;
 use crate::process;
 use crate::run::Run;
 use crate::stop::{StopHandle, Stopped, on_signals};
@@ -87,8 +87,7 @@ pub enum EngineError {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) instance: String,
-    pub(crate) workers: i32,
-    pub(crate) queues: Vec<String>,
+    pub(crate) workforce: Workforce,
     pub(crate) recovery: Recovery,
     pub(crate) stop_timeout: Option<Duration>,
     pub(crate) heartbeat: Duration,
@@ -102,8 +101,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             instance: process::default_instance(),
-            workers: 5,
-            queues: vec![DEFAULT_QUEUE.to_owned()],
+            workforce: Workforce::default(),
             recovery: Recovery::Manual,
             stop_timeout: None,
             heartbeat: Duration::from_secs(5),
@@ -134,17 +132,43 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// How many tasks it runs at a time. Default: 5.
+    /// How many tasks it runs at a time, those of queues with workers of their
+    /// own aside. Default: 5.
     #[must_use]
     pub fn workers(mut self, workers: u16) -> Self {
-        self.settings.workers = i32::from(workers);
+        self.settings.workforce.workers = Some(workers);
         self
     }
 
-    /// The queues that it takes tasks from. Default: `default`.
+    /// The queues that these workers take tasks from. Default: `default`.
     #[must_use]
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.settings.queues = queues.into_iter().map(Into::into).collect();
+        self.settings.workforce.queues = Some(queues.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Gives a queue workers of its own: what other queues are busy with never
+    /// keeps its tasks waiting, nor the other way round. An engine with such
+    /// queues has workers for others only if [`Engine::workers`] or
+    /// [`Engine::queues`] says so.
+    ///
+    /// ```
+    /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
+    /// engine.queue("mail", 10).queue("reports", 2)
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn queue(mut self, name: impl Into<String>, workers: u16) -> Self {
+        self.settings.workforce.own.push((name.into(), workers));
+        self
+    }
+
+    /// Reserves workers for what is urgent: so many more, which take only tasks
+    /// of this priority or a higher one, from all queues of this engine. Then no
+    /// crowd of other tasks, however long they run, keeps urgent ones waiting.
+    #[must_use]
+    pub fn reserve(mut self, priority: i32, workers: u16) -> Self {
+        self.settings.workforce.reserved.push((priority, workers));
         self
     }
 
@@ -294,13 +318,14 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// records, heartbeats) is on a thread of its own, so that a task that
     /// blocks cannot make the engine look dead.
     pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
-        self.check()?;
+        let pools = self.check()?;
         let control = Control::new()?;
         let life = Life {
             store: self.store,
             state: self.state,
             classes: Arc::new(self.classes),
             settings: self.settings,
+            pools,
             stop: self.stop,
             handlers: tokio::runtime::Handle::current(),
         };
@@ -310,23 +335,19 @@ impl<S: Send + Sync + 'static> Engine<S> {
         }
     }
 
-    fn check(&self) -> Result<(), EngineError> {
+    /// The pools of workers, if all settings are right.
+    fn check(&self) -> Result<Vec<Pool>, EngineError> {
         if let Some((class, first, second)) = self.classes.clash.clone() {
             return Err(EngineError::TwoHandlers { class, first, second });
         }
-        let Settings { instance, workers, queues, heartbeat, lease, poll, .. } = &self.settings;
+        let Settings { instance, workforce, heartbeat, lease, poll, .. } = &self.settings;
         let wrong = |why: String| Err(EngineError::Setting(why));
         if instance.is_empty() || instance.len() > 200 || instance.chars().any(char::is_control) {
             return wrong(format!(
                 "{instance:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));
         }
-        if *workers < 1 {
-            return wrong("an engine needs at least one worker".to_owned());
-        }
-        if queues.is_empty() {
-            return wrong("an engine needs at least one queue".to_owned());
-        }
+        let pools = workforce.pools().map_err(EngineError::Setting)?;
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {
             return wrong(format!(
                 "with a heartbeat every {heartbeat:?}, an engine cannot count as dead after {lease:?}: allow at least two heartbeats"
@@ -335,7 +356,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
         if poll.is_zero() || *poll > Duration::from_secs(10) {
             return wrong(format!("the poll must be between 1 ms and 10 s, not {poll:?}"));
         }
-        Ok(())
+        Ok(pools)
     }
 }
 

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Class;
 use crate::panic::{Guarded, guarded};
+use crate::pools::Freed;
 use crate::run::Run;
 use crate::running::{Cause, Running};
 
@@ -31,7 +32,7 @@ pub(crate) struct Bench<S> {
     pub(crate) running: Arc<Running>,
     pub(crate) endings: UnboundedSender<Ending>,
     /// Numbers of workers that have become free.
-    pub(crate) freed: UnboundedSender<i32>,
+    pub(crate) freed: Freed,
     /// Says that the engine must end now.
     pub(crate) forced: CancellationToken,
 }
@@ -181,7 +182,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             error,
             next,
         });
-        let _ = self.bench.freed.send(self.worker);
+        self.bench.freed.send(self.worker);
         self.done = true;
     }
 

@@ -37,6 +37,7 @@
 //! - [`engine`]: the engine and its settings;
 //! - [`handler`], [`run`], [`failure`]: what a task's code sees;
 //! - `life`: from registration to the end, and again if it was declared lost;
+//! - `pools`: which workers take from which queues;
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
 //! - `heartbeat`, `admission`, `wake_up`, `retention`: what goes on beside it;
 //! - [`stop`]: how an engine ends;
@@ -51,6 +52,7 @@ pub mod handler;
 mod heartbeat;
 mod life;
 mod panic;
+mod pools;
 mod process;
 mod record;
 mod retention;

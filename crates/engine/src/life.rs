@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
-use task_engine_model::{Client, Store};
+use task_engine_model::{Client, Lanes, Pool, Store};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -18,6 +18,7 @@ use crate::engine::{EngineError, Settings};
 use crate::execute::{Bench, GRACE};
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
+use crate::pools::{self, Freed};
 use crate::process;
 use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
 use crate::retention;
@@ -33,6 +34,7 @@ pub(crate) struct Life<S> {
     pub(crate) state: Arc<S>,
     pub(crate) classes: Arc<Classes<S>>,
     pub(crate) settings: Settings,
+    pub(crate) pools: Vec<Pool>,
     pub(crate) stop: StopHandle,
     pub(crate) handlers: Handle,
 }
@@ -44,7 +46,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 tracing::info!("applied migration {applied}");
             }
         }
-        let hints = Arc::new(Hints::default());
+        let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
         beside.spawn(wake_up::listen(self.store.clone(), hints.clone()));
         if let Some(age) = self.settings.retention {
@@ -81,10 +83,11 @@ impl<S: Send + Sync + 'static> Life<S> {
             let Some(id) = admitted else {
                 return Ok(Stopped::default());
             };
-            let workers = self.settings.workers;
             tracing::info!(
-                "Engine {} started with {workers} workers on {}",
+                "Engine {} started with {} workers{} on {}",
                 new.name,
+                new.workers,
+                pools::describe(&self.pools),
                 self.store.place()
             );
             match self.live(id, recovery, &hints).await {
@@ -126,7 +129,8 @@ impl<S: Send + Sync + 'static> Life<S> {
         let (running, claims) = (Arc::new(Running::default()), Arc::new(Claims::default()));
         let unwritten = Arc::new(Unwritten::default());
         let (endings, to_record) = mpsc::unbounded_channel();
-        let (freed, freed_workers) = mpsc::unbounded_channel();
+        let numbers = pools::numbers(&self.pools);
+        let (freed, freed_workers) = Freed::new(&numbers);
         let recorder = Recorder {
             store: self.store.clone(),
             claims: claims.clone(),
@@ -143,24 +147,29 @@ impl<S: Send + Sync + 'static> Life<S> {
             freed,
             forced: self.cancel_when_forced(&running),
         });
-        let dispatcher = Dispatcher {
-            bench,
+        let claim_ids = Arc::new(ClaimIds::new(instance));
+        let dispatcher = |(pool, (workers, freed))| Dispatcher {
+            bench: bench.clone(),
             classes: self.classes.clone(),
-            claimer: self.store.claimer(
-                instance,
-                self.settings.queues.clone(),
-                self.classes.names(),
-            ),
-            claim_ids: ClaimIds::new(instance),
+            claimer: self
+                .store
+                .claimer(instance, Lanes::of(&self.pools[pool], self.classes.names())),
+            claim_ids: claim_ids.clone(),
             claims: claims.clone(),
             unwritten: unwritten.clone(),
             hints: hints.clone(),
             stop: self.stop.watch(),
             handlers: self.handlers.clone(),
-            workers: self.settings.workers,
-            freed: freed_workers,
+            pool,
+            workers,
+            freed,
+            all_workers: pools::workers(&self.pools),
             poll: self.settings.poll,
         };
+        let dispatchers: Vec<_> =
+            numbers.into_iter().zip(freed_workers).enumerate().map(dispatcher).collect();
+        // The recorder ends when the last of them has let go of the bench.
+        drop(bench);
         let heartbeat = Heartbeat {
             store: self.store.clone(),
             instance,
@@ -172,7 +181,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             hints: hints.clone(),
         };
         let mut work = Work {
-            dispatching: tokio::spawn(dispatcher.run()),
+            dispatching: tokio::spawn(pools::run(dispatchers)),
             beating: tokio::spawn(heartbeat.run()),
             recording: tokio::spawn(recorder.run(to_record)),
         };
@@ -234,9 +243,10 @@ impl<S: Send + Sync + 'static> Life<S> {
             pid: process::pid(),
             process: process::mark(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            workers: self.settings.workers,
+            workers: pools::workers(&self.pools),
             lease: self.settings.lease,
-            queues: self.settings.queues.clone(),
+            queues: pools::queues(&self.pools),
+            pools: self.pools.clone(),
             classes: self.classes.rules(),
         }
     }

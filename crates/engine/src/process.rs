@@ -82,6 +82,7 @@ mod tests {
                 version: String::new(),
                 workers: 0,
                 queues: vec![],
+                pools: vec![],
                 classes: Default::default(),
                 started_at: jiff::Timestamp::UNIX_EPOCH,
                 heartbeat_at: jiff::Timestamp::UNIX_EPOCH,

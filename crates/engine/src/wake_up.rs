@@ -9,9 +9,10 @@ use task_engine_model::{Store, WakeUp};
 use tokio::sync::Notify;
 
 /// What has been heard and not yet acted upon.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hints {
-    work: Hint,
+    /// One for each pool of workers: what one has heard, the others have not.
+    work: Vec<Hint>,
     cancel: Hint,
 }
 
@@ -41,8 +42,12 @@ impl Hint {
 }
 
 impl Hints {
-    pub(crate) fn work(&self) -> &Hint {
-        &self.work
+    pub(crate) fn new(pools: usize) -> Self {
+        Self { work: (0..pools).map(|_| Hint::default()).collect(), cancel: Hint::default() }
+    }
+
+    pub(crate) fn work(&self, pool: usize) -> &Hint {
+        &self.work[pool]
     }
 
     pub(crate) fn cancel(&self) -> &Hint {
@@ -51,7 +56,7 @@ impl Hints {
 
     fn hear(&self, wake_up: WakeUp) {
         match wake_up {
-            WakeUp::Work => self.work.hear(),
+            WakeUp::Work => self.work.iter().for_each(Hint::hear),
             WakeUp::Cancel => self.cancel.hear(),
         }
     }

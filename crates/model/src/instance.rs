@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::queue::Pool;
 use crate::task::ClassRules;
 
 /// One *life* of an engine: a restarted engine has the same name and a new id.
@@ -40,6 +41,8 @@ pub struct NewInstance {
     pub lease: Duration,
     /// The queues that it takes tasks from.
     pub queues: Vec<String>,
+    /// Which of its workers take from which of them.
+    pub pools: Vec<Pool>,
     /// The classes that it knows, with their rules.
     pub classes: BTreeMap<String, ClassRules>,
 }
@@ -63,6 +66,8 @@ pub struct InstanceRow {
     pub workers: i32,
     /// The queues that it takes tasks from.
     pub queues: Vec<String>,
+    /// Which of its workers take from which of them.
+    pub pools: Vec<Pool>,
     /// The classes that it knows, with their rules.
     pub classes: BTreeMap<String, ClassRules>,
     /// When it registered.
@@ -152,6 +157,7 @@ mod tests {
             version: String::new(),
             workers: 5,
             queues: vec![],
+            pools: vec![],
             classes: BTreeMap::new(),
             started_at: Timestamp::UNIX_EPOCH,
             heartbeat_at: Timestamp::UNIX_EPOCH,

@@ -12,6 +12,7 @@
 //! - [`attempt`]: what can happen to an attempt, and what comes next;
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
+//! - [`queue`]: who serves queues, what waits in them, and which are paused;
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications.
 
@@ -19,6 +20,7 @@ pub mod attempt;
 pub mod client;
 pub mod instance;
 pub mod json;
+pub mod queue;
 pub mod recovery;
 pub mod retry;
 pub mod store;
@@ -28,6 +30,7 @@ pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use client::Client;
 pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
+pub use queue::{Lanes, Pause, PausedQueue, Pool, QueueRow};
 pub use retry::{RetryOverride, RetryRule};
 pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, StoreError, WakeUp};
 pub use task::{

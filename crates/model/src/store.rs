@@ -8,6 +8,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use crate::attempt::{AttemptId, Ending, Next};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
+use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 
 /// What a store's methods return.
@@ -31,13 +33,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Creates tasks, all or none, and wakes engines. The ids are in order.
     fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>>;
 
-    /// Whatever this engine needs to keep between one claim and the next.
-    fn claimer(
-        &self,
-        instance: InstanceId,
-        queues: Vec<String>,
-        classes: Vec<String>,
-    ) -> Box<dyn Claimer>;
+    /// Whatever this engine needs to keep between one claim and the next. An
+    /// engine may have several, each with lanes of its own.
+    fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer>;
 
     /// Ends attempts, each at most once, and puts the tasks that go on back to
     /// wait; removes `finished` claims, whose attempts have all ended before.
@@ -104,9 +102,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A store may send no [`WakeUp::Work`] while every engine is busy: one that
     /// was told [`Rest::Nothing`] by its claimer is woken by what comes after.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()>;
+
+    /// Pauses a queue: no claim that begins after this has returned takes from
+    /// it; what runs goes on. False if it was paused before; a new reason then
+    /// replaces the old one.
+    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool>;
+
+    /// Ends a pause and wakes engines. False if there was none.
+    fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool>;
+
+    /// The queues that are paused, by name.
+    fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>>;
+
+    /// The queues that are known, by name: never more than some thousands, and
+    /// their tasks counted up to a limit.
+    fn queues(&self) -> Answer<'_, Vec<QueueRow>>;
 }
 
-/// Claims tasks for one engine.
+/// Claims tasks for one engine, or for one pool of its workers.
 pub trait Claimer: Send {
     /// Takes up to `limit` due tasks, in the order of priority, time and id, if
     /// the engine is still alive on record ([`StoreError::InstanceOver`]).
@@ -293,19 +306,18 @@ impl StoreError {
 /// a thousand claims a second.
 #[derive(Debug)]
 pub struct ClaimIds {
-    next: i64,
+    last: AtomicI64,
 }
 
 impl ClaimIds {
     /// Starts at the first id of this life.
     #[must_use]
     pub fn new(instance: InstanceId) -> Self {
-        Self { next: instance.0 << 40 }
+        Self { last: AtomicI64::new(instance.0 << 40) }
     }
 
-    /// An id that was never used.
-    pub fn take(&mut self) -> ClaimId {
-        self.next += 1;
-        ClaimId(self.next)
+    /// An id that was never used, whichever of the engine's claimers asks.
+    pub fn take(&self) -> ClaimId {
+        ClaimId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }

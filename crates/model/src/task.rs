@@ -279,7 +279,7 @@ impl Json {
     }
 }
 
-fn checked_name(what: &'static str, name: String) -> Result<String, BadTask> {
+pub(crate) fn checked_name(what: &'static str, name: String) -> Result<String, BadTask> {
     let fine = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
     if fine { Ok(name) } else { Err(BadTask::Name { what, name }) }
 }

@@ -122,12 +122,19 @@ CREATE TABLE task_engine.instances (
 CREATE UNIQUE INDEX instances_living_by_name
   ON task_engine.instances (name) WHERE stopped_at IS NULL AND lost_at IS NULL;
 
--- Engines that want to be woken: those that sleep, or have slept a moment ago.
+-- Claimers that want to be woken, and for what: those that sleep, or have slept a
+-- moment ago. One row a claimer, not an engine: each pool of workers has one, and
+-- the waking of one must not take back that another sleeps.
 CREATE TABLE task_engine.sleepers (
-  instance_id bigint PRIMARY KEY
+  instance_id bigint NOT NULL,
+  claimer bigint NOT NULL,
+  queues text[] NOT NULL,
+  lowest_priority integer NOT NULL,
+  PRIMARY KEY (instance_id, claimer)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 
--- A wake-up for engines that know this class, if any of them sleeps: a
+-- A wake-up for engines that know this class, if one sleeps that takes from this
+-- queue, of this priority (the highest of what was created; null: whichever). A
 -- notification takes a lock on the whole database from before the commit until
 -- after it, so producers pay dearly for those that nobody needs.
 --
@@ -140,11 +147,16 @@ CREATE TABLE task_engine.sleepers (
 --
 -- The payload is the class, as in the book; within one transaction equal
 -- notifications become one.
-CREATE FUNCTION task_engine.wake(task_class text) RETURNS boolean
+CREATE FUNCTION task_engine.wake(
+  task_class text, queue text DEFAULT NULL, priority integer DEFAULT NULL
+) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF current_setting('transaction_isolation') = 'read committed'
-    AND NOT EXISTS (SELECT FROM task_engine.sleepers)
+    AND NOT EXISTS (
+      SELECT FROM task_engine.sleepers s
+      WHERE (wake.queue IS NULL OR wake.queue = ANY (s.queues))
+        AND (wake.priority IS NULL OR wake.priority >= s.lowest_priority))
   THEN
     RETURN false;
   END IF;
@@ -188,9 +200,11 @@ BEGIN
   SELECT c.id FROM created c;
 
   -- What is due later than the poll of every engine needs no wake-up.
-  PERFORM task_engine.wake(soon.class) FROM (
-    SELECT DISTINCT a.class FROM unnest($1, $3, $4) AS a(class, scheduled_at, delay)
+  PERFORM task_engine.wake(soon.class, soon.queue, soon.priority) FROM (
+    SELECT a.class, coalesce(a.queue, 'default') AS queue, max(coalesce(a.priority, 0)) AS priority
+    FROM unnest($1, $3, $4, $5, $6) AS a(class, scheduled_at, delay, priority, queue)
     WHERE coalesce(a.scheduled_at, asked_at + a.delay, asked_at) < asked_at + interval '15 seconds'
+    GROUP BY 1, 2
   ) AS soon;
 END $$;
 

@@ -1,4 +1,4 @@
-SELECT i.id, i.name, i.host, i.pid, i.process, i.version, i.workers, i.queues, i.classes,
+SELECT i.id, i.name, i.host, i.pid, i.process, i.version, i.workers, i.queues, i.classes, i.pools,
   i.started_at, i.heartbeat_at, i.stopped_at, i.lost_at,
   greatest(0, extract(epoch FROM clock_timestamp() - i.heartbeat_at) * 1000000)::bigint AS heartbeat_age_us,
   (extract(epoch FROM i.lease) * 1000000)::bigint AS lease_us,

@@ -1,14 +1,16 @@
--- Where does each lane of these queues and classes begin? A loose scan of
--- waiting_tasks_by_lane: one probe a lane, however many tasks wait in it.
+-- Where does each lane of these queues and classes begin, from a priority ($3)
+-- up? A loose scan of waiting_tasks_by_lane: one probe a lane, however many tasks
+-- wait in it. A claim would take nothing from a paused queue, so it has no lanes.
 WITH RECURSIVE lane AS (
   SELECT q.queue, c.task_class, head.priority, head.due_at, head.task_id
   FROM unnest($1::text[]) AS q(queue)
   CROSS JOIN unnest($2::text[]) AS c(task_class)
   CROSS JOIN LATERAL (
     SELECT w.priority, w.due_at, w.task_id FROM task_engine.waiting_tasks w
-    WHERE w.queue = q.queue AND w.task_class = c.task_class
+    WHERE w.queue = q.queue AND w.task_class = c.task_class AND w.priority >= $3::integer
     ORDER BY w.priority, w.due_at, w.task_id LIMIT 1
   ) AS head
+  WHERE q.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
   UNION ALL
   SELECT lane.queue, lane.task_class, head.priority, head.due_at, head.task_id
   FROM lane

@@ -10,6 +10,7 @@ LEFT JOIN LATERAL (
   SELECT w.due_at, w.task_id FROM task_engine.waiting_tasks w
   WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = lane.priority
     AND (w.due_at, w.task_id) >= (lane.from_due_at, lane.from_id)
+    AND lane.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
   ORDER BY w.due_at, w.task_id LIMIT 1
 ) AS head ON true
 ORDER BY lane.place

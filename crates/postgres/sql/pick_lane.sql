@@ -7,6 +7,7 @@ picked AS MATERIALIZED (
   WHERE w.queue = $4::text AND w.task_class = $5::text AND w.priority = $8::integer
     AND w.due_at <= now() AND (w.due_at, w.task_id) >= ($6::timestamptz, $7::bigint)
     AND EXISTS (SELECT FROM alive)
+    AND NOT EXISTS (SELECT FROM task_engine.paused_queues p WHERE p.queue = $4::text)
   ORDER BY w.due_at, w.task_id LIMIT $3::bigint
   FOR UPDATE SKIP LOCKED
 )

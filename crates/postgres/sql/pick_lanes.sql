@@ -14,6 +14,7 @@ candidates AS MATERIALIZED (
     ORDER BY w.due_at, w.task_id LIMIT $9::bigint
   ) AS w
   WHERE EXISTS (SELECT FROM alive)
+    AND lane.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
   ORDER BY w.due_at, w.task_id LIMIT $9::bigint
 ), picked AS MATERIALIZED (
   SELECT w.ctid AS place FROM task_engine.waiting_tasks w

@@ -40,7 +40,7 @@ WITH ended AS (
   SELECT c.id, e.retry_at, c.priority, e.attempt + 1, e.next_retry_number, c.queue, c.task_class
   FROM ended e JOIN task_engine.created_tasks c ON c.id = e.task_id
   WHERE e.retry_at IS NOT NULL
-  RETURNING due_at, task_class
+  RETURNING due_at, task_class, queue, priority
 ), closed AS (
   DELETE FROM task_engine.claims
   WHERE id = ANY (ARRAY(
@@ -48,6 +48,6 @@ WITH ended AS (
 )
 SELECT
   e.task_id, e.attempt,
-  (SELECT count(task_engine.wake(again.task_class)) FROM again
+  (SELECT count(task_engine.wake(again.task_class, again.queue, again.priority)) FROM again
    WHERE again.due_at < clock_timestamp() + interval '15 seconds') AS woken
 FROM ended e

@@ -19,8 +19,9 @@ WITH asked AS MATERIALIZED (
     SELECT max(e.attempt) AS attempt FROM task_engine.ended_executions e WHERE e.task_id = a.id
   ) AS e
   WHERE a.status IN ('failed', 'cancelled')
-  RETURNING task_id, task_class
+  RETURNING task_id, task_class, queue, priority
 )
 SELECT a.id, a.status, a.later, again.task_id IS NOT NULL AS again,
-  CASE WHEN again.task_id IS NOT NULL THEN task_engine.wake(again.task_class) END AS woken
+  CASE WHEN again.task_id IS NOT NULL
+    THEN task_engine.wake(again.task_class, again.queue, again.priority) END AS woken
 FROM asked a LEFT JOIN again ON again.task_id = a.id

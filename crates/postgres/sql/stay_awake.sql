@@ -1,2 +1,2 @@
--- Under load nobody needs to wake this engine.
-DELETE FROM task_engine.sleepers WHERE instance_id = $1
+-- Under load nobody needs to wake this claimer.
+DELETE FROM task_engine.sleepers WHERE instance_id = $1 AND claimer = $2

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use task_engine_model::instance::InstanceId;
+use task_engine_model::queue::Lanes;
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, ClaimedTask, Claimer, Rest, StoreError, TaskId,
 };
@@ -43,18 +44,13 @@ impl Claimer for PgClaimer {
 }
 
 impl PgClaimer {
-    pub(crate) fn new(
-        inner: Arc<Inner>,
-        instance: InstanceId,
-        queues: Vec<String>,
-        classes: Vec<String>,
-    ) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>, instance: InstanceId, lanes: Lanes) -> Self {
         Self {
             statements: Arc::new(Statements::new(&inner.schema)),
             inner,
             instance,
-            outlook: Outlook::new(queues, classes),
-            sleep: Sleep::new(),
+            sleep: Sleep::new(&lanes),
+            outlook: Outlook::new(lanes),
         }
     }
 

@@ -22,6 +22,8 @@ impl Inner {
         let client = self.connections.lifeline().await?;
         let classes = serde_json::to_string(&new.classes)
             .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
+        let pools = serde_json::to_string(&new.pools)
+            .map_err(|e| StoreError::Refused(format!("the pools of workers: {e}")))?;
         let row = client
             .query_one(
                 &*self.schema.sql(REGISTER),
@@ -35,6 +37,7 @@ impl Inner {
                     &new.queues,
                     &JsonIn(&classes),
                     &micros(new.lease),
+                    &JsonIn(&pools),
                 ],
             )
             .await
@@ -133,6 +136,7 @@ fn instance_row(row: &Row) -> InstanceRow {
         version: row.get("version"),
         workers: row.get("workers"),
         queues: row.get("queues"),
+        pools: row.get::<_, JsonOut>("pools").0.decode().unwrap_or_default(),
         classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
         started_at: row.get("started_at"),
         heartbeat_at: row.get("heartbeat_at"),

@@ -24,6 +24,7 @@ mod listen;
 mod look;
 mod migrate;
 mod operate;
+mod queues;
 mod read;
 mod record;
 mod recover;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use task_engine_model::StoreError;
+use task_engine_model::queue::Lanes;
 
 use crate::error::store_error;
 use crate::store::{Inner, from_micros};
@@ -38,8 +39,7 @@ pub(crate) struct Lane {
 
 /// What the last look saw, and how far the claims have come since.
 pub(crate) struct Outlook {
-    queues: Vec<String>,
-    classes: Vec<String>,
+    wanted: Lanes,
     lanes: Vec<Lane>,
     /// When the last look was, and whether it was a whole one.
     at: Instant,
@@ -53,10 +53,9 @@ pub(crate) struct Outlook {
 }
 
 impl Outlook {
-    pub(crate) fn new(queues: Vec<String>, classes: Vec<String>) -> Self {
+    pub(crate) fn new(wanted: Lanes) -> Self {
         Self {
-            queues,
-            classes,
+            wanted,
             lanes: Vec::new(),
             at: Instant::now(),
             whole: false,
@@ -130,8 +129,9 @@ impl Outlook {
         let statement =
             client.prepare_cached(&inner.schema.sql(LOOK)).await.map_err(|e| store_error(&e))?;
         let begun = Instant::now();
+        let Lanes { queues, classes, lowest_priority } = &self.wanted;
         let rows = client
-            .query(&statement, &[&self.queues, &self.classes])
+            .query(&statement, &[queues, classes, lowest_priority])
             .await
             .map_err(|e| store_error(&e))?;
         let took = begun.elapsed();

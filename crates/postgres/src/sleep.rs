@@ -5,11 +5,18 @@
 //! that it sleeps (*mark*), waits for transactions that may have looked for
 //! sleepers before that (*under way*), and then looks for work once more. Only
 //! after that look it may sleep.
+//!
+//! An engine with several pools of workers has a claimer for each, and each goes
+//! through all this by itself, with a mark of its own: that one of them wakes
+//! says nothing about the others. A mark tells what it is for, so that a pool
+//! that waits for rare tasks does not make everybody else's creators notify.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine_model::StoreError;
 use task_engine_model::instance::InstanceId;
+use task_engine_model::queue::Lanes;
 
 use crate::error::store_error;
 use crate::store::Inner;
@@ -26,6 +33,11 @@ const RECHECK_MIN: Duration = Duration::from_millis(2);
 const RECHECK_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Sleep {
+    /// Tells the marks of one engine apart: unique in the process, and an engine
+    /// is in one process.
+    claimer: i64,
+    queues: Vec<String>,
+    lowest_priority: i32,
     marked: bool,
     /// Transactions that were under way when the mark was set, and still are.
     under_way: Vec<String>,
@@ -37,8 +49,12 @@ pub(crate) struct Sleep {
 }
 
 impl Sleep {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(lanes: &Lanes) -> Self {
+        static CLAIMERS: AtomicI64 = AtomicI64::new(0);
         Self {
+            claimer: CLAIMERS.fetch_add(1, Ordering::Relaxed),
+            queues: lanes.queues.clone(),
+            lowest_priority: lanes.lowest_priority,
             marked: false,
             under_way: Vec::new(),
             prepared: false,
@@ -67,7 +83,10 @@ impl Sleep {
         let first = !self.marked;
         if first {
             client
-                .execute(&*inner.schema.sql(FALL_ASLEEP), &[&instance.0])
+                .execute(
+                    &*inner.schema.sql(FALL_ASLEEP),
+                    &[&instance.0, &self.claimer, &self.queues, &self.lowest_priority],
+                )
                 .await
                 .map_err(|e| store_error(&e))?;
             self.marked = true;
@@ -105,7 +124,10 @@ impl Sleep {
             return;
         }
         if let Ok(client) = inner.connections.work().await
-            && client.execute(&*inner.schema.sql(STAY_AWAKE), &[&instance.0]).await.is_ok()
+            && client
+                .execute(&*inner.schema.sql(STAY_AWAKE), &[&instance.0, &self.claimer])
+                .await
+                .is_ok()
         {
             self.marked = false;
             self.under_way.clear();

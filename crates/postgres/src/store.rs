@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
@@ -90,13 +91,8 @@ impl Store for PgStore {
         limited(self.inner.create(tasks))
     }
 
-    fn claimer(
-        &self,
-        instance: InstanceId,
-        queues: Vec<String>,
-        classes: Vec<String>,
-    ) -> Box<dyn Claimer> {
-        Box::new(PgClaimer::new(self.inner.clone(), instance, queues, classes))
+    fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
+        Box::new(PgClaimer::new(self.inner.clone(), instance, lanes))
     }
 
     fn record<'a>(
@@ -161,6 +157,22 @@ impl Store for PgStore {
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         Box::pin(self.inner.listen(hear))
+    }
+
+    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool> {
+        limited(self.inner.pause_queue(pause))
+    }
+
+    fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool> {
+        limited(self.inner.resume_queue(queue))
+    }
+
+    fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>> {
+        limited(self.inner.paused_queues())
+    }
+
+    fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
+        limited(self.inner.queues())
     }
 }
 

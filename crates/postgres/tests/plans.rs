@@ -22,7 +22,8 @@ async fn tables() -> Client {
 async fn plan(client: &Client, name: &str, statement: &str, arguments: &str) -> String {
     let text = format!("PREPARE {name} AS {statement}");
     client.batch_execute(&text).await.unwrap();
-    let explain = format!("EXPLAIN EXECUTE {name}({arguments})");
+    let arguments = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
+    let explain = format!("EXPLAIN EXECUTE {name}{arguments}");
     let rows = client.query(&explain, &[]).await.unwrap();
     rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n")
 }
@@ -44,7 +45,7 @@ fn assert_by_keys(plan: &str, tables: &[&str]) {
 #[tokio::test]
 async fn the_look_probes_lanes() {
     let client = tables().await;
-    let plan = plan(&client, "look", include_str!("../sql/look.sql"), "'{a}', '{b}'").await;
+    let plan = plan(&client, "look", include_str!("../sql/look.sql"), "'{a}', '{b}', 0").await;
     assert_by_keys(&plan, &["waiting_tasks"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
 }
@@ -98,4 +99,93 @@ async fn a_heartbeat_does_not_read_history() {
     let plan = plan(&client, "beat", include_str!("../sql/heartbeat.sql"), "1").await;
     assert_by_keys(&plan, &["created_tasks", "ended_executions"]);
     assert!(!plan.contains("Seq Scan on waiting_tasks"), "{plan}");
+}
+
+/// Whether a queue is paused is asked once a statement, not once a row.
+#[tokio::test]
+async fn pauses_are_looked_up_once() {
+    let client = tables().await;
+    let lane = "1, 1, 10, 'a', 'b', '-infinity', 0, 0";
+    let lanes = "1, 1, 10, '{a}', '{b}', '{-infinity}', '{0}', 0, 20";
+    let one = claim(include_str!("../sql/pick_lane.sql"));
+    let many = claim(include_str!("../sql/pick_lanes.sql"));
+    let again = include_str!("../sql/look_again.sql").to_owned();
+    let look = include_str!("../sql/look.sql").to_owned();
+    for (name, statement, arguments) in [
+        ("one", one, lane),
+        ("many", many, lanes),
+        ("again", again, "'{a}', '{b}', '{0}', '{now}', '{0}'"),
+        ("look", look, "'{a}', '{b}', 0"),
+    ] {
+        let plan = plan(&client, name, &statement, arguments).await;
+        let lines: Vec<&str> = plan.lines().collect();
+        let scans: Vec<usize> =
+            (0..lines.len()).filter(|n| lines[*n].contains(" on paused_queues p ")).collect();
+        assert_eq!(scans.len(), 1, "{plan}");
+        assert!(lines[scans[0] - 1].contains("InitPlan"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn queues_are_counted_in_ranges_of_their_index() {
+    let client = tables().await;
+    let waiting = include_str!("../sql/queues_waiting.sql");
+    let plan_of_waiting = plan(&client, "waiting", waiting, "100001, 10000").await;
+    assert!(!plan_of_waiting.contains("Seq Scan"), "{plan_of_waiting}");
+    assert!(!plan_of_waiting.contains("Sort"), "the index has the order:\n{plan_of_waiting}");
+    let counts = plan_of_waiting.matches("(due_at <= now())").count();
+    assert_eq!(counts, 1, "a range, not a filter:\n{plan_of_waiting}");
+    let running = include_str!("../sql/queues_running.sql");
+    let plan = plan(&client, "running", running, "").await;
+    assert_by_keys(&plan, &["created_tasks", "ended_executions"]);
+}
+
+/// Pages that a statement touches, as the server counts them.
+async fn pages(client: &Client, name: &str, arguments: &str) -> u64 {
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) EXECUTE {name}({arguments})");
+    let rows = client.query(&explain, &[]).await.unwrap();
+    // The first count is that of the whole statement.
+    let first = rows.iter().map(|row| row.get::<_, &str>(0)).find(|line| line.contains("Buffers:"));
+    let counts =
+        first.expect("a count").split([' ', '=']).filter_map(|word| word.parse::<u64>().ok());
+    counts.sum()
+}
+
+/// A crowd of another queue, class or priority, due or not, adds no more than
+/// the depth of an index to what a look and a claim read.
+#[tokio::test]
+async fn a_crowd_is_never_read_past() {
+    let client = tables().await;
+    let fill = |queue: &str, class: &str, priority: i32, due: &str, rows: u32| {
+        format!(
+            "INSERT INTO task_engine.waiting_tasks
+               SELECT nextval('ids'), now() + interval '{due}', {priority}, 1, 0, '{queue}', '{class}'
+               FROM generate_series(1, {rows});"
+        )
+    };
+    let register = "INSERT INTO task_engine.instances
+        (name, host, pid, version, workers, queues, classes, lease, started_at, heartbeat_at)
+        VALUES ('e', 'h', 1, '0', 1, '{}', '{}', '1 hour', now(), now())";
+    client.batch_execute(&format!("CREATE SEQUENCE ids; {register}")).await.unwrap();
+    client.batch_execute(&fill("q", "c", 5, "-1 second", 10)).await.unwrap();
+    let claim = claim(include_str!("../sql/pick_lanes.sql"));
+    for (name, statement) in [("look", include_str!("../sql/look.sql")), ("claim", &claim)] {
+        client.batch_execute(&format!("PREPARE {name} AS {statement}")).await.unwrap();
+    }
+    let look = "'{q,other}', '{c}', -2147483648";
+    let claims = ["1", "2"].map(|id| {
+        format!("{id}, 1, 1, '{{q,q}}', '{{c,d}}', '{{-infinity,-infinity}}', '{{0,0}}', 5, 2")
+    });
+    let before = (pages(&client, "look", look).await, pages(&client, "claim", &claims[0]).await);
+    let crowd = [
+        fill("q", "c", 9, "1 day", 30_000),
+        fill("q", "c", 1, "-1 hour", 30_000),
+        fill("q", "unknown", 9, "-1 hour", 30_000),
+        fill("crowd", "c", 9, "-1 hour", 30_000),
+    ];
+    client.batch_execute(&crowd.concat()).await.unwrap();
+    let after = (pages(&client, "look", look).await, pages(&client, "claim", &claims[1]).await);
+    // A probe more for each priority, and a level or two more for each probe.
+    assert!(after.0 <= before.0 + 40, "looks: {before:?}, then {after:?}");
+    assert!(after.1 <= before.1 + 40, "claims: {before:?}, then {after:?}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, params};
 use task_engine_model::attempt::Ran;
 use task_engine_model::store::ClaimIds;
-use task_engine_model::{Ending, Json, NewInstance, NewTask, Next, Rest, Store, TaskStatus};
+use task_engine_model::{Ending, Json, Lanes, NewInstance, NewTask, Next, Rest, Store, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 
 #[tokio::main]
@@ -102,11 +102,12 @@ async fn drain(store: &SqliteStore, batch: usize) -> Result<(), Box<dyn std::err
         workers: 1,
         lease: Duration::from_secs(30),
         queues: vec!["default".to_owned()],
+        pools: Vec::new(),
         classes: BTreeMap::new(),
     };
     let instance_id = store.register(&new).await?;
-    let mut claimer = store.claimer(instance_id, new.queues, vec!["work".to_owned()]);
-    let mut ids = ClaimIds::new(instance_id);
+    let mut claimer = store.claimer(instance_id, Lanes::new(new.queues, vec!["work".to_owned()]));
+    let ids = ClaimIds::new(instance_id);
     let mut finished = Vec::new();
     loop {
         let claim_id = ids.take();

@@ -1,5 +1,5 @@
--- The lanes of an engine (queue, class, priority) that have waiting tasks,
--- highest priority first. Each step of the recursion is one search in the index
+-- The lanes of a claimer (queue, class, priority) that have waiting tasks, from
+-- priority ?3 up, those of paused queues left out, highest priority first. Each step of the recursion is one search in the index
 -- task_engine_waiting_lanes, whatever the number of tasks in a lane; and because
 -- of the ORDER BY inside, rows come one by one in their final order, so that a
 -- claim that is full stops the search.
@@ -13,6 +13,9 @@ WITH RECURSIVE lanes (queue, task_class, priority) AS (
             WHERE waiting.queue = queues.value AND waiting.task_class = classes.value
         )
     FROM json_each(?1) AS queues CROSS JOIN json_each(?2) AS classes
+    WHERE NOT EXISTS (
+        SELECT 1 FROM task_engine_paused_queues AS paused WHERE paused.queue = queues.value
+    )
     UNION ALL
     SELECT
         lanes.queue,
@@ -25,7 +28,7 @@ WITH RECURSIVE lanes (queue, task_class, priority) AS (
                 AND waiting.priority < lanes.priority
         )
     FROM lanes
-    WHERE lanes.priority IS NOT NULL
+    WHERE lanes.priority > ?3
     ORDER BY 3 DESC
 )
-SELECT queue, task_class, priority FROM lanes WHERE priority IS NOT NULL
+SELECT queue, task_class, priority FROM lanes WHERE priority >= ?3

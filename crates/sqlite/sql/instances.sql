@@ -7,7 +7,7 @@ SELECT
     life.id, life.name, life.host, life.pid, life.process, life.version, life.workers,
     life.lease_ms, life.queues, life.classes,
     life.started_at, life.heartbeat_at, life.stopped_at, life.lost_at,
-    coalesce(holding.held, 0)
+    coalesce(holding.held, 0), life.pools
 FROM task_engine_instances AS life
 LEFT JOIN holding ON holding.instance_id = life.id
 WHERE (?1 IS NULL OR life.name = ?1)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rusqlite::{Row, params};
 use task_engine_model::{
-    AttemptId, Claim, ClaimId, ClaimedTask, InstanceId, Json, Rest, StoreError, TaskId,
+    AttemptId, Claim, ClaimId, ClaimedTask, InstanceId, Json, Lanes, Rest, StoreError, TaskId,
 };
 
 use crate::desk::Turn;
@@ -18,16 +18,22 @@ pub(crate) struct Wanted {
     /// JSON arrays without repetitions, as the statement takes them.
     pub(crate) queues: String,
     pub(crate) classes: String,
+    pub(crate) lowest_priority: i32,
 }
 
 impl Wanted {
-    pub(crate) fn new(instance: InstanceId, queues: Vec<String>, classes: Vec<String>) -> Self {
+    pub(crate) fn new(instance: InstanceId, lanes: Lanes) -> Self {
         let distinct = |mut names: Vec<String>| {
             names.sort();
             names.dedup();
             serde_json::json!(names).to_string()
         };
-        Self { instance, queues: distinct(queues), classes: distinct(classes) }
+        Self {
+            instance,
+            queues: distinct(lanes.queues),
+            classes: distinct(lanes.classes),
+            lowest_priority: lanes.lowest_priority,
+        }
     }
 }
 
@@ -72,7 +78,7 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<Waiting>,
     let mut next_due = None;
     let mut statement = turn.db.prepare_cached(sql!("claim_lanes"))?;
     let mut lanes = statement
-        .query_map([&wanted.queues, &wanted.classes], |row| {
+        .query_map(params![wanted.queues, wanted.classes, wanted.lowest_priority], |row| {
             Ok(Lane::new(row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .peekable();

@@ -31,6 +31,7 @@ pub(crate) fn register(turn: &Turn<'_>, new: &NewInstance) -> Result<InstanceId,
         serde_json::to_string(&new.queues)?,
         serde_json::to_string(&new.classes)?,
         turn.now(),
+        serde_json::to_string(&new.pools)?,
     ])?;
     if inserted == 0 {
         return Err(Fault::Store(StoreError::NameTaken(new.name.clone())));
@@ -117,6 +118,7 @@ fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
         stopped_at: time(12)?,
         lost_at: time(13)?,
         held: row.get(14)?,
+        pools: serde_json::from_str(&row.get::<_, String>(15)?)?,
     })
 }
 

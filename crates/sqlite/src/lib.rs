@@ -30,7 +30,7 @@
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `claim`, `ending`, `record`, `recover`, `instances`,
-//!   `operate`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
+//!   `operate`, `queues`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -56,6 +56,7 @@ mod listen;
 mod migrate;
 mod moment;
 mod operate;
+mod queues;
 mod read;
 mod record;
 mod recover;

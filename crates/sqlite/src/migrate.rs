@@ -7,8 +7,10 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 
 /// In order; the number of each is its place, from 1 up.
-const MIGRATIONS: [(&str, &str); 1] =
-    [("0001_ledger", include_str!("../migrations/0001_ledger.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
+];
 
 /// Applies what is missing, in the one transaction that the writer is in.
 pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault> {
@@ -25,7 +27,7 @@ pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault
         if version > there {
             turn.db.execute_batch(text)?;
             turn.db.execute(sql!("migrations_insert"), params![version, name, turn.now()])?;
-            applied.push(name.to_owned());
+            applied.push((*name).to_owned());
         }
     }
     Ok(applied)

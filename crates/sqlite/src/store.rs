@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
@@ -15,7 +16,9 @@ use crate::claim::{Wanted, claim};
 use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
-use crate::{connection, create, instances, migrate, operate, read, record, recover, verify};
+use crate::{
+    connection, create, instances, migrate, operate, queues, read, record, recover, verify,
+};
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
 /// clone.
@@ -111,15 +114,10 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn claimer(
-        &self,
-        instance: InstanceId,
-        queues: Vec<String>,
-        classes: Vec<String>,
-    ) -> Box<dyn Claimer> {
+    fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
         Box::new(SqliteClaimer {
             store: self.clone(),
-            wanted: Arc::new(Wanted::new(instance, queues, classes)),
+            wanted: Arc::new(Wanted::new(instance, lanes)),
         })
     }
 
@@ -195,6 +193,24 @@ impl Store for SqliteStore {
         let shared = &self.shared;
         let path = shared.path.as_deref();
         Box::pin(listen(&shared.hints, path, &shared.place, hear))
+    }
+
+    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool> {
+        let pause = pause.clone();
+        Box::pin(self.writer().ask(move |turn| queues::pause(turn, &pause)))
+    }
+
+    fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool> {
+        let queue = queue.to_owned();
+        Box::pin(self.writer().ask(move |turn| queues::resume(turn, &queue)))
+    }
+
+    fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>> {
+        Box::pin(self.reader().ask(queues::paused))
+    }
+
+    fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
+        Box::pin(self.reader().ask(queues::queues))
     }
 }
 

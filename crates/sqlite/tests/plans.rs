@@ -46,6 +46,9 @@ async fn no_hot_statement_scans_a_table() {
         sql!("prune_ended_executions"),
         sql!("prune_late_results"),
         sql!("prune_cancel_requests"),
+        sql!("queue_is_paused"),
+        sql!("queues_next_lane"),
+        sql!("queues_count"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan

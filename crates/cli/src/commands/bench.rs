@@ -88,10 +88,10 @@ async fn measure_all(
     scenarios: &[Scenario],
     settings: &Settings,
 ) -> Result<Measured, Fault> {
-    if settings.history > 0 || settings.future > 0 {
+    if settings.history > 0 || settings.future > 0 || settings.crowd > 0 {
         console.say(format_args!(
-            "Filling in {} finished and {} future tasks …",
-            settings.history, settings.future
+            "Filling in {} finished, {} future and {} other waiting tasks …",
+            settings.history, settings.future, settings.crowd
         ));
     }
     arena.prepare(settings).await?;

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::{NewTask, TaskId};
 
-use crate::console::{Console, now};
+use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::exit::Fault;
 use crate::parameters;
 use crate::spans::{clock_and_relative, count};
 use crate::times::{duration, future_time};
-use crate::waiting::{Wanted, no_taker};
+use crate::waiting::{Wanted, is_paused, no_taker};
 
 /// Create a task, or many
 ///
@@ -84,8 +84,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let wanted = Wanted { class: &args.class, queue: &args.queue };
     if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
         let they = if ids.len() == 1 { "it" } else { "they" };
-        let why = format!("{}{}", why[..1].to_uppercase(), &why[1..]);
+        let why = capitalised(&why);
         console.say(format_args!("{why}; {they} will wait until one does."));
+    }
+    let paused = store.paused_queues().await?;
+    if let Some(paused) = paused.iter().find(|paused| paused.queue == args.queue) {
+        let why = capitalised(&is_paused(paused, Timestamp::now()));
+        let resume = format!("queues resume {}", quoted(&args.queue));
+        console.say(format_args!("{why}\nLet its tasks run: {}", console.command(&resume)));
     }
     Ok(())
 }
@@ -115,6 +121,11 @@ fn tasks(console: &Console, args: &Arguments) -> Result<(Vec<NewTask>, Option<St
         )));
     }
     Ok((vec![task; number], due))
+}
+
+/// A sentence of plain English.
+fn capitalised(words: &str) -> String {
+    format!("{}{}", words[..1].to_uppercase(), &words[1..])
 }
 
 fn print_ids(ids: &[TaskId], mut out: impl Write) -> io::Result<()> {

@@ -8,6 +8,7 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::pools;
 use crate::spans::{relative, span};
 use crate::table::table;
 
@@ -30,14 +31,16 @@ pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
             summary(&engine.host, 40),
             engine.pid.to_string(),
             engine.workers.to_string(),
+            pools::show(&engine.pools),
             engine.held.to_string(),
             format!("{} ago", span(engine.heartbeat_age)),
             relative(engine.started_at, now),
         ]
     });
-    let header = ["NAME", "STATE", "HOST", "PID", "WORKERS", "TASKS", "HEARTBEAT", "STARTED"];
+    let header =
+        ["NAME", "STATE", "HOST", "PID", "WORKERS", "QUEUES", "TASKS", "HEARTBEAT", "STARTED"];
     let mut out = console.results();
-    writeln!(out, "{}", table(&header, &[3, 4, 5], rows.collect()))?;
+    writeln!(out, "{}", table(&header, &[3, 4, 6], rows.collect()))?;
     out.flush()?;
     let mut advised = std::collections::BTreeSet::new();
     for engine in engines.iter().filter(|engine| !engine.is_alive() && engine.held > 0) {

@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod demo;
 pub(crate) mod instances;
 pub(crate) mod migrate;
+pub(crate) mod queues;
 pub(crate) mod recover;
 pub(crate) mod retry;
 pub(crate) mod show;

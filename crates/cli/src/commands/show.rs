@@ -63,7 +63,9 @@ async fn why_waiting(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String
     }
     let engines = store.instances(None).await?;
     let wanted = Wanted { class: &task.row.task_class, queue: &task.row.queue };
-    Ok(reasons(wanted, task.row.scheduled_at, &engines, Timestamp::now()))
+    let paused = store.paused_queues().await?;
+    let paused = paused.iter().find(|paused| paused.queue == task.row.queue);
+    Ok(reasons(wanted, task.row.scheduled_at, &engines, paused, Timestamp::now()))
 }
 
 /// Names of generic types can fill a page; `--json` has them whole.

@@ -10,6 +10,7 @@ use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
+use crate::pools::{AskedQueue, Reserved, check_workers, staff};
 use crate::spans::count;
 use crate::times::{Keep, duration};
 use crate::witness::handle_witness;
@@ -27,13 +28,20 @@ pub(crate) struct Arguments {
     /// The name of this engine, unique among the living [default: the host name]
     #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
     instance: Option<String>,
-    /// How many tasks run at a time
-    #[arg(long, default_value_t = 5, value_name = "N", allow_negative_numbers = true,
+    /// How many tasks run at a time, of all queues that have no workers of their
+    /// own [default: 5]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    workers: u16,
-    /// A queue to take tasks from; may be given several times [default: default]
-    #[arg(long = "queue", value_name = "NAME")]
-    queues: Vec<String>,
+    workers: Option<u16>,
+    /// A queue to take tasks from; with =N, it has N workers of its own. May be
+    /// given several times [default: default]
+    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = AskedQueue::parse)]
+    queues: Vec<AskedQueue>,
+    /// N more workers, which take only tasks of this priority or a higher one,
+    /// from all queues of this engine. May be given several times
+    #[arg(long, value_name = "PRIORITY=N", value_parser = Reserved::parse,
+          allow_hyphen_values = true)]
+    reserve: Vec<Reserved>,
     /// What happens to the tasks of dead engines: somebody runs `recover`, or
     /// engines recover them
     #[arg(long, default_value = "manual", value_name = "HOW")]
@@ -79,6 +87,8 @@ impl From<RecoveryMode> for Recovery {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    // Before a database is opened, or even made.
+    check_workers(args.workers, &args.queues)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
@@ -86,15 +96,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     console.say(format_args!("Database: {}", store.place()));
     let mut engine = Engine::new(store, ())
         .instance(args.instance.unwrap_or_else(default_instance))
-        .workers(args.workers)
         .recovery(args.recovery.into())
         .heartbeat(args.heartbeat, args.dead_after)
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
-    if !args.queues.is_empty() {
-        engine = engine.queues(args.queues);
-    }
+    engine = staff(engine, args.workers, args.queues, args.reserve);
     if let Some(time) = args.stop_timeout {
         engine = engine.stop_timeout(time);
     }

@@ -66,6 +66,7 @@ fn check_common(outcome: &Value) {
         ("pickup", "latency_ms_p95"),
         ("pickup", "latency_ms_p99"),
         ("schedule", "latency_ms_p99"),
+        ("claim", "latency_ms_p99"),
     ] {
         assert!(median(outcome, scenario, measure).is_some(), "{scenario} {measure}");
     }
@@ -79,7 +80,8 @@ fn check_common(outcome: &Value) {
 #[test]
 fn a_bench_on_an_embedded_database() {
     let place = Place::new();
-    let outcome = json(&place.run(&with(&["--json", "--history", "300", "--future", "200"])));
+    let more = ["--json", "--history", "300", "--future", "200", "--crowd", "100"];
+    let outcome = json(&place.run(&with(&more)));
     check_common(&outcome);
     assert!(outcome["database"].as_str().is_some_and(|name| name.starts_with("SQLite 3.")));
     for (scenario, measure) in [
@@ -98,7 +100,8 @@ fn a_bench_on_an_embedded_database() {
 async fn a_bench_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
-    let more = ["--json", "--history", "300", "--future", "200", "--hold-snapshot"];
+    let rows = ["--history", "300", "--future", "200", "--crowd", "100"];
+    let more = [&["--json", "--hold-snapshot"], &rows[..]].concat();
     let outcome = json(&place.run(&with(&more)));
     check_common(&outcome);
     for (scenario, measure) in [

@@ -6,6 +6,7 @@ mod commands;
 mod demo;
 mod docs;
 mod loses_nothing;
+mod queues;
 mod recovers;
 mod stops;
 mod support;

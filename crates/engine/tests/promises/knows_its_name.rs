@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use task_engine::model::instance::NewInstance;
-use task_engine::model::{AttemptId, ClaimId, InstanceId, TaskError};
+use task_engine::model::{AttemptId, ClaimId, InstanceId, Lanes, TaskError};
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, EngineError, Recovery, TaskId, TaskStatus};
 
@@ -37,6 +37,7 @@ async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskI
             workers: 1,
             lease,
             queues: vec!["default".into()],
+            pools: vec![],
             classes: BTreeMap::from([(
                 "WaitingTask".to_owned(),
                 ClassRules::retry(task_engine::RetryRule::every(Duration::from_millis(1), 3)),
@@ -44,7 +45,8 @@ async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskI
         })
         .await
         .unwrap();
-    let mut claimer = fresh.store.claimer(dead, vec!["default".into()], vec!["WaitingTask".into()]);
+    let lanes = Lanes::new(vec!["default".into()], vec!["WaitingTask".into()]);
+    let mut claimer = fresh.store.claimer(dead, lanes);
     let claim = claimer.claim(ClaimId(dead.0 << 40 | 1), 1).await.unwrap();
     assert_eq!(claim.tasks[0].id, AttemptId { task_id: id, attempt: 1 });
     (dead, id)

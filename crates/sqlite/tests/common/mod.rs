@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use task_engine_model::attempt::Ran;
 use task_engine_model::store::ClaimIds;
 use task_engine_model::{
-    Claim, ClaimId, ClaimedTask, Claimer, ClassRules, Ending, InstanceId, Json, NewInstance,
+    Claim, ClaimId, ClaimedTask, Claimer, ClassRules, Ending, InstanceId, Json, Lanes, NewInstance,
     NewTask, Next, Store, TaskStatus,
 };
 use task_engine_sqlite::SqliteStore;
@@ -68,10 +68,11 @@ impl Engine {
             workers: 1,
             lease: Duration::from_secs(30),
             queues: vec!["default".to_owned()],
+            pools: Vec::new(),
             classes,
         };
         let id = store.register(&new).await.expect("register");
-        let claimer = store.claimer(id, new.queues, vec!["work".to_owned()]);
+        let claimer = store.claimer(id, Lanes::new(new.queues, vec!["work".to_owned()]));
         Self { id, claimer, ids: ClaimIds::new(id) }
     }
 

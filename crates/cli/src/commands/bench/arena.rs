@@ -58,7 +58,11 @@ impl Arena {
     /// Creates the tables, and what is to be in them from the beginning.
     pub(super) async fn prepare(&self, settings: &Settings) -> Result<(), Fault> {
         self.store().await?.migrate().await?;
-        for (count, what) in [(settings.history, Rows::Past), (settings.future, Rows::Future)] {
+        for (count, what) in [
+            (settings.history, Rows::Past),
+            (settings.future, Rows::Future),
+            (settings.crowd, Rows::Crowd),
+        ] {
             let mut missing = count;
             while missing > 0 {
                 let portion = missing.min(PORTION);
@@ -78,7 +82,7 @@ impl Arena {
     /// Removes what the last measurement has left.
     pub(super) async fn tidy(&self, settings: &Settings) -> Result<(), Fault> {
         let keep = Keep {
-            rows: settings.history > 0 || settings.future > 0,
+            rows: settings.history > 0 || settings.future > 0 || settings.crowd > 0,
             dead_rows: settings.hold_snapshot,
         };
         match self {
@@ -201,6 +205,8 @@ pub(super) enum Rows {
     Past,
     /// Tasks of a higher priority that are due tomorrow.
     Future,
+    /// Tasks of a lower priority that are due, in a queue that no engine serves.
+    Crowd,
 }
 
 /// What must outlive a measurement.

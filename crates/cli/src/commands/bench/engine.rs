@@ -36,6 +36,8 @@ pub(crate) struct Arguments {
 }
 
 pub(super) const QUEUE: &str = "bench";
+/// Where a crowd waits that no engine serves.
+pub(super) const CROWD_QUEUE: &str = "bench_crowd";
 pub(super) const NOOP: &str = "bench_noop";
 pub(super) const ONE_MS: &str = "bench_1ms";
 /// Does nothing but to say when it began.

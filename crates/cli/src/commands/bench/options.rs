@@ -64,6 +64,11 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     future: u64,
+    /// How many due tasks of a lower priority wait in a queue that no engine
+    /// serves
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    crowd: u64,
     /// Let another connection keep a snapshot open, so that no dead row can be
     /// removed meanwhile
     #[arg(long)]
@@ -88,6 +93,7 @@ Examples:
   task-engine bench
   task-engine bench --scenario drain --tasks 200000 --engines 2
   task-engine bench --scenario drain --history 1000000 --future 1000000
+  task-engine bench --scenario claim --crowd 1000000 --future 1000000
   task-engine bench --scenario steady --time 3m --hold-snapshot --repeats 1
   task-engine bench --json > before.json; task-engine bench --baseline before.json";
 
@@ -125,6 +131,9 @@ pub(super) enum Scenario {
     StartUp,
     /// What an engine costs that has nothing to do
     Idle,
+    /// How long a claim takes that leaves alone what waits in other queues, of
+    /// other classes, and of other priorities
+    Claim,
 }
 
 impl Scenario {
@@ -150,6 +159,8 @@ pub(super) struct Settings {
     pub(super) idle_time: Duration,
     pub(super) history: u64,
     pub(super) future: u64,
+    #[serde(default)]
+    pub(super) crowd: u64,
     pub(super) hold_snapshot: bool,
 }
 
@@ -172,6 +183,7 @@ impl Arguments {
             idle_time: self.idle_time,
             history: self.history,
             future: self.future,
+            crowd: self.crowd,
             hold_snapshot: self.hold_snapshot,
         })
     }

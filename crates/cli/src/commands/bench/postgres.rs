@@ -32,6 +32,7 @@ const ABOUT_SERVER: &str = include_str!("sql/about_server.sql");
 const CLEAR_QUEUE: &str = include_str!("sql/clear_queue.sql");
 const COMMITS: &str = include_str!("sql/commits.sql");
 const CONNECTIONS: &str = include_str!("sql/connections.sql");
+const CROWD: &str = include_str!("sql/crowd.sql");
 const DEAD_ROWS: &str = include_str!("sql/dead_rows.sql");
 const FUTURE: &str = include_str!("sql/future.sql");
 const HISTORY: &str = include_str!("sql/history.sql");
@@ -96,6 +97,7 @@ impl PgArena {
         let statement = match what {
             Rows::Past => HISTORY,
             Rows::Future => FUTURE,
+            Rows::Crowd => CROWD,
         };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.watcher.execute(&self.sql(statement), &[&count]).await.map_err(failed)?;

@@ -36,7 +36,7 @@ fn page(outcome: &Outcome) -> String {
     let settings = &outcome.settings;
     let _ = write!(
         body,
-        "<h1>Task Engine on {}</h1><p>Version {}, {}, {} cores. {} tasks, {} engines of {} workers, {} producers, {} repeats; {} finished and {} future tasks before{}.</p>",
+        "<h1>Task Engine on {}</h1><p>Version {}, {}, {} cores. {} tasks, {} engines of {} workers, {} producers, {} repeats; {} finished, {} future and {} other waiting tasks before{}.</p>",
         html(&outcome.database),
         html(&outcome.version),
         outcome.measured_at.strftime("%Y-%m-%d %H:%M UTC"),
@@ -48,6 +48,7 @@ fn page(outcome: &Outcome) -> String {
         settings.repeats,
         settings.history,
         settings.future,
+        settings.crowd,
         if settings.hold_snapshot { ", a snapshot held open" } else { "" }
     );
     body.push_str(&table(outcome));

@@ -1,5 +1,6 @@
 //! One file a kind of scenario; each measures one turn.
 
+mod claim;
 mod create;
 mod curve;
 mod drain;
@@ -51,5 +52,6 @@ pub(super) async fn take(
         Scenario::Schedule => schedule::take(arena, settings).await,
         Scenario::StartUp => start_up::take(arena).await,
         Scenario::Idle => idle::take(arena, settings).await,
+        Scenario::Claim => claim::take(arena, settings).await,
     }
 }

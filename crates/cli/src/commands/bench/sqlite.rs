@@ -21,6 +21,7 @@ pub(super) struct FileArena {
 
 const CLEAR_ALL: &str = include_str!("sql/sqlite_clear_all.sql");
 const CLEAR_QUEUE: &str = include_str!("sql/sqlite_clear_queue.sql");
+const CROWD: &str = include_str!("sql/sqlite_crowd.sql");
 const FUTURE: &str = include_str!("sql/sqlite_future.sql");
 const HISTORY: &str = include_str!("sql/sqlite_history.sql");
 const HOLD_SNAPSHOT: &str = include_str!("sql/sqlite_hold_snapshot.sql");
@@ -57,6 +58,7 @@ impl FileArena {
         let statements = match what {
             Rows::Past => HISTORY,
             Rows::Future => FUTURE,
+            Rows::Crowd => CROWD,
         };
         self.execute(statements.replace(":count", &count.to_string())).await
     }

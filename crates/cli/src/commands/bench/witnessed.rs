@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
@@ -44,13 +45,8 @@ impl Store for Witnessed {
         })
     }
 
-    fn claimer(
-        &self,
-        instance: InstanceId,
-        queues: Vec<String>,
-        classes: Vec<String>,
-    ) -> Box<dyn Claimer> {
-        let claimer = self.store.claimer(instance, queues, classes);
+    fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
+        let claimer = self.store.claimer(instance, lanes);
         Box::new(GatedClaimer { claimer, gate: Some(self.gate.clone()) })
     }
 
@@ -130,6 +126,22 @@ impl Store for Witnessed {
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         self.store.listen(hear)
+    }
+
+    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool> {
+        self.store.pause_queue(pause)
+    }
+
+    fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool> {
+        self.store.resume_queue(queue)
+    }
+
+    fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>> {
+        self.store.paused_queues()
+    }
+
+    fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
+        self.store.queues()
     }
 }
 

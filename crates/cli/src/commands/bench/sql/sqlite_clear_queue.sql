@@ -1,5 +1,5 @@
 -- What a measurement has left waiting. The tasks that were there from the
--- beginning have a higher priority.
+-- beginning have other priorities.
 BEGIN IMMEDIATE;
 DELETE FROM task_engine_waiting_tasks WHERE priority = 0;
 DELETE FROM task_engine_claims;

@@ -1,0 +1,232 @@
+//! `task-engine queues`.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use task_engine::Store;
+use task_engine::model::queue::{Count, Service, check_queue_name, services};
+use task_engine::model::{InstanceRow, Pause, QueueRow};
+
+use crate::console::{Console, now, quoted};
+use crate::database::Access;
+use crate::escape::{escape, summary};
+use crate::exit::Fault;
+use crate::spans::relative;
+use crate::table::table;
+
+/// List queues, pause and resume them
+///
+/// From a paused queue no engine takes tasks; those that run finish. A pause
+/// stays until somebody ends it, whatever is stopped or started meanwhile.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// What waits and runs in each queue, and who serves it
+    List {
+        /// Print JSON, one queue a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let no task of a queue start
+    Pause {
+        /// The queue; it need not be known yet
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Why, for whoever wonders
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Let the tasks of a paused queue start again
+    Resume {
+        /// The queue
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    match args.action {
+        Action::List { json } => list(console, json).await,
+        Action::Pause { name, reason } => {
+            let pause =
+                Pause::new(name, reason).map_err(|error| Fault::Usage(error.to_string()))?;
+            self::pause(console, &pause).await
+        }
+        Action::Resume { name } => {
+            check_queue_name(&name).map_err(|error| Fault::Usage(error.to_string()))?;
+            resume(console, &name).await
+        }
+    }
+}
+
+async fn list(console: &Console, json: bool) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let queues = store.queues().await?;
+    let engines = store.instances(None).await?;
+    let mut out = console.results();
+    if json {
+        for queue in &queues {
+            let served_by = services(&queue.name, &engines);
+            serde_json::to_writer(&mut out, &Line { queue, served_by }).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(out.flush()?);
+    }
+    if queues.is_empty() {
+        console.say(format_args!(
+            "No task waits on {}, and no engine serves a queue. Start one: {}",
+            store.place(),
+            console.command("start")
+        ));
+        return Ok(());
+    }
+    let rows = queues.iter().map(|queue| line(queue, &engines)).collect();
+    let header = ["QUEUE", "DUE", "LATER", "RUNNING", "WORKERS", "STATE"];
+    writeln!(out, "{}", table(&header, &[1, 2, 3], rows))?;
+    Ok(out.flush()?)
+}
+
+/// A queue with those who serve it.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    queue: &'a QueueRow,
+    served_by: Vec<Service>,
+}
+
+fn line(queue: &QueueRow, engines: &[InstanceRow]) -> Vec<String> {
+    let state = match &queue.paused {
+        None => "open".to_owned(),
+        Some(paused) => {
+            let since = relative(paused.paused_at, now().timestamp());
+            let why = paused.reason.as_ref().map(|reason| format!(": {}", summary(reason, 60)));
+            format!("paused {since}{}", why.unwrap_or_default())
+        }
+    };
+    vec![
+        summary(&queue.name, 50),
+        count(queue.due),
+        count(queue.later),
+        queue.running.to_string(),
+        workers(&services(&queue.name, engines)),
+        state,
+    ]
+}
+
+/// `12,345`, or `100,000+` where counting has stopped.
+fn count(count: Count) -> String {
+    let digits = count.counted.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if count.and_more { text + "+" } else { text }
+}
+
+fn workers(services: &[Service]) -> String {
+    const SHOWN_MAX: usize = 3;
+    let mut each: Vec<_> = services
+        .iter()
+        .take(SHOWN_MAX)
+        .map(|service| match service {
+            Service { instance, workers, reserved: 0 } => {
+                format!("{workers} {}", summary(instance, 30))
+            }
+            Service { instance, workers, reserved } => {
+                format!("{workers}+{reserved} {}", summary(instance, 30))
+            }
+        })
+        .collect();
+    if services.len() > SHOWN_MAX {
+        each.push(format!("and {} more", services.len() - SHOWN_MAX));
+    }
+    if each.is_empty() { "none".to_owned() } else { each.join(", ") }
+}
+
+async fn pause(console: &Console, pause: &Pause) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let is_new = store.pause_queue(pause).await?;
+    let name = escape(pause.queue());
+    let mut out = console.results();
+    match (is_new, pause.reason()) {
+        (true, _) => writeln!(out, "queue {name} is paused; its running tasks finish")?,
+        (false, None) => writeln!(out, "queue {name} was paused before")?,
+        (false, Some(_)) => writeln!(out, "queue {name} was paused before; it has a new reason")?,
+    }
+    out.flush()?;
+    if !is_known(&*store, pause.queue()).await? {
+        console.say(format_args!(
+            "No task waits in a queue {name}, and no engine serves it; the pause is for what may come."
+        ));
+    }
+    console.say(format_args!(
+        "Let its tasks run again: {}",
+        console.command(&format!("queues resume {}", quoted(pause.queue())))
+    ));
+    Ok(())
+}
+
+async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let shown = escape(name);
+    if !store.resume_queue(name).await? {
+        // A slip of the pen must not look like a success.
+        if !is_known(&*store, name).await? {
+            return Err(Fault::NotFound(format!(
+                "there is no queue {shown}: nothing of that name is paused, no task waits in it, and no engine serves it"
+            )));
+        }
+        console.say(format_args!("queue {shown} was not paused"));
+        return Ok(());
+    }
+    let mut out = console.results();
+    writeln!(out, "queue {shown} is open again")?;
+    Ok(out.flush()?)
+}
+
+/// Whether it is more than a name that somebody has paused.
+async fn is_known(store: &dyn Store, name: &str) -> Result<bool, Fault> {
+    let has_tasks = |queue: &QueueRow| {
+        queue.name == name && queue.due.counted + queue.later.counted + queue.running > 0
+    };
+    let serves =
+        |engine: &InstanceRow| engine.is_alive() && engine.queues.iter().any(|queue| queue == name);
+    Ok(store.queues().await?.iter().any(has_tasks)
+        || store.instances(None).await?.iter().any(serves))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_say_where_they_stopped() {
+        let shown = |counted, and_more| count(Count { counted, and_more });
+        assert_eq!(shown(0, false), "0");
+        assert_eq!(shown(1234, false), "1,234");
+        assert_eq!(shown(100_000, true), "100,000+");
+    }
+
+    #[test]
+    fn workers_are_named_with_their_engines() {
+        let service = |instance: &str, workers, reserved| Service {
+            instance: instance.to_owned(),
+            workers,
+            reserved,
+        };
+        assert_eq!(workers(&[]), "none");
+        let two = [service("web-1", 10, 0), service("web-2", 5, 2)];
+        assert_eq!(workers(&two), "10 web-1, 5+2 web-2");
+        let many: Vec<_> = (0..5).map(|n| service(&n.to_string(), 1, 0)).collect();
+        assert_eq!(workers(&many), "1 0, 1 1, 1 2, and 2 more");
+    }
+}

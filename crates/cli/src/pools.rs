@@ -1,0 +1,140 @@
+//! Workers and queues, as they are typed and as they are shown.
+
+use task_engine::Engine;
+use task_engine::model::Pool;
+use task_engine::model::queue::check_queue_name;
+
+use crate::escape::summary;
+use crate::exit::Fault;
+
+/// A queue to serve, and how many workers of its own it has, if any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AskedQueue {
+    name: String,
+    workers: Option<u16>,
+}
+
+impl AskedQueue {
+    /// `mail` or `mail=10`. A name may contain `=`; then the number is needed.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (name, workers) = match text.rsplit_once('=') {
+            Some((name, workers)) => (name, Some(workers)),
+            None => (text, None),
+        };
+        check_queue_name(name).map_err(|error| error.to_string())?;
+        let workers = workers.map(|text| number_of_workers(text, "mail=10")).transpose()?;
+        Ok(Self { name: name.to_owned(), workers })
+    }
+}
+
+/// Workers for tasks of at least a priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    priority: i32,
+    workers: u16,
+}
+
+impl Reserved {
+    /// `10=2`
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let Some((priority, workers)) = text.split_once('=') else {
+            return Err("write PRIORITY=N, like 10=2".to_owned());
+        };
+        let Ok(priority) = priority.parse() else {
+            return Err(format!("{priority:?} is not a priority: write PRIORITY=N, like 10=2"));
+        };
+        Ok(Self { priority, workers: number_of_workers(workers, "10=2")? })
+    }
+}
+
+fn number_of_workers(text: &str, example: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(workers) if (1..=10_000).contains(&workers) => Ok(workers),
+        _ => Err(format!("{text:?} is not a number of workers from 1 to 10000, as in {example}")),
+    }
+}
+
+/// Workers that would have no queue are a mistake; whose, nobody can tell.
+pub(crate) fn check_workers(workers: Option<u16>, queues: &[AskedQueue]) -> Result<(), Fault> {
+    match workers {
+        Some(workers) if !queues.is_empty() && queues.iter().all(|q| q.workers.is_some()) => {
+            Err(Fault::Usage(format!(
+                "--workers {workers} have no queue, because every --queue has workers of its own; name one without a number, like --queue default, or leave --workers out"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Gives an engine its workers.
+pub(crate) fn staff(
+    mut engine: Engine<()>,
+    workers: Option<u16>,
+    queues: Vec<AskedQueue>,
+    reserve: Vec<Reserved>,
+) -> Engine<()> {
+    if let Some(workers) = workers {
+        engine = engine.workers(workers);
+    }
+    let (own, shared): (Vec<_>, Vec<_>) = queues.into_iter().partition(|q| q.workers.is_some());
+    if !shared.is_empty() {
+        engine = engine.queues(shared.into_iter().map(|queue| queue.name));
+    }
+    for queue in own {
+        engine = engine.queue(queue.name, queue.workers.unwrap_or_default());
+    }
+    for Reserved { priority, workers } in reserve {
+        engine = engine.reserve(priority, workers);
+    }
+    engine
+}
+
+/// The pools of an engine: `mail=10 default,slow=5`, and `10+=2` for those that
+/// are reserved for priority 10 and up.
+pub(crate) fn show(pools: &[Pool]) -> String {
+    let each = pools.iter().map(|pool| match pool.lowest_priority {
+        Some(priority) => format!("{priority}+={}", pool.workers),
+        None => format!("{}={}", summary(&pool.queues.join(","), 40), pool.workers),
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_read_with_and_without_workers() {
+        let queue = |name: &str, workers| Ok(AskedQueue { name: name.to_owned(), workers });
+        assert_eq!(AskedQueue::parse("mail"), queue("mail", None));
+        assert_eq!(AskedQueue::parse("mail=10"), queue("mail", Some(10)));
+        assert_eq!(AskedQueue::parse("a=b=3"), queue("a=b", Some(3)));
+        for bad in ["", "=5", "mail=", "mail=0", "mail=x", "mail=-1", "mail=10001"] {
+            assert!(AskedQueue::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reserved_workers_are_read() {
+        assert_eq!(Reserved::parse("10=2"), Ok(Reserved { priority: 10, workers: 2 }));
+        assert_eq!(Reserved::parse("-3=1"), Ok(Reserved { priority: -3, workers: 1 }));
+        for bad in ["", "10", "=2", "10=", "10=0", "high=2", "99999999999=1"] {
+            assert!(Reserved::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn pools_are_shown_as_they_are_typed() {
+        let pool = |queues: &[&str], workers, lowest_priority| Pool {
+            queues: queues.iter().map(|name| (*name).to_owned()).collect(),
+            workers,
+            lowest_priority,
+        };
+        let pools = [
+            pool(&["mail"], 10, None),
+            pool(&["default", "slow"], 5, None),
+            pool(&["mail", "default", "slow"], 2, Some(9)),
+        ];
+        assert_eq!(show(&pools), "mail=10 default,slow=5 9+=2");
+    }
+}

@@ -1,0 +1,244 @@
+//! Pools: which workers take from which queues. Each pool has a dispatcher with
+//! a claimer of its own, so that none waits for what another is busy with.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use task_engine_model::Pool;
+use task_engine_model::queue::check_queue_name;
+use task_engine_model::task::DEFAULT_QUEUE;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::dispatch::{Dispatcher, End};
+
+const DEFAULT_WORKERS: u16 = 5;
+
+/// Workers as they were asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Workforce {
+    /// Workers that share the queues that have none of their own.
+    pub(crate) workers: Option<u16>,
+    pub(crate) queues: Option<Vec<String>>,
+    /// Queues with workers of their own.
+    pub(crate) own: Vec<(String, u16)>,
+    /// Workers for tasks of at least a priority, of all queues.
+    pub(crate) reserved: Vec<(i32, u16)>,
+}
+
+impl Workforce {
+    /// The pools that this means, or what is wrong with it. The shared one is
+    /// there if it was asked for, or if no other serves a queue.
+    pub(crate) fn pools(&self) -> Result<Vec<Pool>, String> {
+        let mut pools = Vec::new();
+        if self.workers.is_some() || self.queues.is_some() || self.own.is_empty() {
+            let workers = self.workers.unwrap_or(DEFAULT_WORKERS);
+            let queues = self.queues.clone().unwrap_or_else(|| vec![DEFAULT_QUEUE.to_owned()]);
+            if workers == 0 {
+                return Err("an engine needs at least one worker".to_owned());
+            }
+            if queues.is_empty() {
+                return Err("an engine needs at least one queue".to_owned());
+            }
+            pools.push(Pool { queues, workers: i32::from(workers), lowest_priority: None });
+        }
+        for (queue, workers) in &self.own {
+            if *workers == 0 {
+                return Err(format!(
+                    "queue {queue:?} needs at least one worker of its own; leave it out if nobody is to take from it"
+                ));
+            }
+            let queues = vec![queue.clone()];
+            pools.push(Pool { queues, workers: i32::from(*workers), lowest_priority: None });
+        }
+        let queues: Vec<String> = pools.iter().flat_map(|pool| pool.queues.clone()).collect();
+        let mut seen = HashSet::new();
+        for queue in &queues {
+            check_queue_name(queue).map_err(|error| error.to_string())?;
+            if !seen.insert(queue) {
+                return Err(format!(
+                    "queue {queue:?} is named twice; name it once, with all of its workers"
+                ));
+            }
+        }
+        let mut seen = HashSet::new();
+        for (priority, workers) in &self.reserved {
+            if *workers == 0 || !seen.insert(priority) {
+                return Err(format!(
+                    "workers reserved for priority {priority} and up: name each priority once, with at least one worker"
+                ));
+            }
+            pools.push(Pool {
+                queues: queues.clone(),
+                workers: i32::from(*workers),
+                lowest_priority: Some(*priority),
+            });
+        }
+        Ok(pools)
+    }
+}
+
+/// How many workers there are in all.
+pub(crate) fn workers(pools: &[Pool]) -> i32 {
+    pools.iter().map(|pool| pool.workers).sum()
+}
+
+/// All queues, each once.
+pub(crate) fn queues(pools: &[Pool]) -> Vec<String> {
+    let open = pools.iter().filter(|pool| pool.lowest_priority.is_none());
+    open.flat_map(|pool| pool.queues.clone()).collect()
+}
+
+/// For the log: nothing if there is only one pool.
+pub(crate) fn describe(pools: &[Pool]) -> String {
+    if pools.len() < 2 {
+        return String::new();
+    }
+    let each = pools.iter().map(|pool| match pool.lowest_priority {
+        Some(priority) => format!("{} from priority {priority} up", pool.workers),
+        None => format!("{} for {}", pool.workers, pool.queues.join(", ")),
+    });
+    format!(" ({})", each.collect::<Vec<_>>().join("; "))
+}
+
+/// Numbers the workers of all pools, from 0 up.
+pub(crate) fn numbers(pools: &[Pool]) -> Vec<Range<i32>> {
+    let mut next = 0;
+    let number = |pool: &Pool| {
+        let first = next;
+        next += pool.workers;
+        first..next
+    };
+    pools.iter().map(number).collect()
+}
+
+/// Tells each pool which of its workers have become free.
+#[derive(Debug)]
+pub(crate) struct Freed(Vec<(Range<i32>, UnboundedSender<i32>)>);
+
+impl Freed {
+    /// With the ear of each pool.
+    pub(crate) fn new(numbers: &[Range<i32>]) -> (Self, Vec<UnboundedReceiver<i32>>) {
+        let (mut tell, mut hear) = (Vec::new(), Vec::new());
+        for workers in numbers {
+            let (sender, receiver) = unbounded_channel();
+            tell.push((workers.clone(), sender));
+            hear.push(receiver);
+        }
+        (Self(tell), hear)
+    }
+
+    /// Nobody hears it when the engine ends.
+    pub(crate) fn send(&self, worker: i32) {
+        if let Some((_, pool)) = self.0.iter().find(|(workers, _)| workers.contains(&worker)) {
+            let _ = pool.send(worker);
+        }
+    }
+}
+
+/// Runs all pools until the engine is to stop, or one of them says why it cannot
+/// go on. They end with this, also if it is dropped.
+pub(crate) async fn run<S: Send + Sync + 'static>(pools: Vec<Dispatcher<S>>) -> End {
+    let mut running: JoinSet<End> = pools.into_iter().map(Dispatcher::run).collect();
+    while let Some(end) = running.join_next().await {
+        match end {
+            Ok(End::Stopping) => {}
+            Ok(end) => return end,
+            Err(_) => return End::Broken,
+        }
+    }
+    End::Stopping
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(queues: &[&str], workers: i32, lowest_priority: Option<i32>) -> Pool {
+        let queues = queues.iter().map(|name| (*name).to_owned()).collect();
+        Pool { queues, workers, lowest_priority }
+    }
+
+    #[test]
+    fn pools_are_as_they_were_asked_for() {
+        let own = |name: &str, workers| (name.to_owned(), workers);
+        for (asked, pools) in [
+            (Workforce::default(), vec![pool(&["default"], 5, None)]),
+            (
+                Workforce { workers: Some(3), ..Workforce::default() },
+                vec![pool(&["default"], 3, None)],
+            ),
+            (
+                Workforce {
+                    queues: Some(vec!["a".into(), "b".into()]),
+                    reserved: vec![(10, 2)],
+                    ..Workforce::default()
+                },
+                vec![pool(&["a", "b"], 5, None), pool(&["a", "b"], 2, Some(10))],
+            ),
+            (
+                Workforce { own: vec![own("mail", 10), own("default", 5)], ..Workforce::default() },
+                vec![pool(&["mail"], 10, None), pool(&["default"], 5, None)],
+            ),
+            (
+                Workforce {
+                    workers: Some(2),
+                    own: vec![own("mail", 10)],
+                    reserved: vec![(-1, 1), (9, 1)],
+                    ..Workforce::default()
+                },
+                vec![
+                    pool(&["default"], 2, None),
+                    pool(&["mail"], 10, None),
+                    pool(&["default", "mail"], 1, Some(-1)),
+                    pool(&["default", "mail"], 1, Some(9)),
+                ],
+            ),
+        ] {
+            assert_eq!(asked.pools().as_ref(), Ok(&pools), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let own = |queues: &[(&str, u16)]| Workforce {
+            own: queues.iter().map(|(name, workers)| ((*name).to_owned(), *workers)).collect(),
+            ..Workforce::default()
+        };
+        let reserved =
+            |reserved: &[(i32, u16)]| Workforce { reserved: reserved.to_vec(), ..own(&[]) };
+        for (asked, why) in [
+            (Workforce { workers: Some(0), ..own(&[]) }, "at least one worker"),
+            (Workforce { queues: Some(vec![]), ..own(&[]) }, "at least one queue"),
+            (own(&[("mail", 0)]), "\"mail\" needs at least one worker"),
+            (own(&[("", 1)]), "a queue needs a name"),
+            (own(&[("mail", 1), ("mail", 2)]), "\"mail\" is named twice"),
+            (
+                Workforce { queues: Some(vec!["mail".into()]), ..own(&[("mail", 2)]) },
+                "\"mail\" is named twice",
+            ),
+            (reserved(&[(5, 0)]), "at least one worker"),
+            (reserved(&[(5, 1), (5, 2)]), "name each priority once"),
+        ] {
+            let refused = asked.pools().unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_freed_worker_is_told_to_its_own_pool() {
+        let pools = [pool(&["a"], 2, None), pool(&["b"], 3, None)];
+        let numbers = numbers(&pools);
+        assert_eq!(numbers, [0..2, 2..5]);
+        let (freed, mut heard) = Freed::new(&numbers);
+        for worker in [0, 4, 2, 1] {
+            freed.send(worker);
+        }
+        drop(freed);
+        let mut of_pool = |at: usize| std::iter::from_fn(|| heard[at].try_recv().ok()).collect();
+        let (first, second): (Vec<i32>, Vec<i32>) = (of_pool(0), of_pool(1));
+        assert_eq!((first, second), (vec![0, 1], vec![4, 2]));
+        assert_eq!(describe(&pools), " (2 for a; 3 for b)");
+        assert_eq!(describe(&pools[..1]), "");
+    }
+}

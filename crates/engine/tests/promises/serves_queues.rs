@@ -1,0 +1,255 @@
+//! Queues with workers of their own, reserved workers, and pauses.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use task_engine::model::{Pause, QueueRow};
+use task_engine::samples::handle_samples;
+use task_engine::{NewTask, TaskId, TaskStatus};
+
+use crate::store::{Fresh, PATIENCE, Working, on_every_store, start, task};
+
+on_every_store! {
+    a_queue_with_its_own_workers_does_not_wait_for_others
+    reserved_workers_leave_room_for_the_urgent
+    each_pool_wakes_for_its_own_tasks
+    a_busy_pool_does_not_starve_a_small_one
+    an_engine_tells_its_pools
+    nothing_starts_from_a_paused_queue_and_nothing_is_lost
+    a_resume_is_never_missed
+    a_pause_outlives_its_engines
+}
+
+/// The poll is every 10 s; what starts sooner was woken for. The bound is wide
+/// because the machine may be busy.
+const SOON: Duration = Duration::from_secs(3);
+
+fn waits(queue: &str, secs: f64) -> NewTask {
+    task("WaitingTask", json!({"waiting_time": secs})).queue(queue).unwrap()
+}
+
+/// Tasks that run until the engine is told to stop at once.
+async fn endless(fresh: &Fresh, queue: &str, count: usize) -> Vec<TaskId> {
+    fresh.store.create(&vec![waits(queue, 3600.0); count]).await.unwrap()
+}
+
+async fn stop_now(engine: Working) {
+    engine.stop.stop();
+    engine.stop.stop_now();
+    engine.ended().await.unwrap();
+}
+
+async fn queue(fresh: &Fresh, name: &str) -> QueueRow {
+    let queues = fresh.store.queues().await.unwrap();
+    queues.into_iter().find(|queue| queue.name == name).expect("the queue is known")
+}
+
+async fn pause(fresh: &Fresh, name: &str) {
+    assert!(fresh.store.pause_queue(&Pause::new(name, None).unwrap()).await.unwrap());
+}
+
+/// Waits until something is so in a queue.
+async fn until(fresh: &Fresh, name: &str, wanted: impl Fn(&QueueRow) -> bool) -> QueueRow {
+    let begun = Instant::now();
+    loop {
+        let row = queue(fresh, name).await;
+        if wanted(&row) {
+            return row;
+        }
+        assert!(begun.elapsed() < PATIENCE, "queue {name} is still {row:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn a_queue_with_its_own_workers_does_not_wait_for_others(fresh: Fresh) {
+    let slow = endless(&fresh, "slow", 6).await;
+    let engine = start(handle_samples(fresh.engine().queue("slow", 2).queue("fast", 1)));
+    until(&fresh, "slow", |queue| queue.running == 2).await;
+    for _ in 0..5 {
+        let id = fresh.create_task(waits("fast", 0.0)).await;
+        let done = fresh.until_status(id, TaskStatus::Stopped).await;
+        assert_eq!(done.executions[0].worker, Some(2), "workers are numbered over all pools");
+    }
+    let row = queue(&fresh, "slow").await;
+    assert_eq!((row.running, row.due.counted), (2, 4), "no worker of another queue took one");
+    stop_now(engine).await;
+    for id in slow {
+        let task = fresh.details(id).await;
+        assert_eq!(task.row.status, TaskStatus::Waiting);
+    }
+    fresh.assert_sound().await;
+}
+
+async fn reserved_workers_leave_room_for_the_urgent(fresh: Fresh) {
+    endless(&fresh, "default", 5).await;
+    let engine = start(handle_samples(fresh.engine().workers(2).reserve(10, 1)));
+    until(&fresh, "default", |queue| queue.running == 2).await;
+    for priority in [10, i32::MAX, 11] {
+        let begun = Instant::now();
+        let id = fresh.create_task(waits("default", 0.0).priority(priority)).await;
+        let done = fresh.until_status(id, TaskStatus::Stopped).await;
+        assert_eq!(done.executions[0].worker, Some(2));
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
+    let below = fresh.create_task(waits("default", 0.0).priority(9)).await;
+    let urgent = fresh.create_task(waits("default", 0.0).priority(10)).await;
+    fresh.until_status(urgent, TaskStatus::Stopped).await;
+    assert_eq!(fresh.details(below).await.row.status, TaskStatus::Waiting);
+    assert_eq!(queue(&fresh, "default").await.running, 2);
+    stop_now(engine).await;
+    fresh.assert_sound().await;
+}
+
+/// Pools fall asleep and wake each by itself: also after another one was busy.
+async fn each_pool_wakes_for_its_own_tasks(fresh: Fresh) {
+    let engine = fresh.engine().queue("a", 2).queue("b", 2).reserve(5, 1);
+    let engine = start(handle_samples(engine));
+    for round in 0..4 {
+        let busy = if round % 2 == 0 { "a" } else { "b" };
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(300) {
+            let id = fresh.create_task(waits(busy, 0.0)).await;
+            fresh.until_status(id, TaskStatus::Stopped).await;
+        }
+        for quiet in ["a", "b"] {
+            let begun = Instant::now();
+            let id = fresh.create_task(waits(quiet, 0.0)).await;
+            fresh.until_status(id, TaskStatus::Stopped).await;
+            assert!(begun.elapsed() < SOON, "{quiet} after {:?}", begun.elapsed());
+        }
+    }
+    engine.stop().await;
+}
+
+/// What one pool has running does not count against another.
+async fn a_busy_pool_does_not_starve_a_small_one(fresh: Fresh) {
+    endless(&fresh, "many", 1100).await;
+    let engine = start(handle_samples(fresh.engine().queue("many", 1100).queue("few", 1)));
+    until(&fresh, "many", |queue| queue.running == 1100).await;
+    let id = fresh.create_task(waits("few", 0.0)).await;
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    stop_now(engine).await;
+    fresh.assert_sound().await;
+}
+
+async fn an_engine_tells_its_pools(fresh: Fresh) {
+    let engine = fresh.engine().workers(3).queues(["x", "y"]).queue("mail", 2).reserve(-5, 1);
+    let engine = start(handle_samples(engine));
+    let id = fresh.create_task(waits("mail", 0.0)).await;
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    let lives = fresh.store.instances(None).await.unwrap();
+    let [life] = &lives[..] else { panic!("one life, not {lives:?}") };
+    assert_eq!((life.workers, &life.queues[..]), (6, &["x", "y", "mail"].map(String::from)[..]));
+    let pools: Vec<_> = life
+        .pools
+        .iter()
+        .map(|pool| (pool.queues.join("+"), pool.workers, pool.lowest_priority))
+        .collect();
+    let expected = [("x+y", 3, None), ("mail", 2, None), ("x+y+mail", 1, Some(-5))];
+    assert_eq!(pools, expected.map(|(queues, n, lowest)| (queues.to_owned(), n, lowest)));
+    engine.stop().await;
+}
+
+async fn nothing_starts_from_a_paused_queue_and_nothing_is_lost(fresh: Fresh) {
+    let mut ids = fresh.store.create(&vec![waits("default", 0.001); 3000]).await.unwrap();
+    let engine = start(handle_samples(fresh.engine().workers(4).queues(["default", "other"])));
+    until(&fresh, "default", |queue| queue.due.counted < 2900).await;
+    pause(&fresh, "default").await;
+    // What runs finishes.
+    let left = until(&fresh, "default", |queue| queue.running == 0).await.due.counted;
+    assert!(left > 0, "the pause came in time");
+    // The same workers do other things, and look at the queue meanwhile.
+    ids.extend(fresh.store.create(&vec![waits("default", 0.0); 5]).await.unwrap());
+    for _ in 0..20 {
+        let id = fresh.create_task(waits("other", 0.0)).await;
+        fresh.until_status(id, TaskStatus::Stopped).await;
+    }
+    let row = queue(&fresh, "default").await;
+    assert_eq!((row.due.counted, row.running), (left + 5, 0));
+
+    let begun = Instant::now();
+    assert!(fresh.store.resume_queue("default").await.unwrap());
+    until(&fresh, "default", |queue| queue.due.counted < left + 5).await;
+    assert!(begun.elapsed() < SOON, "started {:?} after the resume", begun.elapsed());
+    until(&fresh, "default", |queue| queue.due.counted == 0 && queue.running == 0).await;
+    engine.stop().await;
+    for id in ids {
+        let task = fresh.details(id).await;
+        assert_eq!((task.row.status, task.row.attempts), (TaskStatus::Stopped, 1));
+    }
+    fresh.assert_sound().await;
+}
+
+/// At whatever moment between two looks it comes; a resume that was missed would
+/// show by the poll.
+async fn a_resume_is_never_missed(fresh: Fresh) {
+    let engine = fresh.engine().queue("a", 1).queue("b", 1).reserve(5, 1);
+    let engine = start(handle_samples(engine));
+    for round in 0..40_u64 {
+        pause(&fresh, "a").await;
+        let id = fresh.create_task(waits("a", 0.0)).await;
+        // The other pool is woken, works, and falls asleep meanwhile.
+        fresh.create_task(waits("b", 0.0)).await;
+        tokio::time::sleep(Duration::from_micros(round * 531 % 9973)).await;
+        let begun = Instant::now();
+        assert!(fresh.store.resume_queue("a").await.unwrap());
+        fresh.until_status(id, TaskStatus::Stopped).await;
+        assert!(begun.elapsed() < SOON, "round {round}: {:?}", begun.elapsed());
+    }
+    engine.stop().await;
+}
+
+async fn a_pause_outlives_its_engines(fresh: Fresh) {
+    pause(&fresh, "mail").await;
+    let mail = fresh.create_task(waits("mail", 0.0)).await;
+    for _ in 0..2 {
+        let engine = start(handle_samples(fresh.engine().queue("mail", 1).queue("default", 1)));
+        let id = fresh.create_task(waits("default", 0.0)).await;
+        fresh.until_status(id, TaskStatus::Stopped).await;
+        engine.stop().await;
+    }
+    assert_eq!(fresh.details(mail).await.row.status, TaskStatus::Waiting);
+    fresh.store.resume_queue("mail").await.unwrap();
+    let engine = start(handle_samples(fresh.engine().queue("mail", 1)));
+    fresh.until_status(mail, TaskStatus::Stopped).await;
+    engine.stop().await;
+}
+
+/// Due tasks that may not start are no reason to ask again and again, however
+/// many pools there are. Counted by the server, as for an idle engine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_queue_does_not_keep_an_engine_busy() {
+    let server = task_engine_conformance::TestServer::shared();
+    let url = server.create_database().await;
+    let store = Arc::new(task_engine::postgres::PgStore::connect(&url).await.unwrap());
+    let engine = task_engine::Engine::new(store.clone(), ()).instance("paused");
+    engine.migrate().await.unwrap();
+    let store: Arc<dyn task_engine::Store> = store;
+    store.pause_queue(&Pause::new("mail", None).unwrap()).await.unwrap();
+    store.create(&vec![waits("mail", 0.0); 100]).await.unwrap();
+    let engine = start(handle_samples(engine.queue("mail", 5).queue("default", 5).reserve(5, 1)));
+    let id = store.create(&[waits("default", 0.0)]).await.unwrap()[0];
+    let begun = Instant::now();
+    while store.task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {
+        assert!(begun.elapsed() < PATIENCE, "the engine works");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (admin, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let name = url.rsplit('/').next().unwrap().to_owned();
+    let commits = async || -> i64 {
+        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
+        admin.query_one(ask, &[&name]).await.unwrap().get(0)
+    };
+    let mut least = i64::MAX;
+    for _ in 0..3 {
+        let before = commits().await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        least = least.min(commits().await - before);
+    }
+    engine.stop().await;
+    assert!(least > 0, "it is alive");
+    assert!(least <= 10, "{least} queries in 6 s");
+}

@@ -1,0 +1,250 @@
+//! Queues: who serves them, what waits in them, and which of them are paused.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::instance::InstanceRow;
+use crate::task::{BadTask, checked_name};
+
+/// Some of an engine's workers, and what they take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The queues that they take tasks from.
+    pub queues: Vec<String>,
+    /// How many they are.
+    pub workers: i32,
+    /// They leave tasks of a lower priority to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowest_priority: Option<i32>,
+}
+
+/// Whether a queue can have this name.
+pub fn check_queue_name(name: &str) -> Result<(), BadTask> {
+    checked_name("queue", name.to_owned()).map(drop)
+}
+
+/// Which tasks a claimer takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lanes {
+    /// Of these queues.
+    pub queues: Vec<String>,
+    /// Of these classes.
+    pub classes: Vec<String>,
+    /// Of this priority or a higher one.
+    pub lowest_priority: i32,
+}
+
+impl Lanes {
+    /// All tasks of these queues and classes.
+    #[must_use]
+    pub fn new(queues: Vec<String>, classes: Vec<String>) -> Self {
+        Self { queues, classes, lowest_priority: i32::MIN }
+    }
+
+    /// What the workers of a pool take, of these classes.
+    #[must_use]
+    pub fn of(pool: &Pool, classes: Vec<String>) -> Self {
+        let lowest_priority = pool.lowest_priority.unwrap_or(i32::MIN);
+        Self { lowest_priority, ..Self::new(pool.queues.clone(), classes) }
+    }
+}
+
+/// A wish that a queue be left alone for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    queue: String,
+    reason: Option<String>,
+}
+
+/// The longest reason that is kept.
+pub const REASON_BYTES_MAX: usize = 1000;
+
+/// What is wrong with a pause.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadPause {
+    /// The name of the queue.
+    #[error(transparent)]
+    Queue(#[from] BadTask),
+    /// The reason.
+    #[error(
+        "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; leave it out if there is none"
+    )]
+    Reason,
+}
+
+impl Pause {
+    /// Of this queue, for this reason.
+    pub fn new(queue: impl Into<String>, reason: Option<String>) -> Result<Self, BadPause> {
+        let queue = checked_name("queue", queue.into())?;
+        let fits = |reason: &String| {
+            (1..=REASON_BYTES_MAX).contains(&reason.len()) && !reason.chars().any(char::is_control)
+        };
+        match reason {
+            Some(reason) if !fits(&reason) => Err(BadPause::Reason),
+            reason => Ok(Self { queue, reason }),
+        }
+    }
+
+    /// The queue.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Why, if somebody has said so.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+}
+
+/// A queue that no task is taken from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PausedQueue {
+    /// Its name.
+    #[serde(skip)]
+    pub queue: String,
+    /// Why, if somebody has said so.
+    pub reason: Option<String>,
+    /// Since when.
+    pub paused_at: Timestamp,
+}
+
+/// A queue as it is now: one that has tasks waiting or running, is paused, or
+/// is served by an engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueRow {
+    /// Its name.
+    pub name: String,
+    /// Waiting tasks whose time has come.
+    pub due: Count,
+    /// Waiting tasks whose time is still to come.
+    pub later: Count,
+    /// Tasks in engines' hands.
+    pub running: i64,
+    /// Set while it is paused.
+    pub paused: Option<PausedQueue>,
+}
+
+/// How many there are, counted up to a limit: a crowd costs no more to count
+/// than that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// So many were counted.
+    pub counted: i64,
+    /// There are more than that.
+    pub and_more: bool,
+}
+
+impl Count {
+    /// Tasks of one lane are counted no further than this.
+    pub const PER_LANE_MAX: i64 = 100_000;
+
+    /// What one lane adds, of which one more than the limit was looked at.
+    pub fn add(&mut self, seen: i64) {
+        self.counted += seen.min(Self::PER_LANE_MAX);
+        self.and_more |= seen > Self::PER_LANE_MAX;
+    }
+}
+
+/// A list of queues, put together from what a store finds in its tables.
+#[derive(Debug, Default)]
+pub struct QueueList(BTreeMap<String, QueueRow>);
+
+impl QueueList {
+    /// More lanes than these are not counted.
+    pub const LANES_MAX: i32 = 10_000;
+
+    /// What waits in a lane of this queue; one more than the limit is enough.
+    pub fn waiting(&mut self, queue: &str, due: i64, later: i64) {
+        let row = self.row(queue);
+        row.due.add(due);
+        row.later.add(later);
+    }
+
+    /// How many tasks of this queue run.
+    pub fn running(&mut self, queue: &str, count: i64) {
+        self.row(queue).running = count;
+    }
+
+    /// Some engine serves it.
+    pub fn served(&mut self, queue: &str) {
+        self.row(queue);
+    }
+
+    /// It is paused.
+    pub fn paused(&mut self, paused: PausedQueue) {
+        let row = self.row(&paused.queue);
+        row.paused = Some(paused);
+    }
+
+    /// All of them, by name.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<QueueRow> {
+        self.0.into_values().collect()
+    }
+
+    fn row(&mut self, queue: &str) -> &mut QueueRow {
+        self.0.entry(queue.to_owned()).or_insert_with(|| QueueRow {
+            name: queue.to_owned(),
+            due: Count::default(),
+            later: Count::default(),
+            running: 0,
+            paused: None,
+        })
+    }
+}
+
+/// The workers of one engine that may take tasks from a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// The engine.
+    pub instance: String,
+    /// Workers that take its tasks, whatever their priority. They may serve
+    /// other queues as well.
+    pub workers: i32,
+    /// Workers that take tasks of a higher priority only.
+    pub reserved: i32,
+}
+
+/// Which living engines serve a queue.
+#[must_use]
+pub fn services(queue: &str, engines: &[InstanceRow]) -> Vec<Service> {
+    let alive = engines.iter().filter(|engine| engine.is_alive());
+    let services = alive.map(|engine| {
+        let pools = engine.pools.iter().filter(|pool| pool.queues.iter().any(|name| name == queue));
+        let (reserved, open): (Vec<_>, Vec<_>) =
+            pools.partition(|pool| pool.lowest_priority.is_some());
+        let sum = |pools: Vec<&Pool>| pools.iter().map(|pool| pool.workers).sum();
+        Service { instance: engine.name.clone(), workers: sum(open), reserved: sum(reserved) }
+    });
+    services.filter(|service| service.workers + service.reserved > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_says_what_can_be_stored() {
+        let reason = |text: &str| Pause::new("mail", Some(text.to_owned()));
+        assert_eq!(reason("provider is down").unwrap().reason(), Some("provider is down"));
+        assert_eq!(Pause::new("mail", None).unwrap().reason(), None);
+        for bad in ["", "a\nb", "a\0b", &"x".repeat(1001)] {
+            assert_eq!(reason(bad), Err(BadPause::Reason), "{bad:?}");
+        }
+        assert!(matches!(Pause::new("", None), Err(BadPause::Queue(_))));
+    }
+
+    #[test]
+    fn a_count_stops_at_its_limit_in_every_lane() {
+        let mut count = Count::default();
+        count.add(7);
+        assert_eq!(count, Count { counted: 7, and_more: false });
+        count.add(Count::PER_LANE_MAX + 1);
+        count.add(2);
+        assert_eq!(count, Count { counted: Count::PER_LANE_MAX + 9, and_more: true });
+    }
+}

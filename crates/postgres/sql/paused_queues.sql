@@ -1,0 +1,1 @@
+SELECT queue, reason, paused_at FROM task_engine.paused_queues ORDER BY queue

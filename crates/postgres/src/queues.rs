@@ -1,0 +1,88 @@
+//! Queues: paused, resumed, and what is in them.
+
+use task_engine_model::StoreError;
+use task_engine_model::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use tokio_postgres::Row;
+
+use crate::error::store_error;
+use crate::store::Inner;
+
+const PAUSE_QUEUE: &str = include_str!("../sql/pause_queue.sql");
+const RESUME_QUEUE: &str = include_str!("../sql/resume_queue.sql");
+const PAUSED_QUEUES: &str = include_str!("../sql/paused_queues.sql");
+const QUEUES_WAITING: &str = include_str!("../sql/queues_waiting.sql");
+const QUEUES_RUNNING: &str = include_str!("../sql/queues_running.sql");
+const QUEUES_SERVED: &str = include_str!("../sql/queues_served.sql");
+
+impl Inner {
+    pub(crate) async fn pause_queue(&self, pause: &Pause) -> Result<bool, StoreError> {
+        let client = self.connections.work().await?;
+        let row = client
+            .query_one(&*self.schema.sql(PAUSE_QUEUE), &[&pause.queue(), &pause.reason()])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(row.get("is_new"))
+    }
+
+    pub(crate) async fn resume_queue(&self, queue: &str) -> Result<bool, StoreError> {
+        let client = self.connections.work().await?;
+        let resumed = client
+            .query(&*self.schema.sql(RESUME_QUEUE), &[&queue])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(!resumed.is_empty())
+    }
+
+    pub(crate) async fn paused_queues(&self) -> Result<Vec<PausedQueue>, StoreError> {
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&*self.schema.sql(PAUSED_QUEUES), &[])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(paused_queue).collect())
+    }
+
+    pub(crate) async fn queues(&self) -> Result<Vec<QueueRow>, StoreError> {
+        let mut client = self.connections.work().await?;
+        // One snapshot for all of it.
+        let transaction = client
+            .build_transaction()
+            .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await
+            .map_err(|e| store_error(&e))?;
+        let ask = async |sql| {
+            transaction.query(&*self.schema.sql(sql), &[]).await.map_err(|e| store_error(&e))
+        };
+        let waiting = transaction
+            .query(
+                &*self.schema.sql(QUEUES_WAITING),
+                &[&(Count::PER_LANE_MAX + 1), &QueueList::LANES_MAX],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        let mut list = QueueList::default();
+        for row in &waiting {
+            list.waiting(row.get("queue"), row.get("due"), row.get("later"));
+        }
+        for row in &ask(QUEUES_RUNNING).await? {
+            list.running(row.get("queue"), row.get("running"));
+        }
+        for row in &ask(QUEUES_SERVED).await? {
+            list.served(row.get("queue"));
+        }
+        for row in &ask(PAUSED_QUEUES).await? {
+            list.paused(paused_queue(row));
+        }
+        Ok(list.into_rows())
+    }
+}
+
+fn paused_queue(row: &Row) -> PausedQueue {
+    PausedQueue {
+        queue: row.get("queue"),
+        reason: row.get("reason"),
+        paused_at: row.get("paused_at"),
+    }
+}
