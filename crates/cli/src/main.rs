@@ -6,10 +6,12 @@
 //! - `exit`: what can go wrong, and the exit code that says so;
 //! - `console`, `log`, `table`: what is printed, where, and how;
 //! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
+//! - `said`, `cancelled`: what a task has said, and how it took a wish to cancel it;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `witness`: a task class that leaves traces outside the database.
 
 mod args;
+mod cancelled;
 mod commands;
 mod console;
 mod database;
@@ -18,6 +20,7 @@ mod exit;
 mod log;
 mod parameters;
 mod pretty;
+mod said;
 mod spans;
 mod table;
 mod times;
@@ -63,6 +66,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Instances => commands::instances::run(console).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Migrate => commands::migrate::run(console).await,
+            Command::Logs(args) => commands::logs::run(console, args).await,
             Command::Bench(args) => commands::bench::run(console, args).await,
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }

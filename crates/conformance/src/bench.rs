@@ -321,6 +321,7 @@ impl Hold {
             result,
             error,
             next,
+            told: None,
         }
     }
 

@@ -20,6 +20,7 @@ use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::process;
 use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
+use crate::report::Reports;
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
@@ -125,6 +126,9 @@ impl<S: Send + Sync + 'static> Life<S> {
     ) -> (End, Record) {
         let (running, claims) = (Arc::new(Running::default()), Arc::new(Claims::default()));
         let unwritten = Arc::new(Unwritten::default());
+        let reports = Reports::new(self.store.clone());
+        let mut beside = Beside::default();
+        beside.spawn(reports.clone().run());
         let (endings, to_record) = mpsc::unbounded_channel();
         let (freed, freed_workers) = mpsc::unbounded_channel();
         let recorder = Recorder {
@@ -132,6 +136,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             claims: claims.clone(),
             stop: self.stop.watch(),
             unwritten: unwritten.clone(),
+            reports: reports.clone(),
             forced_since: None,
         };
         let bench = Arc::new(Bench {
@@ -141,6 +146,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             running: running.clone(),
             endings,
             freed,
+            reports,
             forced: self.cancel_when_forced(&running),
         });
         let dispatcher = Dispatcher {

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use crate::attempt::{AttemptId, Ending, Next};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
+use crate::report::{LogFilter, LogRow, Report};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 
 /// What a store's methods return.
@@ -104,6 +105,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A store may send no [`WakeUp::Work`] while every engine is busy: one that
     /// was told [`Rest::Nothing`] by its claimer is woken by what comes after.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()>;
+
+    /// Writes what attempts have said. Lines that are on record already, and
+    /// progress that is not newer, change nothing; nothing is written about a
+    /// task that retention has removed.
+    ///
+    /// It never waits for whoever has locked a task: such attempts are passed
+    /// over and returned, to be sent again.
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>>;
+
+    /// Lines of a task's log, in the order of attempts and lines.
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>>;
 }
 
 /// Claims tasks for one engine.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
@@ -161,6 +162,14 @@ impl Store for PgStore {
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         Box::pin(self.inner.listen(hear))
+    }
+
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+        limited(self.inner.report(reports))
+    }
+
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+        limited(self.inner.logs(id, filter))
     }
 }
 

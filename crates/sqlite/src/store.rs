@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
@@ -15,7 +16,7 @@ use crate::claim::{Wanted, claim};
 use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
-use crate::{connection, create, instances, migrate, operate, read, record, recover, verify};
+use crate::{connection, create, instances, migrate, operate, read, record, recover, report, verify};
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
 /// clone.
@@ -195,6 +196,16 @@ impl Store for SqliteStore {
         let shared = &self.shared;
         let path = shared.path.as_deref();
         Box::pin(listen(&shared.hints, path, &shared.place, hear))
+    }
+
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+        let reports = reports.to_vec();
+        Box::pin(self.writer().ask(move |turn| report::report(turn, &reports)))
+    }
+
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+        let filter = *filter;
+        Box::pin(self.reader().ask(move |turn| report::logs(turn, id, &filter)))
     }
 }
 

@@ -90,6 +90,7 @@ impl Engine {
             result: Some(Json::null()),
             error: None,
             next: Next::End(TaskStatus::Stopped),
+            told: None,
         }
     }
 }

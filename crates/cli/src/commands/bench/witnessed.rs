@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
@@ -130,6 +131,14 @@ impl Store for Witnessed {
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         self.store.listen(hear)
+    }
+
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+        self.store.report(reports)
+    }
+
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+        self.store.logs(id, filter)
     }
 }
 

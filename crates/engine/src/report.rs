@@ -1,0 +1,290 @@
+//! What attempts say while they run: said without waiting, written beside the
+//! work in batches.
+//!
+//! To say something is to push it into the attempt's own [`Journal`]. One writer
+//! for the whole engine takes what is new, at most twice a second, and nothing
+//! runs when nothing is new. The recorder has it written before the end of an
+//! attempt, so that the log of an ended attempt is complete. What is not on
+//! record yet is kept until the store has answered, and sent again if it has
+//! not: the key of each line makes that harmless. Everything is bounded, and
+//! what goes beyond is dropped and counted; results never depend on any of this.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use task_engine_model::report::{
+    LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report,
+};
+use task_engine_model::{AttemptId, Ending, Store, StoreError};
+use tokio::sync::Notify;
+
+use crate::running::lock;
+use crate::wake_up::Backoff;
+
+/// How often what is new is written.
+const EVERY: Duration = Duration::from_millis(500);
+/// How long an ending waits for its log: a store that hangs must not hold up
+/// results any more than it does by itself.
+const ENDING_PATIENCE: Duration = Duration::from_secs(2);
+/// How much an engine keeps that is not on record, all attempts together.
+const UNWRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// A line costs more than its text.
+const LINE_OVERHEAD_BYTES: usize = 100;
+/// What goes into one statement.
+const BATCH_ATTEMPTS_MAX: usize = 200;
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What all attempts of one engine have said and is not on record.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    store: Arc<dyn Store>,
+    /// Attempts with something new. Whoever locks this and a draft locks the
+    /// draft first.
+    unwritten: Mutex<BTreeMap<AttemptId, Arc<Journal>>>,
+    /// The size of their lines.
+    bytes: AtomicUsize,
+    news: Notify,
+    /// One write at a time: an ending waits for the one that may have the first
+    /// half of its log.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl Reports {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            unwritten: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            news: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Where one attempt says what it has to say.
+    pub(crate) fn journal(self: &Arc<Self>, id: AttemptId) -> Arc<Journal> {
+        Arc::new(Journal { id, reports: self.clone(), draft: Mutex::default() })
+    }
+
+    /// Writes what is new for as long as the engine lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut backoff = Backoff::new();
+        let mut failing = false;
+        loop {
+            self.news.notified().await;
+            while !lock(&self.unwritten).is_empty() {
+                tokio::time::sleep(EVERY).await;
+                match self.write(|_| true).await {
+                    Ok(()) => {
+                        backoff = Backoff::new();
+                        failing = false;
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(
+                                "progress and logs of tasks are kept, as far as there is room, until the store takes them: {error}"
+                            );
+                        }
+                        tokio::time::sleep(backoff.next()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what these attempts have said, before their end is recorded. If it
+    /// cannot be, it stays with what is written later.
+    pub(crate) async fn before(&self, endings: &[Ending]) {
+        let new: BTreeSet<AttemptId> = {
+            let unwritten = lock(&self.unwritten);
+            let ids = endings.iter().map(|ending| ending.id);
+            ids.filter(|id| unwritten.contains_key(id)).collect()
+        };
+        if !new.is_empty() {
+            self.write_in_time(|id| new.contains(id)).await;
+        }
+    }
+
+    /// Writes all that is left, at the end of the engine.
+    pub(crate) async fn last(&self) {
+        self.write_in_time(|_| true).await;
+        let left = std::mem::take(&mut *lock(&self.unwritten)).len();
+        if left > 0 {
+            tracing::warn!("the last words of {left} attempts could not be written");
+        }
+    }
+
+    async fn write_in_time(&self, which: impl Fn(&AttemptId) -> bool) {
+        match tokio::time::timeout(ENDING_PATIENCE, self.write(which)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("logs are written later: {error}"),
+            Err(_) => tracing::debug!("logs are written later: no answer in time"),
+        }
+    }
+
+    async fn write(&self, which: impl Fn(&AttemptId) -> bool) -> Result<(), StoreError> {
+        let _alone = self.writing.lock().await;
+        let journals: Vec<Arc<Journal>> = {
+            let unwritten = lock(&self.unwritten);
+            unwritten.iter().filter(|(id, _)| which(id)).map(|(_, j)| j.clone()).collect()
+        };
+        let mut rest = &journals[..];
+        while !rest.is_empty() {
+            let (mut reports, mut bytes) = (Vec::new(), 0);
+            for journal in rest.iter().take(BATCH_ATTEMPTS_MAX) {
+                let report = journal.report();
+                bytes += report.lines.iter().map(|line| line.message.len()).sum::<usize>();
+                reports.push(report);
+                if bytes >= BATCH_BYTES_MAX {
+                    break;
+                }
+            }
+            let (some, after) = rest.split_at(reports.len());
+            self.send(some, &reports).await?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, journals: &[Arc<Journal>], reports: &[Report]) -> Result<(), StoreError> {
+        match self.store.report(reports).await {
+            Ok(passed_over) => {
+                for (journal, report) in journals.iter().zip(reports) {
+                    if !passed_over.contains(&report.id) {
+                        journal.is_on_record(report);
+                    }
+                }
+                Ok(())
+            }
+            // Only what the store says about the data is the data's fault.
+            Err(StoreError::BadData(why)) => match (journals, reports) {
+                ([journal], [report]) => {
+                    tracing::warn!("what {} has said cannot be stored: {why}", report.id);
+                    journal.is_on_record(report);
+                    Ok(())
+                }
+                _ => {
+                    for (journal, report) in journals.iter().zip(reports) {
+                        let (journal, report) = ([journal.clone()], [report.clone()]);
+                        Box::pin(self.send(&journal, &report)).await?;
+                    }
+                    Ok(())
+                }
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= UNWRITTEN_BYTES_MAX;
+        if !fits {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+/// What one attempt has said.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    id: AttemptId,
+    reports: Arc<Reports>,
+    draft: Mutex<Draft>,
+}
+
+#[derive(Debug, Default)]
+struct Draft {
+    progress: Option<Progress>,
+    /// Lines that are not on record.
+    lines: VecDeque<LogLine>,
+    /// How many lines were said, and how many of them and of their bytes were
+    /// kept, since the attempt began.
+    said: i32,
+    kept: usize,
+    kept_bytes: usize,
+    /// No more are kept: those that follow are counted.
+    full: bool,
+    /// Grows with all that is said.
+    version: i64,
+    /// Whether the journal is among the unwritten ones.
+    listed: bool,
+    /// The attempt has ended: whatever it left running is no longer heard.
+    closed: bool,
+}
+
+impl Journal {
+    pub(crate) fn progress(self: &Arc<Self>, percent: f64, message: &str) {
+        let mut draft = lock(&self.draft);
+        if draft.closed {
+            return;
+        }
+        draft.progress = Some(Progress::new(percent, message));
+        self.changed(draft);
+    }
+
+    pub(crate) fn log(self: &Arc<Self>, level: LogLevel, message: &str) {
+        let mut draft = lock(&self.draft);
+        if draft.closed {
+            return;
+        }
+        draft.said = draft.said.saturating_add(1);
+        let bytes = message.len().min(LINE_BYTES_MAX);
+        draft.full |= draft.kept >= LINES_MAX || draft.kept_bytes + bytes > LOG_BYTES_MAX;
+        if !draft.full {
+            let line = LogLine::new(draft.said, level, message);
+            if self.reports.has_room_for(size(&line)) {
+                draft.kept += 1;
+                draft.kept_bytes += bytes;
+                draft.lines.push_back(line);
+            }
+        }
+        self.changed(draft);
+    }
+
+    /// Says no more.
+    pub(crate) fn close(&self) {
+        lock(&self.draft).closed = true;
+    }
+
+    fn changed(self: &Arc<Self>, mut draft: MutexGuard<'_, Draft>) {
+        draft.version += 1;
+        if !std::mem::replace(&mut draft.listed, true) {
+            lock(&self.reports.unwritten).insert(self.id, self.clone());
+            self.reports.news.notify_one();
+        }
+    }
+
+    /// All that is not on record.
+    fn report(&self) -> Report {
+        let draft = lock(&self.draft);
+        Report {
+            id: self.id,
+            version: draft.version,
+            lines_said: draft.said,
+            progress: draft.progress.clone(),
+            lines: draft.lines.iter().cloned().collect(),
+        }
+    }
+
+    /// Forgets what was written, and itself if nothing was said since.
+    fn is_on_record(&self, report: &Report) {
+        let mut draft = lock(&self.draft);
+        if let Some(last) = report.lines.last() {
+            while draft.lines.front().is_some_and(|line| line.line <= last.line) {
+                if let Some(line) = draft.lines.pop_front() {
+                    self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
+                }
+            }
+        }
+        if draft.version == report.version {
+            draft.listed = false;
+            lock(&self.reports.unwritten).remove(&self.id);
+        }
+    }
+}
+
+fn size(line: &LogLine) -> usize {
+    line.message.len() + LINE_OVERHEAD_BYTES
+}
