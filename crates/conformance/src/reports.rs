@@ -116,7 +116,8 @@ pub async fn what_is_said_is_only_text(db: &dyn Database) {
     let id = bench.create_work(1).await[0];
     let mut engine = bench.engine("a").await;
     let hold = engine.claim_one().await;
-    let texts = ["", "'; DROP TABLE x; --", "\u{1b}[2J\r\n\t", "日本 \u{202e} 👩‍👩‍👧", "%s {} \\ \" NULL"];
+    let texts =
+        ["", "'; DROP TABLE x; --", "\u{1b}[2J\r\n\t", "日本 \u{202e} 👩‍👩‍👧", "%s {} \\ \" NULL"];
     let mut report = said(hold.id(), 1, &texts);
     report.progress = Some(Progress::new(0.0, texts[2]));
     let long = "x".repeat(100_000);

@@ -174,13 +174,11 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     fn ended_when_told(&self, failure: Failure) -> Outcome {
         let outcome = failure.outcome();
         match (self.bench.running.told(self.task.id).map(|told| told.why), outcome) {
-            (Some(Cause::Requested), Outcome::Failure(error, _)) => {
-                Outcome::Cancelled(TaskError {
-                    message: format!("cancelled while it ran; its code returned {error}"),
-                    exception: TaskError::CANCELLED.to_owned(),
-                    backtrace: error.backtrace,
-                })
-            }
+            (Some(Cause::Requested), Outcome::Failure(error, _)) => Outcome::Cancelled(TaskError {
+                message: format!("cancelled while it ran; its code returned {error}"),
+                exception: TaskError::CANCELLED.to_owned(),
+                backtrace: error.backtrace,
+            }),
             (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.given_back(),
             (_, outcome) => outcome,
         }
@@ -190,7 +188,10 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let end = if self.bench.forced.is_cancelled() {
             "its engine stopped before its code had ended".to_owned()
         } else {
-            format!("its code had not ended {:?} after it was told to, and was dropped", self.grace())
+            format!(
+                "its code had not ended {:?} after it was told to, and was dropped",
+                self.grace()
+            )
         };
         let message = format!("cancelled while it ran; {end}");
         Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message))

@@ -195,9 +195,8 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_range_of_the_key() {
-        let bounds = |attempt, after| {
-            LogFilter { attempt, after, newest: false, limit: 1 }.bounds()
-        };
+        let bounds =
+            |attempt, after| LogFilter { attempt, after, newest: false, limit: 1 }.bounds();
         assert_eq!(bounds(None, None), ((0, 0), i32::MAX));
         assert_eq!(bounds(None, Some((2, 7))), ((2, 7), i32::MAX));
         assert_eq!(bounds(Some(3), None), ((3, 0), 3));

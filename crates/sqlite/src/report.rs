@@ -40,11 +40,7 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
     Ok(Vec::new())
 }
 
-pub(crate) fn logs(
-    turn: &Turn<'_>,
-    id: TaskId,
-    filter: &LogFilter,
-) -> Result<Vec<LogRow>, Fault> {
+pub(crate) fn logs(turn: &Turn<'_>, id: TaskId, filter: &LogFilter) -> Result<Vec<LogRow>, Fault> {
     let statement = if filter.newest { sql!("logs_newest") } else { sql!("logs") };
     let ((attempt, line), last) = filter.bounds();
     let mut statement = turn.db.prepare_cached(statement)?;

@@ -16,7 +16,9 @@ use crate::claim::{Wanted, claim};
 use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
-use crate::{connection, create, instances, migrate, operate, read, record, recover, report, verify};
+use crate::{
+    connection, create, instances, migrate, operate, read, record, recover, report, verify,
+};
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
 /// clone.

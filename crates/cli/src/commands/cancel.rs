@@ -72,7 +72,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     out.flush()?;
     if args.wait && !requested.is_empty() {
-        let waiting = Waiting { console, store: &*store, limit: args.timeout, asked: Instant::now() };
+        let waiting =
+            Waiting { console, store: &*store, limit: args.timeout, asked: Instant::now() };
         waiting.run(requested, &mut out).await?;
     }
     tally.verdict()

@@ -52,7 +52,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let Some(task) = store.task(args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
-    let limit = if args.json { u32::try_from(LINES_MAX).unwrap_or(LINES_SHOWN) } else { LINES_SHOWN };
+    let limit =
+        if args.json { u32::try_from(LINES_MAX).unwrap_or(LINES_SHOWN) } else { LINES_SHOWN };
     let newest = LogFilter { newest: true, limit, ..LogFilter::default() };
     let log = store.logs(args.id, &newest).await?;
     let mut out = console.results();
