@@ -7,6 +7,7 @@ mod demo;
 mod docs;
 mod loses_nothing;
 mod recovers;
+mod says;
 mod stops;
 mod support;
 mod wrong_inputs;
