@@ -34,6 +34,7 @@ const UNWRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
 const LINE_OVERHEAD_BYTES: usize = 100;
 /// What goes into one statement.
 const BATCH_ATTEMPTS_MAX: usize = 200;
+const BATCH_LINES_MAX: usize = 2000;
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What all attempts of one engine have said and is not on record.
@@ -131,12 +132,13 @@ impl Reports {
         };
         let mut rest = &journals[..];
         while !rest.is_empty() {
-            let (mut reports, mut bytes) = (Vec::new(), 0);
+            let (mut reports, mut lines, mut bytes) = (Vec::new(), 0, 0);
             for journal in rest.iter().take(BATCH_ATTEMPTS_MAX) {
                 let report = journal.report();
+                lines += report.lines.len();
                 bytes += report.lines.iter().map(|line| line.message.len()).sum::<usize>();
                 reports.push(report);
-                if bytes >= BATCH_BYTES_MAX {
+                if lines >= BATCH_LINES_MAX || bytes >= BATCH_BYTES_MAX {
                     break;
                 }
             }
@@ -287,4 +289,86 @@ impl Journal {
 
 fn size(line: &LogLine) -> usize {
     line.message.len() + LINE_OVERHEAD_BYTES
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use task_engine_model::TaskId;
+    use task_engine_model::report::LogFilter;
+    use task_engine_sqlite::SqliteStore;
+
+    use super::*;
+
+    fn id(task_id: i64) -> AttemptId {
+        AttemptId { task_id: TaskId(task_id), attempt: 1 }
+    }
+
+    /// A store without tables: every write fails.
+    fn without_tables() -> Arc<Reports> {
+        Reports::new(Arc::new(SqliteStore::open_in_memory().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_bounded_and_counted() {
+        let reports = without_tables();
+        let text = "x".repeat(LINE_BYTES_MAX);
+        let journals: Vec<_> = (1..=300).map(|task| reports.journal(id(task))).collect();
+        for journal in &journals {
+            for _ in 0..50 {
+                journal.log(LogLevel::Info, &text);
+            }
+            journal.progress(50.0, "half");
+        }
+        assert!(reports.write(|_| true).await.is_err());
+        let kept: usize = journals.iter().map(|j| lock(&j.draft).lines.len()).sum();
+        assert!(kept * LINE_BYTES_MAX <= UNWRITTEN_BYTES_MAX, "{kept} lines");
+        assert!(kept * LINE_BYTES_MAX > UNWRITTEN_BYTES_MAX / 2, "{kept} lines");
+        assert!(reports.bytes.load(Ordering::Relaxed) <= UNWRITTEN_BYTES_MAX);
+        for journal in &journals {
+            let report = journal.report();
+            assert_eq!(report.lines_said, 50, "all are counted");
+            assert!(report.progress.is_some(), "the last progress is always kept");
+        }
+        let first = &journals[0].report();
+        assert_eq!(first.lines.len(), LOG_BYTES_MAX / LINE_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn what_is_on_record_is_forgotten() {
+        let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+        store.migrate().await.unwrap();
+        let reports = Reports::new(store.clone());
+        let (one, other) = (reports.journal(id(1)), reports.journal(id(2)));
+        for journal in [&one, &other] {
+            journal.log(LogLevel::Info, "a");
+            journal.log(LogLevel::Info, "b");
+        }
+        // Said while the first two were on their way.
+        let on_its_way = one.report();
+        one.log(LogLevel::Info, "c");
+        one.is_on_record(&on_its_way);
+        assert_eq!(one.report().lines.len(), 1);
+        assert_eq!(lock(&reports.unwritten).len(), 2, "one has more to say");
+        // Nothing is written about tasks that are not there, and nothing kept.
+        reports.write(|id| id.task_id == TaskId(1)).await.unwrap();
+        assert_eq!(lock(&reports.unwritten).len(), 1);
+        reports.write(|_| true).await.unwrap();
+        assert_eq!(lock(&reports.unwritten).len(), 0);
+        assert_eq!(reports.bytes.load(Ordering::Relaxed), 0);
+        let filter = LogFilter { limit: 10, ..LogFilter::default() };
+        assert_eq!(store.logs(TaskId(1), &filter).await.unwrap(), []);
+        // It is heard again.
+        one.progress(100.0, "");
+        assert_eq!(lock(&reports.unwritten).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn after_the_end_nothing_is_heard() {
+        let reports = without_tables();
+        let journal = reports.journal(id(1));
+        journal.close();
+        journal.log(LogLevel::Error, "too late");
+        journal.progress(1.0, "too late");
+        assert!(lock(&reports.unwritten).is_empty());
+    }
 }

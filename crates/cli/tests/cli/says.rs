@@ -15,7 +15,9 @@ fn progress_and_log_are_shown(place: &Place) {
     let engine = place.start(&["start"]);
     eventually("it is done", || place.status("1") == "stopped");
     let shown = place.ok(&["show", "1"]);
-    for words in ["progress    100 %, step 30", "30 lines, 20 of them here", "logs 1", "step 30 of 30"] {
+    for words in
+        ["progress    100 %, step 30", "30 lines, 20 of them here", "logs 1", "step 30 of 30"]
+    {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     assert!(!shown.contains("step 10 of 30"), "{shown}");
