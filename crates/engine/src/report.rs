@@ -10,7 +10,7 @@
 //! what goes beyond is dropped and counted; results never depend on any of this.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -50,6 +50,9 @@ pub(crate) struct Reports {
     /// One write at a time: an ending waits for the one that may have the first
     /// half of its log.
     writing: tokio::sync::Mutex<()>,
+    /// The last write that an ending waited for had no answer in time: until
+    /// one has, endings wait for none.
+    hangs: AtomicBool,
 }
 
 impl Reports {
@@ -60,6 +63,7 @@ impl Reports {
             bytes: AtomicUsize::new(0),
             news: Notify::new(),
             writing: tokio::sync::Mutex::default(),
+            hangs: AtomicBool::new(false),
         })
     }
 
@@ -102,7 +106,7 @@ impl Reports {
             let ids = endings.iter().map(|ending| ending.id);
             ids.filter(|id| unwritten.contains_key(id)).collect()
         };
-        if !new.is_empty() {
+        if !new.is_empty() && !self.hangs.load(Ordering::Relaxed) {
             self.write_in_time(|id| new.contains(id)).await;
         }
     }
@@ -120,60 +124,55 @@ impl Reports {
         match tokio::time::timeout(ENDING_PATIENCE, self.write(which)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!("logs are written later: {error}"),
-            Err(_) => tracing::debug!("logs are written later: no answer in time"),
+            Err(_) => {
+                self.hangs.store(true, Ordering::Relaxed);
+                tracing::warn!(
+                    "progress and logs of tasks cannot be written now; results do not wait for them"
+                );
+            }
         }
     }
 
     async fn write(&self, which: impl Fn(&AttemptId) -> bool) -> Result<(), StoreError> {
-        let _alone = self.writing.lock().await;
         let journals: Vec<Arc<Journal>> = {
             let unwritten = lock(&self.unwritten);
             unwritten.iter().filter(|(id, _)| which(id)).map(|(_, j)| j.clone()).collect()
         };
-        let mut rest = &journals[..];
-        while !rest.is_empty() {
-            let (mut reports, mut lines, mut bytes) = (Vec::new(), 0, 0);
-            for journal in rest.iter().take(BATCH_ATTEMPTS_MAX) {
-                let report = journal.report();
-                lines += report.lines.len();
-                bytes += report.lines.iter().map(|line| line.message.len()).sum::<usize>();
-                reports.push(report);
-                if lines >= BATCH_LINES_MAX || bytes >= BATCH_BYTES_MAX {
-                    break;
-                }
+        let mut journals = journals.into_iter();
+        loop {
+            // Batch by batch, so that an ending waits for one of them only.
+            let _alone = self.writing.lock().await;
+            let batch = gather(&mut journals);
+            if batch.is_empty() {
+                return Ok(());
             }
-            let (some, after) = rest.split_at(reports.len());
-            self.send(some, &reports).await?;
-            rest = after;
+            self.send(&batch).await?;
         }
-        Ok(())
     }
 
-    async fn send(&self, journals: &[Arc<Journal>], reports: &[Report]) -> Result<(), StoreError> {
-        match self.store.report(reports).await {
+    async fn send(&self, batch: &[(Arc<Journal>, Report)]) -> Result<(), StoreError> {
+        let reports: Vec<Report> = batch.iter().map(|(_, report)| report.clone()).collect();
+        match self.store.report(&reports).await {
             Ok(passed_over) => {
-                for (journal, report) in journals.iter().zip(reports) {
+                for (journal, report) in batch {
                     if !passed_over.contains(&report.id) {
                         journal.is_on_record(report);
                     }
                 }
+                self.hangs.store(false, Ordering::Relaxed);
                 Ok(())
             }
             // Only what the store says about the data is the data's fault.
-            Err(StoreError::BadData(why)) => match (journals, reports) {
-                ([journal], [report]) => {
+            Err(StoreError::BadData(why)) => {
+                if let [(journal, report)] = batch {
                     tracing::warn!("what {} has said cannot be stored: {why}", report.id);
                     journal.is_on_record(report);
-                    Ok(())
+                    return Ok(());
                 }
-                _ => {
-                    for (journal, report) in journals.iter().zip(reports) {
-                        let (journal, report) = ([journal.clone()], [report.clone()]);
-                        Box::pin(self.send(&journal, &report)).await?;
-                    }
-                    Ok(())
-                }
-            },
+                let (one, other) = batch.split_at(batch.len() / 2);
+                Box::pin(self.send(one)).await?;
+                Box::pin(self.send(other)).await
+            }
             Err(error) => Err(error),
         }
     }
@@ -258,16 +257,16 @@ impl Journal {
         }
     }
 
-    /// All that is not on record.
-    fn report(&self) -> Report {
+    /// All that is not on record; `None` if there is nothing.
+    fn report(&self) -> Option<Report> {
         let draft = lock(&self.draft);
-        Report {
+        draft.listed.then(|| Report {
             id: self.id,
             version: draft.version,
             lines_said: draft.said,
             progress: draft.progress.clone(),
             lines: draft.lines.iter().cloned().collect(),
-        }
+        })
     }
 
     /// Forgets what was written, and itself if nothing was said since.
@@ -285,6 +284,21 @@ impl Journal {
             lock(&self.reports.unwritten).remove(&self.id);
         }
     }
+}
+
+/// What goes into one statement. Those that somebody else has written meanwhile
+/// are left out.
+fn gather(journals: &mut impl Iterator<Item = Arc<Journal>>) -> Vec<(Arc<Journal>, Report)> {
+    let (mut batch, mut lines, mut bytes) = (Vec::new(), 0, 0);
+    while batch.len() < BATCH_ATTEMPTS_MAX && lines < BATCH_LINES_MAX && bytes < BATCH_BYTES_MAX {
+        let Some(journal) = journals.next() else { break };
+        if let Some(report) = journal.report() {
+            lines += report.lines.len();
+            bytes += report.lines.iter().map(|line| line.message.len()).sum::<usize>();
+            batch.push((journal, report));
+        }
+    }
+    batch
 }
 
 fn size(line: &LogLine) -> usize {
@@ -325,11 +339,11 @@ mod tests {
         assert!(kept * LINE_BYTES_MAX > UNWRITTEN_BYTES_MAX / 2, "{kept} lines");
         assert!(reports.bytes.load(Ordering::Relaxed) <= UNWRITTEN_BYTES_MAX);
         for journal in &journals {
-            let report = journal.report();
+            let report = journal.report().unwrap();
             assert_eq!(report.lines_said, 50, "all are counted");
             assert!(report.progress.is_some(), "the last progress is always kept");
         }
-        let first = &journals[0].report();
+        let first = journals[0].report().unwrap();
         assert_eq!(first.lines.len(), LOG_BYTES_MAX / LINE_BYTES_MAX);
     }
 
@@ -344,16 +358,17 @@ mod tests {
             journal.log(LogLevel::Info, "b");
         }
         // Said while the first two were on their way.
-        let on_its_way = one.report();
+        let on_its_way = one.report().unwrap();
         one.log(LogLevel::Info, "c");
         one.is_on_record(&on_its_way);
-        assert_eq!(one.report().lines.len(), 1);
+        assert_eq!(one.report().unwrap().lines.len(), 1);
         assert_eq!(lock(&reports.unwritten).len(), 2, "one has more to say");
         // Nothing is written about tasks that are not there, and nothing kept.
         reports.write(|id| id.task_id == TaskId(1)).await.unwrap();
         assert_eq!(lock(&reports.unwritten).len(), 1);
         reports.write(|_| true).await.unwrap();
         assert_eq!(lock(&reports.unwritten).len(), 0);
+        assert!(one.report().is_none());
         assert_eq!(reports.bytes.load(Ordering::Relaxed), 0);
         let filter = LogFilter { limit: 10, ..LogFilter::default() };
         assert_eq!(store.logs(TaskId(1), &filter).await.unwrap(), []);

@@ -32,7 +32,7 @@ impl Inner {
             let statement = self.record_statement(fence);
             let statement = client.prepare_cached(&statement).await.map_err(|e| store_error(&e))?;
             let recorded = if answers {
-                self.record_with_answers(&mut **client, &columns, &statement, finished).await
+                self.record_with_answers(&mut client, &columns, &statement, finished).await
             } else {
                 columns.run(&**client, &statement, finished).await
             };
