@@ -137,18 +137,20 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             }
             other => other,
         };
-        let told = self.requested().map(|at| {
+        // Asked once: a wish that comes from here on is too late.
+        let why = self.bench.running.told(self.task.id);
+        let told = why.filter(|told| told.why == Cause::Requested).map(|told| {
             let answer = match &finished {
                 Some(Ok(Ok(_))) => CancelAnswer::Ignored,
                 Some(_) => CancelAnswer::Acknowledged,
                 None => CancelAnswer::Killed,
             };
-            Told { at, answer }
+            Told { at: told.at, answer }
         });
         let outcome = match finished {
             Some(Ok(Ok(result))) => Outcome::Success(result),
             Some(_) | None if timed_out && !self.bench.forced.is_cancelled() => self.timeout(limit),
-            Some(Ok(Err(failure))) => self.ended_when_told(failure),
+            Some(Ok(Err(failure))) => self.error(failure, why.map(|told| told.why)),
             Some(Err(panicked)) => panicked.into_failure().outcome(),
             None if told.is_some() => self.killed(),
             None => self.given_back(),
@@ -156,24 +158,18 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         (outcome, told)
     }
 
-    /// When the code was told that somebody wants it cancelled, if it was.
-    fn requested(&self) -> Option<Instant> {
-        let told = self.bench.running.told(self.task.id)?;
-        (told.why == Cause::Requested).then_some(told.at)
-    }
-
     /// How long asynchronous code that was told to end has to do so by itself.
     fn grace(&self) -> Duration {
-        match self.class.rules.cancel_grace_ms {
-            Some(ms) if self.requested().is_some() => Duration::from_millis(ms),
+        let why = self.bench.running.told(self.task.id).map(|told| told.why);
+        match (why, self.class.rules.cancel_grace_ms) {
+            (Some(Cause::Requested), Some(ms)) => Duration::from_millis(ms),
             _ => GRACE,
         }
     }
 
     /// What an error means: that the code ended as it was told to, if it was.
-    fn ended_when_told(&self, failure: Failure) -> Outcome {
-        let outcome = failure.outcome();
-        match (self.bench.running.told(self.task.id).map(|told| told.why), outcome) {
+    fn error(&self, failure: Failure, why: Option<Cause>) -> Outcome {
+        match (why, failure.outcome()) {
             (Some(Cause::Requested), Outcome::Failure(error, _)) => Outcome::Cancelled(TaskError {
                 message: format!("cancelled while it ran; its code returned {error}"),
                 exception: TaskError::CANCELLED.to_owned(),
