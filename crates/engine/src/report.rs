@@ -30,6 +30,9 @@ const EVERY: Duration = Duration::from_millis(500);
 const ENDING_PATIENCE: Duration = Duration::from_secs(2);
 /// How much an engine keeps that is not on record, all attempts together.
 const UNWRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How many attempts it keeps something of. Those that run, and those that have
+/// ended while their words could not be written.
+const UNWRITTEN_ATTEMPTS_MAX: usize = 20_000;
 /// A line costs more than its text.
 const LINE_OVERHEAD_BYTES: usize = 100;
 /// What goes into one statement.
@@ -46,6 +49,8 @@ pub(crate) struct Reports {
     unwritten: Mutex<BTreeMap<AttemptId, Arc<Journal>>>,
     /// The size of their lines.
     bytes: AtomicUsize,
+    /// How often something was said that there was no room for at all.
+    unheard: AtomicUsize,
     news: Notify,
     /// One write at a time: an ending waits for the one that may have the first
     /// half of its log.
@@ -61,6 +66,7 @@ impl Reports {
             store,
             unwritten: Mutex::default(),
             bytes: AtomicUsize::new(0),
+            unheard: AtomicUsize::new(0),
             news: Notify::new(),
             writing: tokio::sync::Mutex::default(),
             hangs: AtomicBool::new(false),
@@ -84,6 +90,7 @@ impl Reports {
                     Ok(()) => {
                         backoff = Backoff::new();
                         failing = false;
+                        self.tell_unheard();
                     }
                     Err(error) => {
                         if !std::mem::replace(&mut failing, true) {
@@ -177,6 +184,15 @@ impl Reports {
         }
     }
 
+    fn tell_unheard(&self) {
+        let count = self.unheard.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            tracing::warn!(
+                "{count} words of tasks were dropped, because too many could not be written"
+            );
+        }
+    }
+
     fn has_room_for(&self, bytes: usize) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before + bytes <= UNWRITTEN_BYTES_MAX;
@@ -251,9 +267,17 @@ impl Journal {
 
     fn changed(self: &Arc<Self>, mut draft: MutexGuard<'_, Draft>) {
         draft.version += 1;
-        if !std::mem::replace(&mut draft.listed, true) {
-            lock(&self.reports.unwritten).insert(self.id, self.clone());
+        if draft.listed {
+            return;
+        }
+        let mut unwritten = lock(&self.reports.unwritten);
+        if unwritten.len() < UNWRITTEN_ATTEMPTS_MAX {
+            unwritten.insert(self.id, self.clone());
+            draft.listed = true;
             self.reports.news.notify_one();
+        } else {
+            self.forget(&mut draft, i32::MAX);
+            self.reports.unheard.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -269,15 +293,20 @@ impl Journal {
         })
     }
 
+    /// Forgets the lines up to this one.
+    fn forget(&self, draft: &mut Draft, last: i32) {
+        while draft.lines.front().is_some_and(|line| line.line <= last) {
+            if let Some(line) = draft.lines.pop_front() {
+                self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Forgets what was written, and itself if nothing was said since.
     fn is_on_record(&self, report: &Report) {
         let mut draft = lock(&self.draft);
         if let Some(last) = report.lines.last() {
-            while draft.lines.front().is_some_and(|line| line.line <= last.line) {
-                if let Some(line) = draft.lines.pop_front() {
-                    self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
-                }
-            }
+            self.forget(&mut draft, last.line);
         }
         if draft.version == report.version {
             draft.listed = false;
@@ -345,6 +374,21 @@ mod tests {
         }
         let first = journals[0].report().unwrap();
         assert_eq!(first.lines.len(), LOG_BYTES_MAX / LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn there_are_not_too_many_either() {
+        let reports = without_tables();
+        for task in 1..=20_100 {
+            let journal = reports.journal(id(task));
+            journal.log(LogLevel::Info, "x");
+            journal.progress(1.0, "x");
+            journal.close();
+        }
+        assert_eq!(lock(&reports.unwritten).len(), UNWRITTEN_ATTEMPTS_MAX);
+        assert_eq!(reports.unheard.load(Ordering::Relaxed), 200);
+        let kept = UNWRITTEN_ATTEMPTS_MAX * (LINE_OVERHEAD_BYTES + 1);
+        assert_eq!(reports.bytes.load(Ordering::Relaxed), kept);
     }
 
     #[tokio::test]

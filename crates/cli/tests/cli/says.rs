@@ -138,3 +138,30 @@ fn cancel_does_not_wait_for_ever() {
     engine.signal("CONT");
     eventually("it is cancelled", || place.status("1") == "cancelled");
 }
+
+/// A crash loses the last half second of what was said, and no more.
+#[test]
+fn a_killed_engine_leaves_what_its_task_has_said() {
+    let place = Place::new();
+    place.ok(&["create", "ReportingTask", r#"{"steps": 1000000, "step_time": 0.02}"#]);
+    let engine = place.start(&["start", "--instance", "a"]);
+    let lines = || json_lines(&place.ok(&["logs", "1", "--json"]));
+    eventually("some lines", || lines().len() > 50);
+    engine.signal("KILL");
+    let killed = jiff::Timestamp::now();
+    engine.end();
+    place.ok(&["recover", "a"]);
+    let lines = lines();
+    for (n, line) in lines.iter().enumerate() {
+        assert_eq!(line["line"], n + 1, "none is missing in between");
+    }
+    let last: jiff::Timestamp =
+        lines.last().unwrap()["logged_at"].as_str().unwrap().parse().unwrap();
+    // Half a second, and a machine that is busy with other tests.
+    let lost = killed.duration_since(last).as_secs_f64();
+    assert!(lost < 2.0, "{lost} s");
+    let execution = &place.task("1")["executions"][0];
+    assert_eq!(execution["error"]["exception"], "InstanceLost");
+    assert_eq!(execution["log_lines"], lines.len());
+    assert!(execution["progress"]["message"].as_str().unwrap().starts_with("step "));
+}
