@@ -2,7 +2,9 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, cancel, create, demo, queues, recover, retry, show, start, tasks};
+use crate::commands::{
+    bench, cancel, create, demo, logs, queues, recover, retry, show, start, tasks,
+};
 
 /// Background tasks on PostgreSQL or an embedded database.
 ///
@@ -43,6 +45,7 @@ pub(crate) enum Command {
     Create(create::Arguments),
     Tasks(tasks::Arguments),
     Show(show::Arguments),
+    Logs(logs::Arguments),
     Retry(retry::Arguments),
     Cancel(cancel::Arguments),
     /// List engines, living and dead

@@ -7,10 +7,12 @@
 //! - `console`, `log`, `table`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
 //! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
+//! - `said`, `cancelled`: what a task has said, and how it took a wish to cancel it;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `witness`: a task class that leaves traces outside the database.
 
 mod args;
+mod cancelled;
 mod commands;
 mod console;
 mod database;
@@ -20,6 +22,7 @@ mod log;
 mod parameters;
 mod pools;
 mod pretty;
+mod said;
 mod spans;
 mod table;
 mod times;
@@ -66,6 +69,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Queues(args) => commands::queues::run(console, args).await,
             Command::Migrate => commands::migrate::run(console).await,
+            Command::Logs(args) => commands::logs::run(console, args).await,
             Command::Bench(args) => commands::bench::run(console, args).await,
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }

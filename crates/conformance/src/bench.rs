@@ -334,6 +334,7 @@ impl Hold {
             result,
             error,
             next,
+            told: None,
         }
     }
 

@@ -13,11 +13,13 @@
 //! # Map
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
-//!   [`properties`], [`queues`]: the cases, by promise;
+//!   [`properties`], [`queues`], [`reports`], [`cancellations`]: the cases, by
+//!   promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
 pub mod bench;
+pub mod cancellations;
 pub mod claims;
 pub mod creation;
 pub mod hostile;
@@ -30,6 +32,7 @@ pub mod queues;
 pub mod races;
 pub mod records;
 pub mod recovery;
+pub mod reports;
 pub mod waiting;
 pub mod wake_ups;
 mod world;
@@ -215,6 +218,23 @@ macro_rules! suite {
                 queues_are_listed_with_what_is_in_them
                 a_crowd_is_counted_up_to_a_limit
             }
+
+            reports {
+                what_is_said_is_on_record
+                a_report_sent_again_changes_nothing
+                logs_are_read_in_pages
+                what_is_said_is_only_text
+                the_lost_may_speak
+                retention_removes_what_was_said
+                a_report_raced_by_retention_leaves_no_halves
+            }
+            cancellations {
+                an_answer_is_on_record_with_the_end
+                a_wish_without_an_answer_says_so
+                a_wish_that_recovery_granted_has_no_answer
+                a_wish_raced_by_an_end_is_never_forgotten
+                wishes_raced_by_retention_leave_no_halves
+            }
         }
     };
 }
@@ -263,6 +283,8 @@ mod tests {
             include_str!("hostile.rs"),
             include_str!("properties.rs"),
             include_str!("queues.rs"),
+            include_str!("reports.rs"),
+            include_str!("cancellations.rs"),
         ] {
             let cases = source
                 .lines()

@@ -157,6 +157,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                 "the engine was told to stop before the task started",
             )),
             next: Next::Wait { after: Duration::ZERO, retry_number: task.retry_number },
+            told: None,
         });
     }
 

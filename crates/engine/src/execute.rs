@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine_model::attempt::Ran;
+use task_engine_model::cancel::{CancelAnswer, Told};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::retry::DELAY_MAX;
 use task_engine_model::task::retry_override;
@@ -15,9 +16,11 @@ use task_engine_model::{
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
+use crate::failure::Failure;
 use crate::handler::Class;
 use crate::panic::{Guarded, guarded};
 use crate::pools::Freed;
+use crate::report::{Journal, Reports};
 use crate::run::Run;
 use crate::running::{Cause, Running};
 
@@ -33,6 +36,7 @@ pub(crate) struct Bench<S> {
     pub(crate) endings: UnboundedSender<Ending>,
     /// Numbers of workers that have become free.
     pub(crate) freed: Freed,
+    pub(crate) reports: Arc<Reports>,
     /// Says that the engine must end now.
     pub(crate) forced: CancellationToken,
 }
@@ -48,6 +52,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
     let token = CancellationToken::new();
     bench.running.begin(task.id, token.clone());
     tracing::info!("Worker {worker} starting task {}", task.id.task_id);
+    let journal = bench.reports.journal(task.id);
     let run = Run {
         state: bench.state.clone(),
         client: bench.client.clone(),
@@ -57,10 +62,11 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         context: task.context.clone(),
         worker,
         cancelled: token.clone(),
+        journal: journal.clone(),
     };
-    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker);
-    let outcome = ticket.work(run, token).await;
-    ticket.end(outcome);
+    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker, journal);
+    let (outcome, told) = ticket.work(run, token).await;
+    ticket.end(outcome, told);
 }
 
 /// The duty to end an attempt. If the code of the task is torn down by force,
@@ -71,7 +77,10 @@ struct Ticket<S: Send + Sync + 'static> {
     claim: ClaimId,
     task: ClaimedTask,
     worker: i32,
+    journal: Arc<Journal>,
     started: Instant,
+    /// How its code took it that somebody wants it cancelled.
+    told: Option<Told>,
     done: bool,
 }
 
@@ -82,11 +91,13 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         claim: ClaimId,
         task: ClaimedTask,
         worker: i32,
+        journal: Arc<Journal>,
     ) -> Self {
-        Self { bench, class, claim, task, worker, started: Instant::now(), done: false }
+        let started = Instant::now();
+        Self { bench, class, claim, task, worker, journal, started, told: None, done: false }
     }
 
-    async fn work(&self, run: Run<S>, token: CancellationToken) -> Outcome {
+    async fn work(&self, run: Run<S>, token: CancellationToken) -> (Outcome, Option<Told>) {
         let mut working = Guarded::new(self.class.work(&self.task.parameters, run));
         let limit = self.class.timeout();
         let time_is_over = async {
@@ -97,7 +108,10 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         };
         let told_to_end = async {
             token.cancelled().await;
-            tokio::time::sleep(GRACE).await;
+            tokio::select! {
+                () = tokio::time::sleep(self.grace()) => {}
+                () = self.bench.forced.cancelled() => {}
+            }
         };
         let mut timed_out = false;
         let finished = tokio::select! {
@@ -124,28 +138,60 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             }
             other => other,
         };
-        match finished {
+        // Asked once: a wish that comes from here on is too late.
+        let why = self.bench.running.told(self.task.id);
+        let told = why.filter(|told| told.why == Cause::Requested).map(|told| {
+            let answer = match &finished {
+                Some(Ok(Ok(_))) => CancelAnswer::Ignored,
+                Some(_) => CancelAnswer::Acknowledged,
+                None => CancelAnswer::Killed,
+            };
+            Told { at: told.at, answer }
+        });
+        let outcome = match finished {
             Some(Ok(Ok(result))) => Outcome::Success(result),
             Some(_) | None if timed_out && !self.bench.forced.is_cancelled() => self.timeout(limit),
-            Some(Ok(Err(failure))) => self.cancelled().unwrap_or_else(|| failure.outcome()),
+            Some(Ok(Err(failure))) => self.error(failure, why.map(|told| told.why)),
             Some(Err(panicked)) => panicked.into_failure().outcome(),
-            None => self.cancelled().unwrap_or_else(|| self.given_back()),
+            None if told.is_some() => self.killed(),
+            None => self.given_back(),
+        };
+        (outcome, told)
+    }
+
+    /// How long asynchronous code that was told to end has to do so by itself.
+    fn grace(&self) -> Duration {
+        let why = self.bench.running.told(self.task.id).map(|told| told.why);
+        match (why, self.class.rules.cancel_grace_ms) {
+            (Some(Cause::Requested), Some(ms)) => Duration::from_millis(ms),
+            _ => GRACE,
         }
     }
 
-    fn cause(&self) -> Option<Cause> {
-        self.bench.running.cause(self.task.id)
+    /// What an error means: that the code ended as it was told to, if it was.
+    fn error(&self, failure: Failure, why: Option<Cause>) -> Outcome {
+        match (why, failure.outcome()) {
+            (Some(Cause::Requested), Outcome::Failure(error, _)) => Outcome::Cancelled(TaskError {
+                message: format!("cancelled while it ran; its code returned {error}"),
+                exception: TaskError::CANCELLED.to_owned(),
+                backtrace: error.backtrace,
+            }),
+            (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.given_back(),
+            (_, outcome) => outcome,
+        }
     }
 
-    /// What it means that the attempt ended after it was told to.
-    fn cancelled(&self) -> Option<Outcome> {
-        match self.cause()? {
-            Cause::Requested => Some(Outcome::Cancelled(TaskError::new(
-                TaskError::CANCELLED,
-                "cancelled while it ran",
-            ))),
-            Cause::EngineStopped | Cause::InstanceLost => Some(self.given_back()),
-        }
+    fn killed(&self) -> Outcome {
+        let end = if self.bench.forced.is_cancelled() {
+            "its engine stopped before its code had ended".to_owned()
+        } else {
+            format!(
+                "its code had not ended {:?} after it was told to, and was dropped",
+                self.grace()
+            )
+        };
+        let message = format!("cancelled while it ran; {end}");
+        Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message))
     }
 
     fn given_back(&self) -> Outcome {
@@ -161,7 +207,8 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         Outcome::Failure(error, Default::default())
     }
 
-    fn end(mut self, outcome: Outcome) {
+    fn end(mut self, outcome: Outcome, told: Option<Told>) {
+        self.told = told;
         self.finish(outcome);
     }
 
@@ -171,6 +218,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         self.log(&outcome, next, lasted);
         let (result, error) = Ending::parts(outcome);
         self.bench.running.end(self.task.id);
+        self.journal.close();
         // Both channels outlive the engine's work.
         let _ = self.bench.endings.send(Ending {
             id: self.task.id,
@@ -181,6 +229,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             result,
             error,
             next,
+            told: self.told,
         });
         self.bench.freed.send(self.worker);
         self.done = true;

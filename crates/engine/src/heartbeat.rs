@@ -11,7 +11,7 @@ use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::admission;
-use crate::running::{Cause, Claims, Running};
+use crate::running::{Claims, Running};
 use crate::wake_up::Hints;
 
 pub(crate) struct Heartbeat {
@@ -45,10 +45,8 @@ impl Heartbeat {
             let wait = match self.store.heartbeat(self.instance).await {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
-                    for id in &pulse.cancel {
-                        if self.running.cancel(*id, Cause::Requested) {
-                            tracing::info!("{id}: somebody asks for it to be cancelled");
-                        }
+                    for id in self.running.want_cancelled(&pulse.cancel) {
+                        tracing::info!("{id}: somebody asks for it to be cancelled");
                     }
                     pulses.send_replace(Some(Beat { pulse, known }));
                     self.every

@@ -39,7 +39,7 @@
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `pools`: which workers take from which queues;
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
-//! - `heartbeat`, `admission`, `wake_up`, `retention`: what goes on beside it;
+//! - `heartbeat`, `admission`, `wake_up`, `report`, `retention`: what goes on beside it;
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book.
 
@@ -55,6 +55,7 @@ mod panic;
 mod pools;
 mod process;
 mod record;
+mod report;
 mod retention;
 pub mod run;
 mod running;
@@ -69,6 +70,8 @@ pub use run::Run;
 pub use stop::{StopHandle, Stopped};
 pub use task_engine_model as model;
 pub use task_engine_model::instance::Recovery;
+pub use task_engine_model::report::LogLevel;
+pub use task_engine_model::store::CancelReport;
 pub use task_engine_model::{
     ClassRules, Client, Json, NewTask, RetryRule, Store, StoreError, Task, TaskId, TaskStatus,
 };

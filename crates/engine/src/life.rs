@@ -21,6 +21,7 @@ use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
 use crate::process;
 use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
+use crate::report::Reports;
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
@@ -128,6 +129,9 @@ impl<S: Send + Sync + 'static> Life<S> {
     ) -> (End, Record) {
         let (running, claims) = (Arc::new(Running::default()), Arc::new(Claims::default()));
         let unwritten = Arc::new(Unwritten::default());
+        let reports = Reports::new(self.store.clone());
+        let mut beside = Beside::default();
+        beside.spawn(reports.clone().run());
         let (endings, to_record) = mpsc::unbounded_channel();
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
@@ -136,6 +140,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             claims: claims.clone(),
             stop: self.stop.watch(),
             unwritten: unwritten.clone(),
+            reports: reports.clone(),
             forced_since: None,
         };
         let bench = Arc::new(Bench {
@@ -145,6 +150,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             running: running.clone(),
             endings,
             freed,
+            reports,
             forced: self.cancel_when_forced(&running),
         });
         let claim_ids = Arc::new(ClaimIds::new(instance));

@@ -9,6 +9,7 @@ use task_engine_model::{Ending, Next, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::report::Reports;
 use crate::running::Claims;
 use crate::stop::{Phase, StopWatch};
 use crate::wake_up::Backoff;
@@ -23,6 +24,7 @@ pub(crate) struct Recorder {
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopWatch,
     pub(crate) unwritten: Arc<Unwritten>,
+    pub(crate) reports: Arc<Reports>,
     /// When a forced stop first found the store away.
     pub(crate) forced_since: Option<Instant>,
 }
@@ -81,6 +83,7 @@ impl Recorder {
             self.unwritten.written(count);
             gathered.clear();
         }
+        self.reports.last().await;
         let finished = self.claims.take_finished();
         if let Err(error) = self.store.record(&[], &finished).await {
             tracing::debug!("finished claims are left to the next sweep: {error}");
@@ -97,6 +100,7 @@ impl Recorder {
     async fn write(&mut self, batch: &mut [Ending]) -> usize {
         let mut backoff = Backoff::new();
         loop {
+            self.reports.before(batch).await;
             let finished = self.claims.take_finished();
             match self.store.record(batch, &finished).await {
                 Ok(late) => {

@@ -4,8 +4,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use task_engine_model::report::LogLevel;
 use task_engine_model::{AttemptId, Client, Json, TaskId};
 use tokio_util::sync::CancellationToken;
+
+use crate::report::Journal;
 
 /// One run of a task, in the hands of its code. Dereferences to the
 /// application's state, so `run.mailer` is `state.mailer`.
@@ -18,6 +21,7 @@ pub struct Run<S> {
     pub(crate) context: Json,
     pub(crate) worker: i32,
     pub(crate) cancelled: CancellationToken,
+    pub(crate) journal: Arc<Journal>,
 }
 
 impl<S> Run<S> {
@@ -75,6 +79,27 @@ impl<S> Run<S> {
     pub async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
+
+    /// Says how far the attempt is: 0 to 100 percent, and a few words. The last
+    /// one counts, and is shown while the task runs and after it. Never waits:
+    /// it is written beside the work, within half a second.
+    pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {
+        self.journal.progress(percent.into(), message.as_ref());
+    }
+
+    /// Adds a line to the log of this attempt, which is shown while the task runs
+    /// and kept with it. Never waits, like [`Run::progress`].
+    ///
+    /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line; what
+    /// goes beyond is counted.
+    pub fn log(&self, message: impl AsRef<str>) {
+        self.log_at(LogLevel::Info, message);
+    }
+
+    /// The same, for a line that is more or less important than others.
+    pub fn log_at(&self, level: LogLevel, message: impl AsRef<str>) {
+        self.journal.log(level, message.as_ref());
+    }
 }
 
 impl<S> Deref for Run<S> {
@@ -96,6 +121,7 @@ impl<S> Clone for Run<S> {
             context: self.context.clone(),
             worker: self.worker,
             cancelled: self.cancelled.clone(),
+            journal: self.journal.clone(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use task_engine_model::{AttemptId, ClaimId};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,19 @@ pub(crate) enum Cause {
     InstanceLost,
 }
 
+/// That an attempt was told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) why: Cause,
+    pub(crate) at: Instant,
+}
+
+impl Told {
+    fn now(why: Cause) -> Self {
+        Self { why, at: Instant::now() }
+    }
+}
+
 /// The attempts that run, so that they can be told to end.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
@@ -25,7 +39,10 @@ pub(crate) struct Running {
 
 #[derive(Debug, Default)]
 struct Attempts {
-    running: HashMap<AttemptId, (CancellationToken, Option<Cause>)>,
+    running: HashMap<AttemptId, (CancellationToken, Option<Told>)>,
+    /// What the store says is to be cancelled. An attempt may be claimed, and
+    /// its wish be heard of, before it begins here.
+    wanted: HashSet<AttemptId>,
     /// Why every attempt is told to end, also one that is only about to begin.
     closed: Option<Cause>,
 }
@@ -33,40 +50,47 @@ struct Attempts {
 impl Running {
     pub(crate) fn begin(&self, id: AttemptId, token: CancellationToken) {
         let mut attempts = lock(&self.attempts);
-        let closed = attempts.closed;
-        if closed.is_some() {
+        let wanted = attempts.wanted.contains(&id).then_some(Cause::Requested);
+        let told = wanted.or(attempts.closed).map(Told::now);
+        if told.is_some() {
             token.cancel();
         }
-        attempts.running.insert(id, (token, closed));
+        attempts.running.insert(id, (token, told));
     }
 
-    /// Returns why it was told to end, if it was.
-    pub(crate) fn end(&self, id: AttemptId) -> Option<Cause> {
-        lock(&self.attempts).running.remove(&id).and_then(|(_, cause)| cause)
+    /// Returns how it was told to end, if it was.
+    pub(crate) fn end(&self, id: AttemptId) -> Option<Told> {
+        lock(&self.attempts).running.remove(&id).and_then(|(_, told)| told)
     }
 
-    pub(crate) fn cause(&self, id: AttemptId) -> Option<Cause> {
-        lock(&self.attempts).running.get(&id).and_then(|(_, cause)| *cause)
+    /// How an attempt was told to end, if it was.
+    pub(crate) fn told(&self, id: AttemptId) -> Option<Told> {
+        lock(&self.attempts).running.get(&id).and_then(|(_, told)| *told)
     }
 
-    /// Tells one attempt to end. The first cause stays.
-    pub(crate) fn cancel(&self, id: AttemptId, why: Cause) -> bool {
+    /// Tells these to end, and those among them that have not begun yet as soon
+    /// as they do. Each call has all wishes that there are. The first cause
+    /// stays. Returns those that were not told before.
+    pub(crate) fn want_cancelled(&self, ids: &[AttemptId]) -> Vec<AttemptId> {
         let mut attempts = lock(&self.attempts);
-        let Some((token, cause)) = attempts.running.get_mut(&id) else {
-            return false;
-        };
-        let first = cause.is_none();
-        cause.get_or_insert(why);
-        token.cancel();
-        first
+        attempts.wanted = ids.iter().copied().collect();
+        let mut news = Vec::new();
+        for id in ids {
+            if let Some((token, told @ None)) = attempts.running.get_mut(id) {
+                *told = Some(Told::now(Cause::Requested));
+                token.cancel();
+                news.push(*id);
+            }
+        }
+        news
     }
 
     /// Tells every attempt to end, now and from now on.
     pub(crate) fn close(&self, why: Cause) {
         let mut attempts = lock(&self.attempts);
         attempts.closed.get_or_insert(why);
-        for (token, cause) in attempts.running.values_mut() {
-            cause.get_or_insert(why);
+        for (token, told) in attempts.running.values_mut() {
+            told.get_or_insert(Told::now(why));
             token.cancel();
         }
     }
@@ -129,7 +153,7 @@ impl Claims {
 }
 
 /// A panic while one of these was locked left it whole: each change is one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -159,14 +183,31 @@ mod tests {
         let id = AttemptId { task_id: TaskId(1), attempt: 1 };
         let token = CancellationToken::new();
         running.begin(id, token.clone());
-        assert!(running.cancel(id, Cause::Requested));
+        assert_eq!(running.want_cancelled(&[id]), [id]);
+        assert_eq!(running.want_cancelled(&[id]), [], "it was told before");
+        assert_eq!(running.want_cancelled(&[]), []);
         running.close(Cause::EngineStopped);
         assert!(token.is_cancelled());
-        assert_eq!(running.end(id), Some(Cause::Requested));
+        assert_eq!(running.end(id).map(|told| told.why), Some(Cause::Requested));
         let late = CancellationToken::new();
         running.begin(id, late.clone());
         assert!(late.is_cancelled(), "it began when all was over");
-        assert_eq!(running.end(id), Some(Cause::EngineStopped));
-        assert!(!running.cancel(id, Cause::Requested));
+        assert_eq!(running.end(id).map(|told| told.why), Some(Cause::EngineStopped));
+        assert_eq!(running.want_cancelled(&[id]), [], "it has ended");
+    }
+
+    #[test]
+    fn a_wish_that_is_heard_of_before_its_attempt_begins_is_kept() {
+        let running = Running::default();
+        let id = AttemptId { task_id: TaskId(1), attempt: 1 };
+        assert_eq!(running.want_cancelled(&[id]), []);
+        let token = CancellationToken::new();
+        running.begin(id, token.clone());
+        assert!(token.is_cancelled());
+        assert_eq!(running.told(id).map(|told| told.why), Some(Cause::Requested));
+        let next = AttemptId { attempt: 2, ..id };
+        let token = CancellationToken::new();
+        running.begin(next, token.clone());
+        assert!(!token.is_cancelled(), "another attempt");
     }
 }

@@ -1,10 +1,12 @@
 //! The four tasks of the book, for trying things out. Each is known by its own
 //! name and by the book's (`TaskEngine::Tasks::WaitingTask`), so that tasks
-//! created by the book's program run too.
+//! created by the book's program run too. And one of our own, `ReportingTask`,
+//! which says how far it is.
 
 use std::time::Duration;
 
 use serde::Deserialize;
+use task_engine_model::report::LogLevel;
 use task_engine_model::{ClassRules, RetryRule};
 
 use crate::engine::Engine;
@@ -23,9 +25,37 @@ pub struct WaitingTask {
 #[error("Oh no")]
 pub struct FailingNotRetryTaskException;
 
-/// Adds the four classes to an engine.
+/// Says how far it is, step by step.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportingTask {
+    /// How many steps.
+    pub steps: u32,
+    /// How long each takes, in seconds.
+    #[serde(default)]
+    pub step_time: f64,
+    /// What it does when somebody cancels it.
+    #[serde(default)]
+    pub when_cancelled: WhenCancelled,
+}
+
+/// What a [`ReportingTask`] does when somebody cancels it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenCancelled {
+    /// It ends with an error.
+    #[default]
+    Obey,
+    /// It ends with success, as if it had been done anyway.
+    Finish,
+    /// It goes on.
+    Hang,
+}
+
+/// Adds the classes to an engine.
 #[must_use]
 pub fn handle_samples<S: Send + Sync + 'static>(engine: Engine<S>) -> Engine<S> {
+    let engine = engine.handle_class("ReportingTask", ClassRules::default(), report);
     ["", "TaskEngine::Tasks::"].into_iter().fold(engine, |engine, prefix| {
         let name = |class: &str| format!("{prefix}{class}");
         let never = ClassRules::retry(RetryRule::never());
@@ -42,10 +72,32 @@ pub fn handle_samples<S: Send + Sync + 'static>(engine: Engine<S>) -> Engine<S> 
 }
 
 async fn wait<S>(task: WaitingTask, _: Run<S>) -> Result<(), Failure> {
-    let time = Duration::try_from_secs_f64(task.waiting_time)
-        .map_err(|_| Failure::no_retry(format!("cannot wait {} seconds", task.waiting_time)))?;
-    tokio::time::sleep(time).await;
+    tokio::time::sleep(seconds(task.waiting_time)?).await;
     Ok(())
+}
+
+fn seconds(seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Failure::no_retry(format!("cannot wait {seconds} seconds")))
+}
+
+async fn report<S>(task: ReportingTask, run: Run<S>) -> Result<u32, Failure> {
+    let time = seconds(task.step_time)?;
+    for step in 1..=task.steps {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = run.cancelled(), if task.when_cancelled != WhenCancelled::Hang => {
+                run.log_at(LogLevel::Warn, format!("told to end before step {step}"));
+                return match task.when_cancelled {
+                    WhenCancelled::Finish => Ok(step - 1),
+                    _ => Err(Failure::named("GaveUp", format!("before step {step}"))),
+                };
+            }
+        }
+        run.log(format!("step {step} of {} is done", task.steps));
+        run.progress(f64::from(step) / f64::from(task.steps) * 100.0, format!("step {step}"));
+    }
+    Ok(task.steps)
 }
 
 async fn fail<S>(

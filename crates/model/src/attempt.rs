@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cancel::Told;
 use crate::instance::InstanceId;
 use crate::json::Json;
 use crate::retry::{DELAY_MAX, RetryRule};
@@ -159,6 +160,8 @@ pub struct Ending {
     pub error: Option<TaskError>,
     /// What comes next.
     pub next: Next,
+    /// How its code took it, if it was told that somebody wants it cancelled.
+    pub told: Option<Told>,
 }
 
 /// When an attempt ran, on the engine's own steady clock. Stores turn it into
@@ -188,7 +191,7 @@ impl Ending {
 }
 
 /// Cuts at a character boundary, and shows NUL, which no `jsonb` can hold.
-fn clean(text: &str, bytes_max: usize) -> String {
+pub(crate) fn clean(text: &str, bytes_max: usize) -> String {
     let text = text.replace('\0', "\u{2400}");
     if text.len() <= bytes_max {
         return text;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::retry::RetryOverride;
-use crate::store::{Answer, Store, StoreError};
+use crate::store::{Answer, CancelReport, Store, StoreError};
 use crate::task::{BadTask, NewTask, Task, TaskId};
 
-/// Creates tasks. Cheap to clone; needs no engine.
+/// Creates tasks, and cancels them. Cheap to clone; needs no engine.
 ///
 /// Creation inside a transaction of the application's own is in the stores'
 /// crates, because it speaks to the application's driver.
@@ -55,6 +55,13 @@ impl Client {
     /// Creates many tasks, all or none, in one call. The ids are in order.
     pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, StoreError> {
         self.store.create(tasks).await
+    }
+
+    /// Cancels a task: at once if it waits, by request if it runs. The record of
+    /// a running one says later what became of the request.
+    pub async fn cancel(&self, id: TaskId) -> Result<CancelReport, StoreError> {
+        let reports = self.store.cancel(&[id]).await?;
+        Ok(reports.first().copied().unwrap_or(CancelReport::NotFound))
     }
 }
 

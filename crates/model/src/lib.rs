@@ -14,14 +14,18 @@
 //! - [`instance`]: engines as the database sees them, and who may use a name;
 //! - [`queue`]: who serves queues, what waits in them, and which are paused;
 //! - [`store`]: the contract;
-//! - [`client`]: creation for applications.
+//! - [`client`]: creation for applications;
+//! - [`report`]: what an attempt says while it runs;
+//! - [`cancel`]: what became of a wish to cancel it.
 
 pub mod attempt;
+pub mod cancel;
 pub mod client;
 pub mod instance;
 pub mod json;
 pub mod queue;
 pub mod recovery;
+pub mod report;
 pub mod retry;
 pub mod store;
 pub mod task;

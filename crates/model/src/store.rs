@@ -17,6 +17,7 @@ use crate::attempt::{AttemptId, Ending, Next};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use crate::report::{LogFilter, LogRow, Report};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 
 /// What a store's methods return.
@@ -117,6 +118,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The queues that are known, by name: never more than some thousands, and
     /// their tasks counted up to a limit.
     fn queues(&self) -> Answer<'_, Vec<QueueRow>>;
+    /// Writes what attempts have said. Lines that are on record already, and
+    /// progress that is not newer, change nothing; nothing is written about a
+    /// task that retention has removed.
+    ///
+    /// It never waits for whoever has locked a task: such attempts are passed
+    /// over and returned, to be sent again.
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>>;
+
+    /// Lines of a task's log, in the order of attempts and lines.
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

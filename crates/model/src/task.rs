@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::TaskError;
+use crate::cancel::CancelRow;
 use crate::json::{BadJson, Json};
+use crate::report::ProgressRow;
 use crate::retry::{RetryOverride, RetryRule};
 
 /// A task class in Rust: *what is stored*. How it runs is a plain function
@@ -47,6 +49,10 @@ pub struct ClassRules {
     pub queue: String,
     /// The priority of new tasks.
     pub priority: i32,
+    /// How long asynchronous code has to end by itself when somebody cancels its
+    /// task, in milliseconds, before it is dropped; a second if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_grace_ms: Option<u64>,
 }
 
 impl Default for ClassRules {
@@ -56,6 +62,7 @@ impl Default for ClassRules {
             timeout_ms: None,
             queue: DEFAULT_QUEUE.to_owned(),
             priority: 0,
+            cancel_grace_ms: None,
         }
     }
 }
@@ -71,6 +78,13 @@ impl ClassRules {
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// The same with another time to end by itself for what is cancelled.
+    #[must_use]
+    pub fn cancel_grace(mut self, time: Duration) -> Self {
+        self.cancel_grace_ms = Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         self
     }
 }
@@ -383,6 +397,12 @@ pub struct ExecutionRow {
     pub ends_task: Option<TaskStatus>,
     /// When the next attempt was to begin.
     pub retry_at: Option<Timestamp>,
+    /// How far it was when it last said so.
+    pub progress: Option<ProgressRow>,
+    /// How many lines it has said to its log, with those that were dropped.
+    pub log_lines: i32,
+    /// The wish to cancel it, and what became of that.
+    pub cancel: Option<CancelRow>,
 }
 
 /// The status of an attempt.

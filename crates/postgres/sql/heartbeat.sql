@@ -1,7 +1,9 @@
 -- Renews a lease and tells the engine, in one round trip, what it should know.
 -- A wish to cancel is answered once its attempt has ended the task. If the
 -- attempt ended before its holder heard of the wish, and the task goes on, the
--- wish lingers: it was for the task.
+-- wish lingers: it was for the task. A wish that is over is kept where it is in
+-- nobody's way; what its attempt answered is there already, or it did not. Its
+-- task is locked against retention, and left for the next beat if it cannot be.
 WITH RECURSIVE beat AS (
   UPDATE task_engine.instances SET heartbeat_at = clock_timestamp()
   WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL
@@ -18,10 +20,20 @@ WITH RECURSIVE beat AS (
       WHERE later.task_id = r.task_id AND later.attempt > r.attempt) AS goes_on
   FROM task_engine.cancel_requests r
   LEFT JOIN task_engine.ended_executions e ON e.task_id = r.task_id AND e.attempt = r.attempt
+), over AS MATERIALIZED (
+  SELECT id FROM task_engine.created_tasks
+  WHERE id = ANY (ARRAY(SELECT task_id FROM request WHERE ended AND NOT goes_on))
+  ORDER BY id FOR KEY SHARE SKIP LOCKED
 ), answered AS (
   DELETE FROM task_engine.cancel_requests r
   WHERE EXISTS (SELECT FROM request q WHERE q.task_id = r.task_id AND q.attempt = r.attempt
                 AND q.ended AND NOT q.goes_on)
+    AND r.task_id = ANY (ARRAY(SELECT id FROM over))
+  RETURNING r.task_id, r.attempt, r.requested_at
+), kept AS (
+  INSERT INTO task_engine.cancellations (task_id, attempt, requested_at)
+  SELECT task_id, attempt, requested_at FROM answered ORDER BY task_id, attempt
+  ON CONFLICT (task_id, attempt) DO NOTHING
 ), wanted AS (
   SELECT task_id, attempt FROM request WHERE instance_id = $1 AND NOT ended
 ), waiting_class AS (

@@ -15,5 +15,11 @@ WITH gone AS (
   DELETE FROM task_engine.late_results WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), requests AS (
   DELETE FROM task_engine.cancel_requests WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), cancellations AS (
+  DELETE FROM task_engine.cancellations WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), progress AS (
+  DELETE FROM task_engine.execution_progress WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), logs AS (
+  DELETE FROM task_engine.execution_logs WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT count(*) FROM gone

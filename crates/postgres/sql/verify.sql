@@ -39,3 +39,19 @@ FROM task_engine.ended_executions e LEFT JOIN task_engine.created_tasks c ON c.i
 UNION ALL
 SELECT format('claim %s belongs to an instance that was never registered', k.id)
 FROM task_engine.claims k LEFT JOIN task_engine.instances i ON i.id = k.instance_id WHERE i.id IS NULL
+UNION ALL
+SELECT format('attempt %s of task %s has said something, but is neither held nor ended', p.attempt, p.task_id)
+FROM task_engine.execution_progress p
+LEFT JOIN task_engine.ended_executions e ON e.task_id = p.task_id AND e.attempt = p.attempt
+LEFT JOIN held h ON h.task_id = p.task_id AND h.attempt = p.attempt
+WHERE e.task_id IS NULL AND h.task_id IS NULL
+UNION ALL
+SELECT format('attempt %s of task %s has line %s, but has said %s lines', l.attempt, l.task_id, l.line, coalesce(p.lines, 0))
+FROM (SELECT task_id, attempt, max(line) AS line FROM task_engine.execution_logs GROUP BY task_id, attempt) l
+LEFT JOIN task_engine.execution_progress p ON p.task_id = l.task_id AND p.attempt = l.attempt
+WHERE l.line > coalesce(p.lines, 0)
+UNION ALL
+SELECT format('attempt %s of task %s was to be cancelled, but has not ended', c.attempt, c.task_id)
+FROM task_engine.cancellations c
+LEFT JOIN task_engine.ended_executions e ON e.task_id = c.task_id AND e.attempt = c.attempt
+WHERE e.task_id IS NULL

@@ -12,7 +12,7 @@
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
-//! - `instances`, `operate`, `read`, `listen`: the rest of the contract.
+//! - `instances`, `operate`, `report`, `read`, `listen`: the rest of the contract.
 
 mod claim;
 mod connection;
@@ -28,6 +28,7 @@ mod queues;
 mod read;
 mod record;
 mod recover;
+mod report;
 pub mod schema;
 mod sleep;
 mod store;

@@ -1,5 +1,8 @@
 //! Reading: pages of tasks, one task whole, the check of the invariants.
 
+use jiff::Timestamp;
+use task_engine_model::cancel::{CancelOutcome, CancelRow};
+use task_engine_model::report::ProgressRow;
 use task_engine_model::task::{ExecutionRow, ExecutionStatus, LateResult};
 use task_engine_model::{
     Json, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow, TaskStatus,
@@ -113,7 +116,27 @@ fn execution_row(row: &Row) -> ExecutionRow {
         error: error(row),
         ends_task: row.get::<_, Option<&str>>("ends_task").and_then(status),
         retry_at: row.get("retry_at"),
+        progress: progress(row),
+        log_lines: row.get("log_lines"),
+        cancel: cancel(row),
     }
+}
+
+fn progress(row: &Row) -> Option<ProgressRow> {
+    Some(ProgressRow {
+        percent: row.get::<_, Option<f64>>("percent")?,
+        message: row.get::<_, Option<String>>("message")?,
+        reported_at: row.get::<_, Option<Timestamp>>("reported_at")?,
+    })
+}
+
+fn cancel(row: &Row) -> Option<CancelRow> {
+    let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
+    Some(CancelRow {
+        requested_at: row.get::<_, Option<Timestamp>>("cancel_requested_at")?,
+        told_at: row.get("told_at"),
+        outcome: CancelOutcome::of(row.get::<_, &str>("status") == "running", answer),
+    })
 }
 
 fn late_result(row: &Row) -> LateResult {

@@ -24,13 +24,19 @@ impl Inner {
         if endings.is_empty() && finished.is_empty() {
             return Ok(Vec::new());
         }
-        let client = self.connections.work().await?;
+        let mut client = self.connections.work().await?;
         let columns = Columns::of(endings);
+        let answers = endings.iter().any(|ending| ending.told.is_some());
         let mut fence = Fence::ByKeyAlone;
         let recorded = loop {
             let statement = self.record_statement(fence);
             let statement = client.prepare_cached(&statement).await.map_err(|e| store_error(&e))?;
-            match columns.run(&**client, &statement, finished).await {
+            let recorded = if answers {
+                self.record_with_answers(&mut client, &columns, &statement, finished).await
+            } else {
+                columns.run(&**client, &statement, finished).await
+            };
+            match recorded {
                 Err(e) if must_repeat(&e) => {}
                 Err(e)
                     if fence == Fence::ByKeyAlone
@@ -47,6 +53,22 @@ impl Inner {
         let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
         let late: Vec<&Ending> = endings.iter().filter(|e| !recorded.contains(&e.id)).collect();
         self.record_late(&**client, &late).await
+    }
+
+    /// The same, when one of the attempts was told to end. That is rare, so the
+    /// statement of every day knows nothing of it.
+    async fn record_with_answers(
+        &self,
+        client: &mut tokio_postgres::Client,
+        columns: &Columns<'_>,
+        statement: &Statement,
+        finished: &[ClaimId],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let transaction = client.transaction().await?;
+        let recorded = columns.run(&transaction, statement, finished).await?;
+        self.record_told(&transaction, columns.endings, &recorded).await?;
+        transaction.commit().await?;
+        Ok(recorded)
     }
 
     pub(crate) fn record_statement(&self, fence: Fence) -> Cow<'static, str> {

@@ -131,6 +131,7 @@ impl Held {
             result,
             error,
             next,
+            told: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
@@ -173,6 +174,14 @@ impl Store for PgStore {
 
     fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
         limited(self.inner.queues())
+    }
+
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+        limited(self.inner.report(reports))
+    }
+
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+        limited(self.inner.logs(id, filter))
     }
 }
 

@@ -189,3 +189,42 @@ async fn a_crowd_is_never_read_past() {
     assert!(after.0 <= before.0 + 40, "looks: {before:?}, then {after:?}");
     assert!(after.1 <= before.1 + 40, "claims: {before:?}, then {after:?}");
 }
+
+#[tokio::test]
+async fn a_report_reads_by_keys() {
+    let client = tables().await;
+    let arguments =
+        "'{1}','{1}','{1}','{1}','{1}','{a}','{0}','{1}','{1}','{1}','{0}','{info}','{a}'";
+    let plan = plan(&client, "report", include_str!("../sql/report.sql"), arguments).await;
+    assert_by_keys(&plan, &["created_tasks", "execution_progress", "execution_logs"]);
+}
+
+#[tokio::test]
+async fn a_log_is_a_range_of_its_key() {
+    let client = tables().await;
+    let statement = include_str!("../sql/logs.sql");
+    for (name, statement) in
+        [("oldest", statement.to_owned()), ("newest", statement.replace("/* DESC */", "DESC"))]
+    {
+        let plan = plan(&client, name, &statement, "1, 0, 0, 1, 10").await;
+        assert_by_keys(&plan, &["execution_logs l"]);
+        assert!(!plan.contains("Sort Key"), "the key has the order:\n{plan}");
+        assert!(plan.contains("execution_logs_pkey"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_written_by_keys() {
+    let client = tables().await;
+    let arguments = "'{1}','{1}','{0}','{killed}'";
+    let plan = plan(&client, "told", include_str!("../sql/record_told.sql"), arguments).await;
+    assert_by_keys(&plan, &["cancel_requests r", "cancellations"]);
+}
+
+#[tokio::test]
+async fn executions_are_read_by_keys() {
+    let client = tables().await;
+    let plan = plan(&client, "executions", include_str!("../sql/executions.sql"), "1").await;
+    let tables = ["ended_executions e", "execution_progress p", "cancellations c"];
+    assert_by_keys(&plan, &tables);
+}

@@ -124,6 +124,7 @@ async fn drain(store: &SqliteStore, batch: usize) -> Result<(), Box<dyn std::err
                 result: Some(Json::null()),
                 error: None,
                 next: Next::End(TaskStatus::Stopped),
+                told: None,
             })
             .collect();
         store.record(&endings, &finished).await?;

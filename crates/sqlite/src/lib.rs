@@ -30,7 +30,8 @@
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `claim`, `ending`, `record`, `recover`, `instances`,
-//!   `operate`, `queues`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
+//!   `operate`, `queues`, `report`, `read`, `verify`: what the jobs do, each with its SQL
+//!   in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -60,6 +61,7 @@ mod queues;
 mod read;
 mod record;
 mod recover;
+mod report;
 mod store;
 mod verify;
 mod writer;

@@ -10,6 +10,7 @@ use crate::fault::Fault;
 const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
     ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
+    ("0006_progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
 ];
 
 /// Applies what is missing, in the one transaction that the writer is in.

@@ -60,6 +60,9 @@ pub(crate) fn prune(
         sql!("prune_ended_executions"),
         sql!("prune_late_results"),
         sql!("prune_cancel_requests"),
+        sql!("prune_cancellations"),
+        sql!("prune_execution_progress"),
+        sql!("prune_execution_logs"),
     ] {
         let mut delete = turn.db.prepare_cached(statement)?;
         for id in &ids {

@@ -91,6 +91,9 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
     };
     let mut executions = executions(turn, id)?;
     executions.extend(running.map(running_execution));
+    for execution in &mut executions {
+        crate::report::complete(turn, id, execution)?;
+    }
     Ok(Some(TaskDetails {
         row,
         task_parameters: Json::from_store(parameters),
@@ -174,6 +177,9 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
             error,
             ends_task: ends_task.as_deref().map(status).transpose()?,
             retry_at: time(9)?,
+            progress: None,
+            log_lines: 0,
+            cancel: None,
         });
     }
     Ok(executions)
@@ -192,6 +198,9 @@ fn running_execution(held: &HeldAttempt) -> ExecutionRow {
         error: None,
         ends_task: None,
         retry_at: None,
+        progress: None,
+        log_lines: 0,
+        cancel: None,
     }
 }
 

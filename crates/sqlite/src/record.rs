@@ -6,6 +6,7 @@ use task_engine_model::{AttemptId, ClaimId, Ending, Next, TaskStatus};
 use crate::desk::Turn;
 use crate::ending::{EndedAttempt, Fence, began};
 use crate::fault::Fault;
+use crate::report;
 
 /// Ends attempts, and removes claims that are finished. Returns the attempts
 /// that somebody else had ended before.
@@ -23,7 +24,9 @@ pub(crate) fn record(
             // the task.
             attempt.next = Next::End(TaskStatus::Cancelled);
         }
-        if !fence.end(&attempt)? && !was_sent_before(turn, ending)? {
+        if fence.end(&attempt)? {
+            report::told(turn, ending)?;
+        } else if !was_sent_before(turn, ending)? {
             keep_as_evidence(turn, &attempt)?;
             late.push(ending.id);
         }
@@ -44,8 +47,9 @@ fn cancel_requested(turn: &Turn<'_>, id: AttemptId) -> Result<bool, Fault> {
     Ok(ask.query_row(params![id.task_id.0, id.attempt], |row| row.get(0))?)
 }
 
-/// Removes wishes that have nothing to wish for any more.
+/// Puts wishes that have nothing to wish for any more out of the way.
 pub(crate) fn sweep_cancel_requests(turn: &Turn<'_>) -> Result<(), Fault> {
+    turn.db.prepare_cached(sql!("cancellations_keep"))?.execute([])?;
     turn.db.prepare_cached(sql!("cancel_requests_sweep"))?.execute([])?;
     Ok(())
 }

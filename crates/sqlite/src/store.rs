@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
@@ -17,7 +18,7 @@ use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
 use crate::{
-    connection, create, instances, migrate, operate, queues, read, record, recover, verify,
+    connection, create, instances, migrate, operate, queues, read, record, recover, report, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -211,6 +212,16 @@ impl Store for SqliteStore {
 
     fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
         Box::pin(self.reader().ask(queues::queues))
+    }
+
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+        let reports = reports.to_vec();
+        Box::pin(self.writer().ask(move |turn| report::report(turn, &reports)))
+    }
+
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+        let filter = *filter;
+        Box::pin(self.reader().ask(move |turn| report::logs(turn, id, &filter)))
     }
 }
 

@@ -49,6 +49,15 @@ async fn no_hot_statement_scans_a_table() {
         sql!("queue_is_paused"),
         sql!("queues_next_lane"),
         sql!("queues_count"),
+        sql!("report_line"),
+        sql!("report_progress"),
+        sql!("logs"),
+        sql!("logs_newest"),
+        sql!("execution_said"),
+        sql!("cancellation"),
+        sql!("prune_execution_logs"),
+        sql!("prune_execution_progress"),
+        sql!("prune_cancellations"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan

@@ -44,6 +44,19 @@ async fn every_violation_is_told_in_words() {
             "task 9 has ended attempts, but was never created",
         ),
         (
+            "INSERT INTO task_engine_execution_progress VALUES (1, 1, 1, 0, NULL, NULL, NULL)"
+                .to_owned(),
+            "task 1, attempt 1 has said something, but is neither held nor ended",
+        ),
+        (
+            "INSERT INTO task_engine_execution_logs VALUES (2, 1, 3, 0, 'info', 'x')".to_owned(),
+            "task 2, attempt 1 has line 3, but has said 0 lines",
+        ),
+        (
+            "INSERT INTO task_engine_cancellations VALUES (2, 1, 0, NULL, NULL)".to_owned(),
+            "task 2, attempt 1 was to be cancelled, but has not ended",
+        ),
+        (
             "PRAGMA ignore_check_constraints = ON;
              UPDATE task_engine_created_tasks SET task_parameters = '[]' WHERE id = 1"
                 .to_owned(),

@@ -1,24 +1,42 @@
 //! `task-engine cancel`.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use task_engine::TaskStatus;
+use task_engine::model::TaskDetails;
+use task_engine::model::cancel::CancelOutcome;
 use task_engine::model::store::CancelReport;
+use task_engine::{Store, TaskId, TaskStatus};
 
 use super::{Tally, TaskIds};
+use crate::cancelled::answer;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
+use crate::spans::span;
+use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
 ///
 /// The engine of a running task hears of the request at once, or at its next
-/// heartbeat. A cancelled task can be sent back with `retry`.
+/// heartbeat, and tells the task's code to end. Asynchronous code that does not
+/// is dropped after a second; code that blocks its thread runs until it looks.
+/// The record tells what became of it (`show`, or --wait). A cancelled task can
+/// be sent back with `retry`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     tasks: TaskIds,
+    /// Wait until it is on record what became of running ones
+    ///
+    /// The exit code is 4 if one of them did its work, or failed, all the same,
+    /// and 1 if one still runs after --timeout.
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at the most [default: without limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Option<Duration>,
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
@@ -26,11 +44,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let ids = args.tasks.each_once();
     let reports = store.cancel(&ids).await?;
     let mut tally = Tally { all: ids.len(), ..Tally::default() };
+    let mut requested = Vec::new();
     let mut out = console.results();
     for (id, report) in ids.iter().zip(reports) {
         let what = match report {
             CancelReport::Cancelled => "is cancelled",
-            CancelReport::Requested => "is running; its engine has been asked to cancel it",
+            CancelReport::Requested => {
+                requested.push(*id);
+                "is running; its engine has been asked to cancel it"
+            }
             // What was wanted is so.
             CancelReport::Ended(TaskStatus::Cancelled) => "was cancelled before",
             CancelReport::Ended(TaskStatus::Failed) => {
@@ -49,5 +71,89 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         writeln!(out, "task {id} {what}")?;
     }
     out.flush()?;
+    if args.wait && !requested.is_empty() {
+        let waiting =
+            Waiting { console, store: &*store, limit: args.timeout, asked: Instant::now() };
+        waiting.run(requested, &mut out).await?;
+    }
     tally.verdict()
+}
+
+/// How often a task is asked for its end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// After so long, whoever waits is told why.
+const QUIET_FOR: Duration = Duration::from_secs(3);
+
+/// Waits for what becomes of the requests.
+struct Waiting<'a> {
+    console: &'a Console,
+    store: &'a dyn Store,
+    limit: Option<Duration>,
+    asked: Instant,
+}
+
+impl Waiting<'_> {
+    async fn run(&self, mut open: Vec<TaskId>, out: &mut impl Write) -> Result<(), Fault> {
+        let all = open.len();
+        let mut not_cancelled = 0;
+        let mut said = false;
+        loop {
+            let mut still = Vec::new();
+            for id in open {
+                match self.store.task(id).await? {
+                    Some(task) if is_open(&task) => still.push(id),
+                    Some(task) => {
+                        not_cancelled += usize::from(task.row.status != TaskStatus::Cancelled);
+                        writeln!(out, "task {id} {}", end(&task))?;
+                    }
+                    None => writeln!(out, "task {id} has ended, and is removed")?,
+                }
+                out.flush()?;
+            }
+            open = still;
+            if open.is_empty() {
+                break;
+            }
+            let waited = self.asked.elapsed();
+            if self.limit.is_some_and(|limit| waited >= limit) {
+                return Err(Fault::Failure(format!(
+                    "{} of {all} still run {} after the request, which stands",
+                    open.len(),
+                    span(waited)
+                )));
+            }
+            if waited >= QUIET_FOR && !std::mem::replace(&mut said, true) {
+                self.console.say(format_args!(
+                    "{} of {all} have not ended yet; the request stands, also without this command",
+                    open.len()
+                ));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if not_cancelled > 0 {
+            return Err(Fault::Conflict(format!("{not_cancelled} of {all} were not cancelled")));
+        }
+        Ok(())
+    }
+}
+
+fn is_open(task: &TaskDetails) -> bool {
+    matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running)
+}
+
+/// The end of a task that was to be cancelled, and how it took it.
+fn end(task: &TaskDetails) -> String {
+    let word = match task.row.status {
+        TaskStatus::Stopped => "has done its work",
+        TaskStatus::Failed => "has failed",
+        _ => "is cancelled",
+    };
+    let wished = task.executions.iter().rev().find_map(|execution| {
+        let cancel = execution.cancel.filter(|cancel| cancel.outcome != CancelOutcome::Pending)?;
+        Some(answer(&cancel, execution.stopped_at))
+    });
+    match wished {
+        Some(how) => format!("{word}: {how}"),
+        None => word.to_owned(),
+    }
 }

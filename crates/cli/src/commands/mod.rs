@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 pub(crate) mod create;
 pub(crate) mod demo;
 pub(crate) mod instances;
+pub(crate) mod logs;
 pub(crate) mod migrate;
 pub(crate) mod queues;
 pub(crate) mod recover;

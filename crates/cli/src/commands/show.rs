@@ -5,17 +5,21 @@ use std::io::{self, Write};
 use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use serde::Serialize;
+use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
 use task_engine::model::store::Store;
 use task_engine::model::task::{ExecutionStatus, LateResult};
 use task_engine::model::{ExecutionRow, TaskDetails, TaskError};
 use task_engine::{Json, TaskId, TaskStatus};
 
+use crate::cancelled::story;
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
 use crate::pretty::pretty;
-use crate::spans::{clock, clock_and_relative, relative, span};
+use crate::said::{Printer, Reader, Said, far, shown};
+use crate::spans::{clock, clock_and_relative, count, relative, span};
 use crate::waiting::{Wanted, reasons};
 
 /// Show everything about a task, and why it does not run yet
@@ -25,34 +29,77 @@ pub(crate) struct Arguments {
     #[arg(value_name = "ID", allow_negative_numbers = true)]
     id: TaskId,
     /// Print it as JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "follow")]
     json: bool,
+    /// Then go on with what it says, until it has ended
+    #[arg(short, long)]
+    follow: bool,
 }
+
+/// A task with the newest lines of its log.
+#[derive(Debug, Serialize)]
+struct WithLog<'a> {
+    #[serde(flatten)]
+    task: &'a TaskDetails,
+    log: &'a [LogRow],
+}
+
+/// How many lines of its log stand on the page of a task.
+const LINES_SHOWN: u32 = 20;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let Some(task) = store.task(args.id).await? else {
-        return Err(Fault::NotFound(format!(
-            "there is no task {} on {}; it may have been removed by retention",
-            args.id,
-            store.place()
-        )));
+        return Err(no_such_task(args.id, &*store));
     };
+    let limit =
+        if args.json { u32::try_from(LINES_MAX).unwrap_or(LINES_SHOWN) } else { LINES_SHOWN };
+    let newest = LogFilter { newest: true, limit, ..LogFilter::default() };
+    let log = store.logs(args.id, &newest).await?;
     let mut out = console.results();
     if args.json {
-        serde_json::to_writer(&mut out, &task).map_err(io::Error::from)?;
+        let whole = WithLog { task: &task, log: &log };
+        serde_json::to_writer(&mut out, &whole).map_err(io::Error::from)?;
         writeln!(out)?;
         return Ok(out.flush()?);
     }
     let reasons = why_waiting(&*store, &task).await?;
-    let mut page = Page { out, now: now() };
+    let more = console.command(&format!("logs {}", args.id));
+    let mut page = Page { out, now: now(), log: &log, more };
     page.print(&task, &reasons)?;
     page.out.flush()?;
+    if args.follow {
+        return follow(console, &*store, page, &task).await;
+    }
     if task.row.status == TaskStatus::Failed {
         console.say(format_args!(
             "\nTo try it again: {}",
             console.command(&format!("retry {}", args.id))
         ));
+    }
+    Ok(())
+}
+
+pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> Fault {
+    Fault::NotFound(format!(
+        "there is no task {id} on {}; it may have been removed by retention",
+        store.place()
+    ))
+}
+
+/// Goes on from what is on the page.
+async fn follow<W: Write>(
+    console: &Console,
+    store: &dyn Store,
+    page: Page<'_, W>,
+    task: &TaskDetails,
+) -> Result<(), Fault> {
+    let mut reader = Reader::after(task, page.log);
+    let zone = page.zone();
+    let mut printer = Printer::new(page.out, zone, false);
+    let ended = reader.follow(store, &mut |said| printer.tell(&said)).await?;
+    if let Some(task) = ended {
+        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status));
     }
     Ok(())
 }
@@ -72,21 +119,22 @@ async fn why_waiting(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String
 const FRAME_CHARS_MAX: usize = 160;
 
 /// What is printed about one task.
-struct Page<W> {
+struct Page<'a, W> {
     out: W,
     now: Zoned,
+    /// The newest lines of its log.
+    log: &'a [LogRow],
+    /// The command that shows all of them.
+    more: String,
 }
 
-impl<W: Write> Page<W> {
+impl<W: Write> Page<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
         writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
         for (at, reason) in reasons.iter().enumerate() {
             let name = if at == 0 { "waits" } else { "and" };
             self.field(name, &format!("because {reason}"))?;
-        }
-        if task.cancel_requested {
-            self.field("cancel", "requested; its engine ends it")?;
         }
         self.field("created", &self.time(row.created_at))?;
         let due =
@@ -133,6 +181,13 @@ impl<W: Write> Page<W> {
             }
             (None, None) => {}
         }
+        if let Some(progress) = &execution.progress {
+            let at = relative(progress.reported_at, now);
+            self.field("progress", &format!("{} ({at})", far(progress)))?;
+        }
+        if let Some(cancel) = &execution.cancel {
+            self.field("cancel", &story(cancel, execution, now, &zone))?;
+        }
         if let Some(result) = execution.result.as_ref().filter(|result| result.as_str() != "null") {
             self.json("result", result)?;
         }
@@ -141,6 +196,28 @@ impl<W: Write> Page<W> {
         }
         if let Some(retry_at) = execution.retry_at {
             self.field("next", &format!("attempt at {}", self.time(retry_at)))?;
+        }
+        if execution.log_lines > 0 {
+            self.log(execution)?;
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, execution: &ExecutionRow) -> io::Result<()> {
+        let (log, zone) = (self.log, self.zone());
+        let said = count(usize::try_from(execution.log_lines).unwrap_or(0), "line");
+        let lines: Vec<&LogRow> =
+            log.iter().filter(|line| line.attempt == execution.attempt).collect();
+        let whole = i64::from(execution.log_lines) == lines.len() as i64;
+        let heading = match (lines.len(), whole) {
+            (_, true) => said,
+            (0, _) => format!("{said}; all that is kept: {}", self.more),
+            (shown, _) => format!("{said}, {shown} of them here; all that is kept: {}", self.more),
+        };
+        self.field("log", &heading)?;
+        for line in lines {
+            let line = shown(&Said::Line(line.clone()), &zone);
+            writeln!(self.out, "  {:10}  {line}", "")?;
         }
         Ok(())
     }

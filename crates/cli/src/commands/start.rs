@@ -18,7 +18,8 @@ use crate::witness::handle_witness;
 /// Run an engine until SIGTERM or Ctrl-C
 ///
 /// It knows the sample classes: WaitingTask {"waiting_time": SECONDS},
-/// FailingTask, FailingNotRetryTask and FailingNotRetryExceptionTask. An
+/// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
+/// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is. An
 /// application has an engine of its own, with its own classes.
 ///
 /// The first signal lets running tasks finish (exit code 0); the second, or the

@@ -8,6 +8,7 @@ mod docs;
 mod loses_nothing;
 mod queues;
 mod recovers;
+mod says;
 mod stops;
 mod support;
 mod wrong_inputs;

@@ -191,6 +191,10 @@ impl Running {
         fs::read_to_string(&self.err).unwrap_or_default()
     }
 
+    pub(crate) fn out(&self) -> String {
+        fs::read_to_string(&self.out).unwrap_or_default()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Finished {
         let mut status = None;

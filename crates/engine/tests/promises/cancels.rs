@@ -1,32 +1,143 @@
-//! Cancelling a running task.
+//! Cancelling a running task: its code is told within a second, and the record
+//! tells the truth about how it took it.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::model::TaskError;
-use task_engine::model::store::CancelReport;
+use task_engine::model::cancel::{CancelOutcome, CancelRow};
+use task_engine::model::{ExecutionRow, TaskError};
+use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, Run, TaskStatus};
+use task_engine::{
+    CancelReport, ClassRules, Client, Engine, Failure, RetryRule, Run, Store, Task, TaskId,
+    TaskStatus,
+};
+use task_engine_conformance::TestServer;
+use tokio::sync::Notify;
 
-use crate::store::{Fresh, nothing, on_every_store, start};
+use crate::store::{Fresh, PATIENCE, nothing, on_every_store, start, task};
 
 on_every_store! {
     a_running_task_is_cancelled
-    a_task_that_finishes_all_the_same_has_succeeded
+    code_is_told_within_a_second
+    code_that_ends_has_acknowledged
+    code_that_does_not_end_is_killed
+    a_class_has_its_own_grace
+    a_task_that_finishes_all_the_same_has_ignored_it
+    code_that_blocks_is_seen_not_to_obey
+    a_wish_at_a_forced_stop_is_granted
+}
+
+fn wish(execution: &ExecutionRow) -> CancelRow {
+    execution.cancel.expect("somebody asked for it")
+}
+
+/// How long after its code was told an attempt ended.
+fn took(execution: &ExecutionRow) -> Duration {
+    let told = wish(execution).told_at.expect("told");
+    execution.stopped_at.expect("ended").duration_since(told).unsigned_abs()
 }
 
 async fn a_running_task_is_cancelled(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Running).await;
-    assert_eq!(fresh.store.cancel(&[id]).await.unwrap(), [CancelReport::Requested]);
+    let client = Client::new(fresh.store.clone());
+    assert_eq!(client.cancel(id).await.unwrap(), CancelReport::Requested);
     let task = fresh.until_status(id, TaskStatus::Cancelled).await;
     assert_eq!(task.row.error.unwrap().exception, TaskError::CANCELLED);
+    assert_eq!(client.cancel(id).await.unwrap(), CancelReport::Ended(TaskStatus::Cancelled));
+    assert_eq!(client.cancel(TaskId(99)).await.unwrap(), CancelReport::NotFound);
     engine.stop().await;
     fresh.assert_sound().await;
 }
 
-async fn a_task_that_finishes_all_the_same_has_succeeded(fresh: Fresh) {
+/// Asked for as soon as it is seen to run, which may be before it begins.
+async fn code_is_told_within_a_second(fresh: Fresh) {
+    let engine = start(handle_samples(fresh.engine()));
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let id = fresh.create("ReportingTask", json!({"steps": 1, "step_time": 60})).await;
+        fresh.until_status(id, TaskStatus::Running).await;
+        fresh.store.cancel(&[id]).await.unwrap();
+        let task = fresh.until_status(id, TaskStatus::Cancelled).await;
+        let wish = wish(&task.executions[0]);
+        let told = wish.told_at.unwrap().duration_since(wish.requested_at);
+        times.push(told.unsigned_abs());
+    }
+    times.sort();
+    // The heartbeat, which is there for lost notifications, is every 5 s.
+    assert!(times[2] < Duration::from_secs(1), "{times:?}");
+    engine.stop().await;
+}
+
+async fn code_that_ends_has_acknowledged(fresh: Fresh) {
+    let id = fresh.create("obeys", nothing()).await;
+    let engine = start(fresh.engine().handle_class(
+        "obeys",
+        ClassRules::default(),
+        |_: serde_json::Value, run: Run<()>| async move {
+            run.cancelled().await;
+            Err::<(), _>(Failure::named("TidiedUp", "half of it was done"))
+        },
+    ));
+    fresh.until_status(id, TaskStatus::Running).await;
+    fresh.store.cancel(&[id]).await.unwrap();
+    let task = fresh.until_status(id, TaskStatus::Cancelled).await;
+    let execution = &task.executions[0];
+    assert_eq!(wish(execution).outcome, CancelOutcome::Acknowledged);
+    assert!(took(execution) < Duration::from_secs(1), "{execution:?}");
+    let error = execution.error.as_ref().unwrap();
+    assert_eq!(error.exception, TaskError::CANCELLED);
+    assert!(error.message.ends_with("its code returned TidiedUp: half of it was done"), "{error}");
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
+async fn code_that_does_not_end_is_killed(fresh: Fresh) {
+    let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
+    let engine = start(handle_samples(fresh.engine()));
+    fresh.until_status(id, TaskStatus::Running).await;
+    fresh.store.cancel(&[id]).await.unwrap();
+    let task = fresh.until_status(id, TaskStatus::Cancelled).await;
+    let execution = &task.executions[0];
+    assert_eq!(wish(execution).outcome, CancelOutcome::Killed);
+    assert!(took(execution) >= Duration::from_millis(990), "{execution:?}");
+    assert!(execution.error.as_ref().unwrap().message.contains("was dropped"), "{execution:?}");
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
+async fn a_class_has_its_own_grace(fresh: Fresh) {
+    let engine = fresh.engine();
+    let engine =
+        [("hasty", 10), ("patient", 60_000)].into_iter().fold(engine, |engine, (class, ms)| {
+            engine.handle_class(
+                class,
+                ClassRules::default().cancel_grace(Duration::from_millis(ms)),
+                move |_: serde_json::Value, run: Run<()>| async move {
+                    run.cancelled().await;
+                    tokio::time::sleep(Duration::from_millis(1200)).await;
+                    Err::<(), _>(Failure::from("ended by itself"))
+                },
+            )
+        });
+    let engine = start(engine);
+    for (class, outcome) in
+        [("hasty", CancelOutcome::Killed), ("patient", CancelOutcome::Acknowledged)]
+    {
+        let id = fresh.create(class, nothing()).await;
+        fresh.until_status(id, TaskStatus::Running).await;
+        fresh.store.cancel(&[id]).await.unwrap();
+        let task = fresh.until_status(id, TaskStatus::Cancelled).await;
+        assert_eq!(wish(&task.executions[0]).outcome, outcome, "{class}");
+    }
+    engine.stop().await;
+}
+
+async fn a_task_that_finishes_all_the_same_has_ignored_it(fresh: Fresh) {
     let id = fresh.create("stubborn", nothing()).await;
     let engine = fresh.engine().handle_class(
         "stubborn",
@@ -40,6 +151,145 @@ async fn a_task_that_finishes_all_the_same_has_succeeded(fresh: Fresh) {
     let engine = start(engine);
     fresh.until_status(id, TaskStatus::Running).await;
     fresh.store.cancel(&[id]).await.unwrap();
-    fresh.until_status(id, TaskStatus::Stopped).await;
+    let task = fresh.until_status(id, TaskStatus::Stopped).await;
+    let execution = &task.executions[0];
+    assert_eq!(execution.result.as_ref().unwrap().as_str(), r#""done""#);
+    assert_eq!(wish(execution).outcome, CancelOutcome::Ignored);
+    assert!(took(execution) >= Duration::from_millis(15), "{execution:?}");
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Blocks;
+
+impl Task for Blocks {
+    const CLASS: &'static str = "blocks";
+}
+
+async fn code_that_blocks_is_seen_not_to_obey(fresh: Fresh) {
+    let id = fresh.create("blocks", nothing()).await;
+    let obeys = Arc::new(AtomicBool::new(false));
+    let obeyed = obeys.clone();
+    let engine = start(fresh.engine().handle_blocking(move |_: Blocks, run: Run<()>| {
+        while !(run.is_cancelled() && obeyed.load(Ordering::Relaxed)) {
+            if run.is_cancelled() {
+                run.progress(50, "does not obey");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err::<(), _>(Failure::from("in the end"))
+    }));
+    fresh.until_status(id, TaskStatus::Running).await;
+    fresh.store.cancel(&[id]).await.unwrap();
+    // It has been told, for longer than others would have had.
+    let told = fresh.until(id, |task| task.executions[0].progress.is_some()).await;
+    let since = Instant::now();
+    let seen = fresh.until(id, |_| since.elapsed() > Duration::from_millis(1500)).await;
+    for task in [told, seen] {
+        assert_eq!(task.row.status, TaskStatus::Running);
+        assert!(task.cancel_requested);
+        assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Pending);
+    }
+    obeys.store(true, Ordering::Relaxed);
+    let task = fresh.until_status(id, TaskStatus::Cancelled).await;
+    assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Acknowledged);
+    assert!(took(&task.executions[0]) >= Duration::from_millis(1400));
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
+/// A long grace does not hold up a forced stop, and the wish is granted by it.
+async fn a_wish_at_a_forced_stop_is_granted(fresh: Fresh) {
+    let id = fresh.create("patient", nothing()).await;
+    let told = Arc::new(Notify::new());
+    let tell = told.clone();
+    let engine = start(fresh.engine().handle_class(
+        "patient",
+        ClassRules::default().cancel_grace(Duration::from_secs(600)),
+        move |_: serde_json::Value, run: Run<()>| {
+            let tell = tell.clone();
+            async move {
+                run.cancelled().await;
+                tell.notify_one();
+                std::future::pending::<Result<(), Failure>>().await
+            }
+        },
+    ));
+    fresh.until_status(id, TaskStatus::Running).await;
+    fresh.store.cancel(&[id]).await.unwrap();
+    told.notified().await;
+    engine.stop.stop_now();
+    engine.ended().await.unwrap();
+    let task = fresh.details(id).await;
+    assert_eq!(task.row.status, TaskStatus::Cancelled);
+    assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Killed);
+    let error = task.row.error.unwrap();
+    assert!(error.message.contains("its engine stopped"), "{error}");
+    fresh.assert_sound().await;
+}
+
+/// Nobody notifies anybody: the heartbeat finds the wish.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wish_whose_notification_is_lost_is_heard_of_by_the_heartbeat() {
+    let url = TestServer::shared().create_database().await;
+    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    store.migrate().await.unwrap();
+    let id = store.create(&[task("ReportingTask", json!({"steps": 1, "step_time": 60}))]).await;
+    let id = id.unwrap()[0];
+    let engine = Engine::new(store.clone(), ()).instance("a");
+    let engine = engine.heartbeat(Duration::from_millis(300), Duration::from_secs(30));
+    let engine = start(handle_samples(engine));
+    let until = async |status| {
+        let begun = Instant::now();
+        loop {
+            let task = store.task(id).await.unwrap().unwrap();
+            if task.row.status == status {
+                return task;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{task:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    until(TaskStatus::Running).await;
+    let (silent, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let wish = "INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at) \
+        SELECT task_id, attempt, instance_id, clock_timestamp() FROM task_engine.held_attempts";
+    assert_eq!(silent.execute(wish, &[]).await.unwrap(), 1);
+    let task = until(TaskStatus::Cancelled).await;
+    let wish = self::wish(&task.executions[0]);
+    assert_eq!(wish.outcome, CancelOutcome::Acknowledged);
+    let heard = wish.told_at.unwrap().duration_since(wish.requested_at).unsigned_abs();
+    assert!(heard < Duration::from_secs(3), "{heard:?}");
+    engine.stop().await;
+}
+
+/// A task that may not be retried panics when it is told to end: it has failed,
+/// and the wish is not forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_that_panics_when_it_is_told_has_failed() {
+    let fresh = crate::store::sqlite().await;
+    let id = fresh.create("fails", nothing()).await;
+    let goes_on: &'static Notify = Box::leak(Box::default());
+    let begun: &'static Notify = Box::leak(Box::default());
+    let engine = start(fresh.engine().handle_class(
+        "fails",
+        ClassRules::retry(RetryRule::never()),
+        move |_: serde_json::Value, run: Run<()>| async move {
+            begun.notify_one();
+            goes_on.notified().await;
+            run.cancelled().await;
+            panic!("in the middle of it");
+            #[allow(unreachable_code)]
+            Ok::<_, Failure>(())
+        },
+    ));
+    begun.notified().await;
+    fresh.store.cancel(&[id]).await.unwrap();
+    goes_on.notify_one();
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    assert_eq!(task.executions[0].error.as_ref().unwrap().exception, "Panic");
+    assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Acknowledged);
     engine.stop().await;
 }

@@ -6,6 +6,7 @@ mod knows_its_name;
 mod outlives_its_database;
 mod outlives_its_tasks;
 mod runs_tasks;
+mod says_how_far_it_is;
 mod serves_queues;
 mod stops_cleanly;
 mod store;

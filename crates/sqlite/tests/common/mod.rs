@@ -91,6 +91,7 @@ impl Engine {
             result: Some(Json::null()),
             error: None,
             next: Next::End(TaskStatus::Stopped),
+            told: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
@@ -142,6 +143,14 @@ impl Store for Witnessed {
 
     fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
         self.store.queues()
+    }
+
+    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+        self.store.report(reports)
+    }
+
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+        self.store.logs(id, filter)
     }
 }
 

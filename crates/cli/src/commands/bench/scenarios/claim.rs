@@ -108,5 +108,6 @@ fn done(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> Endin
         result: Some(Json::null()),
         error: None,
         next: Next::End(TaskStatus::Stopped),
+        told: None,
     }
 }

@@ -1,0 +1,65 @@
+//! `task-engine logs`.
+
+use clap::Args;
+use task_engine::TaskId;
+
+use super::show;
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::said::{Printer, Reader};
+
+/// Show what a task has said while it ran
+///
+/// Lines that an execution had no room for are counted where they are missing.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The task, by its id
+    #[arg(value_name = "ID", allow_negative_numbers = true)]
+    id: TaskId,
+    /// Go on until the task has ended, and say how far it is, too
+    #[arg(short, long)]
+    follow: bool,
+    /// Only this attempt
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(1..))]
+    attempt: Option<i32>,
+    /// Print one JSON document a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let mut reader = Reader::new(args.id, args.attempt);
+    let zone = now().time_zone().clone();
+    let mut printer = Printer::new(console.results(), zone, args.json);
+    let mut anything = false;
+    let mut tell = |said| {
+        anything = true;
+        printer.tell(&said)
+    };
+    let task = if args.follow {
+        reader.follow(&*store, &mut tell).await?
+    } else {
+        reader.read(&*store, &mut tell).await?
+    };
+    let Some(task) = task else {
+        return Err(show::no_such_task(args.id, &*store));
+    };
+    let begun = |attempt| task.executions.iter().any(|one| one.attempt == attempt);
+    if let Some(attempt) = args.attempt.filter(|attempt| !begun(*attempt)) {
+        return Err(Fault::NotFound(format!(
+            "task {} has no attempt {attempt}; it has had {}",
+            args.id,
+            task.executions.len()
+        )));
+    }
+    if !anything {
+        console.say(format_args!("Task {} has said nothing.", args.id));
+    }
+    if args.follow {
+        console.say(format_args!("Task {} is {}.", args.id, task.row.status));
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! What a task has said, as it comes: lines of its log, how many are missing,
+//! and how far it is.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use task_engine::model::report::{LogFilter, LogRow, ProgressRow};
+use task_engine::model::task::ExecutionStatus;
+use task_engine::model::{ExecutionRow, TaskDetails};
+use task_engine::{Store, TaskId, TaskStatus};
+
+use crate::escape::escape;
+use crate::exit::Fault;
+use crate::spans::count;
+
+/// How often a running task is asked for news.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const PAGE: u32 = 1000;
+
+/// One thing that an attempt has said.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Said {
+    Line(LogRow),
+    /// Lines that were said here and not kept.
+    Dropped {
+        attempt: i32,
+        dropped: i32,
+    },
+    Progress {
+        attempt: i32,
+        progress: ProgressRow,
+    },
+}
+
+impl Said {
+    fn attempt(&self) -> i32 {
+        match self {
+            Self::Line(line) => line.attempt,
+            Self::Dropped { attempt, .. } | Self::Progress { attempt, .. } => *attempt,
+        }
+    }
+}
+
+/// Reads a task's log from a position on.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    id: TaskId,
+    only: Option<i32>,
+    /// The attempt and the line that was read last.
+    at: (i32, i32),
+    /// Since when progress is news; `None` if nobody asks for it.
+    progress_since: Option<Timestamp>,
+}
+
+impl Reader {
+    /// From the beginning, of all attempts or only one.
+    pub(crate) fn new(id: TaskId, only: Option<i32>) -> Self {
+        Self { id, only, at: (0, 0), progress_since: None }
+    }
+
+    /// From after this line on, and with progress that is newer than what this
+    /// task has said.
+    pub(crate) fn after(task: &TaskDetails, shown: &[LogRow]) -> Self {
+        let at = shown.last().map_or((0, 0), |line| (line.attempt, line.line));
+        let last = task.executions.iter().filter_map(|execution| execution.progress.as_ref());
+        let last = last.map(|progress| progress.reported_at).max();
+        Self {
+            at,
+            progress_since: Some(last.unwrap_or(Timestamp::MIN)),
+            ..Self::new(task.row.id, None)
+        }
+    }
+
+    /// Reads all that there is, tells it, and returns the task as it was before:
+    /// all that a task has said is there when its end is.
+    pub(crate) async fn read(
+        &mut self,
+        store: &dyn Store,
+        tell: &mut dyn FnMut(Said) -> io::Result<()>,
+    ) -> Result<Option<TaskDetails>, Fault> {
+        let Some(task) = store.task(self.id).await? else {
+            return Ok(None);
+        };
+        let mut rows: BTreeMap<i32, Vec<LogRow>> = BTreeMap::new();
+        let mut after = self.at;
+        loop {
+            let filter =
+                LogFilter { attempt: self.only, after: Some(after), newest: false, limit: PAGE };
+            let page = store.logs(self.id, &filter).await?;
+            let is_last = page.len() < PAGE as usize;
+            for row in page {
+                after = (row.attempt, row.line);
+                rows.entry(row.attempt).or_default().push(row);
+            }
+            if is_last {
+                break;
+            }
+        }
+        for said in self.in_order(&task.executions, rows) {
+            tell(said)?;
+        }
+        Ok(Some(task))
+    }
+
+    /// The same until the task has ended.
+    pub(crate) async fn follow(
+        &mut self,
+        store: &dyn Store,
+        tell: &mut dyn FnMut(Said) -> io::Result<()>,
+    ) -> Result<Option<TaskDetails>, Fault> {
+        self.progress_since.get_or_insert(Timestamp::MIN);
+        loop {
+            let task = self.read(store, tell).await?;
+            match task.as_ref().map(|task| task.row.status) {
+                Some(TaskStatus::Waiting | TaskStatus::Running) => {}
+                _ => return Ok(task),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What is new, attempt by attempt. Numbers without a line were dropped; at
+    /// the end of an attempt, those up to how many it has said.
+    fn in_order(
+        &mut self,
+        executions: &[ExecutionRow],
+        mut rows: BTreeMap<i32, Vec<LogRow>>,
+    ) -> Vec<Said> {
+        let mut all = Vec::new();
+        for execution in executions {
+            let attempt = execution.attempt;
+            if attempt < self.at.0 || self.only.is_some_and(|only| only != attempt) {
+                continue;
+            }
+            let mut line = if attempt == self.at.0 { self.at.1 } else { 0 };
+            for row in rows.remove(&attempt).unwrap_or_default() {
+                all.extend(dropped(attempt, line, row.line - 1));
+                line = row.line;
+                all.push(Said::Line(row));
+            }
+            if execution.status != ExecutionStatus::Running {
+                all.extend(dropped(attempt, line, execution.log_lines));
+                line = line.max(execution.log_lines);
+            }
+            self.at = (attempt, line);
+            if let (Some(progress), Some(since)) = (&execution.progress, self.progress_since)
+                && progress.reported_at > since
+            {
+                self.progress_since = Some(progress.reported_at);
+                all.push(Said::Progress { attempt, progress: progress.clone() });
+            }
+        }
+        all
+    }
+}
+
+fn dropped(attempt: i32, after: i32, up_to: i32) -> Option<Said> {
+    (up_to > after).then(|| Said::Dropped { attempt, dropped: up_to - after })
+}
+
+/// Prints what is said, each attempt under its own heading.
+pub(crate) struct Printer<W> {
+    out: W,
+    zone: TimeZone,
+    attempt: Option<i32>,
+    json: bool,
+}
+
+impl<W: Write> Printer<W> {
+    pub(crate) fn new(out: W, zone: TimeZone, json: bool) -> Self {
+        Self { out, zone, attempt: None, json }
+    }
+
+    /// Each thing is seen as soon as it is told.
+    pub(crate) fn tell(&mut self, said: &Said) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut self.out, said).map_err(io::Error::from)?;
+            writeln!(self.out)?;
+            return self.out.flush();
+        }
+        if self.attempt.replace(said.attempt()) != Some(said.attempt()) {
+            writeln!(self.out, "Attempt {}:", said.attempt())?;
+        }
+        writeln!(self.out, "  {}", shown(said, &self.zone))?;
+        self.out.flush()
+    }
+}
+
+/// One line, safe for a terminal.
+pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
+    match said {
+        Said::Line(row) => {
+            format!("{}  {:5}  {}", time(row.logged_at, zone), row.level, escape(&row.message))
+        }
+        Said::Dropped { dropped, .. } => {
+            let lines = count(usize::try_from(*dropped).unwrap_or(0), "line");
+            format!("… {lines} dropped: there was no room for more")
+        }
+        Said::Progress { progress, .. } => {
+            let far = far(progress);
+            format!("{}  {:5}  {far}", time(progress.reported_at, zone), "at")
+        }
+    }
+}
+
+/// `40 %, rendering`.
+pub(crate) fn far(progress: &ProgressRow) -> String {
+    let percent = format!("{:.1}", progress.percent);
+    let percent = percent.strip_suffix(".0").unwrap_or(&percent);
+    match progress.message.as_str() {
+        "" => format!("{percent} %"),
+        message => format!("{percent} %, {}", escape(message)),
+    }
+}
+
+fn time(time: Timestamp, zone: &TimeZone) -> String {
+    time.to_zoned(zone.clone()).strftime("%H:%M:%S.%3f").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use task_engine::LogLevel;
+
+    fn execution(attempt: i32, status: ExecutionStatus, log_lines: i32) -> ExecutionRow {
+        ExecutionRow {
+            attempt,
+            retry_number: 0,
+            status,
+            instance: None,
+            worker: None,
+            started_at: None,
+            stopped_at: None,
+            result: None,
+            error: None,
+            ends_task: None,
+            retry_at: None,
+            progress: None,
+            log_lines,
+            cancel: None,
+        }
+    }
+
+    fn rows(lines: &[(i32, i32)]) -> BTreeMap<i32, Vec<LogRow>> {
+        let mut rows: BTreeMap<i32, Vec<LogRow>> = BTreeMap::new();
+        for (attempt, line) in lines {
+            rows.entry(*attempt).or_default().push(LogRow {
+                attempt: *attempt,
+                line: *line,
+                logged_at: Timestamp::UNIX_EPOCH,
+                level: LogLevel::Info,
+                message: "a\u{1b}[2Jb".to_owned(),
+            });
+        }
+        rows
+    }
+
+    fn told(reader: &mut Reader, executions: &[ExecutionRow], lines: &[(i32, i32)]) -> Vec<String> {
+        let told = reader.in_order(executions, rows(lines));
+        let word = |said: &Said| match said {
+            Said::Line(row) => format!("{}.{}", row.attempt, row.line),
+            Said::Dropped { attempt, dropped } => format!("{attempt}: {dropped} dropped"),
+            Said::Progress { progress, .. } => far(progress),
+        };
+        told.iter().map(word).collect()
+    }
+
+    #[test]
+    fn missing_numbers_are_told_where_they_are_missing() {
+        use ExecutionStatus::{Failure, Running};
+        let mut reader = Reader::new(TaskId(1), None);
+        let first = [execution(1, Running, 9)];
+        let told_first = told(&mut reader, &first, &[(1, 1), (1, 2), (1, 5), (1, 6)]);
+        assert_eq!(told_first, ["1.1", "1.2", "1: 2 dropped", "1.5", "1.6"]);
+        assert!(told(&mut reader, &first, &[]).is_empty(), "it may still say more");
+        let both = [execution(1, Failure, 9), execution(2, Running, 3)];
+        let told_both = told(&mut reader, &both, &[(2, 3)]);
+        assert_eq!(told_both, ["1: 3 dropped", "2: 2 dropped", "2.3"]);
+        assert!(told(&mut reader, &both, &[]).is_empty(), "each thing once");
+    }
+
+    #[test]
+    fn one_attempt_alone() {
+        use ExecutionStatus::Failure;
+        let mut reader = Reader::new(TaskId(1), Some(2));
+        let all = [execution(1, Failure, 9), execution(2, Failure, 1), execution(3, Failure, 4)];
+        assert_eq!(told(&mut reader, &all, &[(2, 1)]), ["2.1"]);
+    }
+
+    #[test]
+    fn what_is_said_cannot_talk_to_the_terminal() {
+        let row = rows(&[(1, 1)]).remove(&1).unwrap().remove(0);
+        let line = shown(&Said::Line(row), &TimeZone::UTC);
+        assert_eq!(line, r"00:00:00.000  info   a\u{1b}[2Jb");
+        let progress = |percent, message: &str| {
+            let at = Timestamp::UNIX_EPOCH;
+            far(&ProgressRow { percent, message: message.to_owned(), reported_at: at })
+        };
+        assert_eq!(progress(100.0 / 3.0, "a\nb"), r"33.3 %, a\nb");
+        assert_eq!(progress(50.0, ""), "50 %");
+    }
+}

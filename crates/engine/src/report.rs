@@ -1,0 +1,433 @@
+//! What attempts say while they run: said without waiting, written beside the
+//! work in batches.
+//!
+//! To say something is to push it into the attempt's own [`Journal`]. One writer
+//! for the whole engine takes what is new, at most twice a second, and nothing
+//! runs when nothing is new. The recorder has it written before the end of an
+//! attempt, so that the log of an ended attempt is complete. What is not on
+//! record yet is kept until the store has answered, and sent again if it has
+//! not: the key of each line makes that harmless. Everything is bounded, and
+//! what goes beyond is dropped and counted; results never depend on any of this.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use task_engine_model::report::{
+    LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report,
+};
+use task_engine_model::{AttemptId, Ending, Store, StoreError};
+use tokio::sync::Notify;
+
+use crate::running::lock;
+use crate::wake_up::Backoff;
+
+/// How often what is new is written.
+const EVERY: Duration = Duration::from_millis(500);
+/// How long an ending waits for its log: a store that hangs must not hold up
+/// results any more than it does by itself.
+const ENDING_PATIENCE: Duration = Duration::from_secs(2);
+/// How much an engine keeps that is not on record, all attempts together.
+const UNWRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How many attempts it keeps something of. Those that run, and those that have
+/// ended while their words could not be written.
+const UNWRITTEN_ATTEMPTS_MAX: usize = 20_000;
+/// A line costs more than its text.
+const LINE_OVERHEAD_BYTES: usize = 100;
+/// What goes into one statement.
+const BATCH_ATTEMPTS_MAX: usize = 200;
+const BATCH_LINES_MAX: usize = 2000;
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What all attempts of one engine have said and is not on record.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    store: Arc<dyn Store>,
+    /// Attempts with something new. Whoever locks this and a draft locks the
+    /// draft first.
+    unwritten: Mutex<BTreeMap<AttemptId, Arc<Journal>>>,
+    /// The size of their lines.
+    bytes: AtomicUsize,
+    /// How often something was said that there was no room for at all.
+    unheard: AtomicUsize,
+    news: Notify,
+    /// One write at a time: an ending waits for the one that may have the first
+    /// half of its log.
+    writing: tokio::sync::Mutex<()>,
+    /// The last write that an ending waited for had no answer in time: until
+    /// one has, endings wait for none.
+    hangs: AtomicBool,
+}
+
+impl Reports {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            unwritten: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            unheard: AtomicUsize::new(0),
+            news: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
+            hangs: AtomicBool::new(false),
+        })
+    }
+
+    /// Where one attempt says what it has to say.
+    pub(crate) fn journal(self: &Arc<Self>, id: AttemptId) -> Arc<Journal> {
+        Arc::new(Journal { id, reports: self.clone(), draft: Mutex::default() })
+    }
+
+    /// Writes what is new for as long as the engine lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut backoff = Backoff::new();
+        let mut failing = false;
+        loop {
+            self.news.notified().await;
+            while !lock(&self.unwritten).is_empty() {
+                tokio::time::sleep(EVERY).await;
+                match self.write(|_| true).await {
+                    Ok(()) => {
+                        backoff = Backoff::new();
+                        failing = false;
+                        self.tell_unheard();
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(
+                                "progress and logs of tasks are kept, as far as there is room, until the store takes them: {error}"
+                            );
+                        }
+                        tokio::time::sleep(backoff.next()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what these attempts have said, before their end is recorded. If it
+    /// cannot be, it stays with what is written later.
+    pub(crate) async fn before(&self, endings: &[Ending]) {
+        let new: BTreeSet<AttemptId> = {
+            let unwritten = lock(&self.unwritten);
+            let ids = endings.iter().map(|ending| ending.id);
+            ids.filter(|id| unwritten.contains_key(id)).collect()
+        };
+        if !new.is_empty() && !self.hangs.load(Ordering::Relaxed) {
+            self.write_in_time(|id| new.contains(id)).await;
+        }
+    }
+
+    /// Writes all that is left, at the end of the engine.
+    pub(crate) async fn last(&self) {
+        self.write_in_time(|_| true).await;
+        let left = std::mem::take(&mut *lock(&self.unwritten)).len();
+        if left > 0 {
+            tracing::warn!("the last words of {left} attempts could not be written");
+        }
+    }
+
+    async fn write_in_time(&self, which: impl Fn(&AttemptId) -> bool) {
+        match tokio::time::timeout(ENDING_PATIENCE, self.write(which)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("logs are written later: {error}"),
+            Err(_) => {
+                self.hangs.store(true, Ordering::Relaxed);
+                tracing::warn!(
+                    "progress and logs of tasks cannot be written now; results do not wait for them"
+                );
+            }
+        }
+    }
+
+    async fn write(&self, which: impl Fn(&AttemptId) -> bool) -> Result<(), StoreError> {
+        let journals: Vec<Arc<Journal>> = {
+            let unwritten = lock(&self.unwritten);
+            unwritten.iter().filter(|(id, _)| which(id)).map(|(_, j)| j.clone()).collect()
+        };
+        let mut journals = journals.into_iter();
+        loop {
+            // Batch by batch, so that an ending waits for one of them only.
+            let _alone = self.writing.lock().await;
+            let batch = gather(&mut journals);
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.send(&batch).await?;
+        }
+    }
+
+    async fn send(&self, batch: &[(Arc<Journal>, Report)]) -> Result<(), StoreError> {
+        let reports: Vec<Report> = batch.iter().map(|(_, report)| report.clone()).collect();
+        match self.store.report(&reports).await {
+            Ok(passed_over) => {
+                for (journal, report) in batch {
+                    if !passed_over.contains(&report.id) {
+                        journal.is_on_record(report);
+                    }
+                }
+                self.hangs.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            // Only what the store says about the data is the data's fault.
+            Err(StoreError::BadData(why)) => {
+                if let [(journal, report)] = batch {
+                    tracing::warn!("what {} has said cannot be stored: {why}", report.id);
+                    journal.is_on_record(report);
+                    return Ok(());
+                }
+                let (one, other) = batch.split_at(batch.len() / 2);
+                Box::pin(self.send(one)).await?;
+                Box::pin(self.send(other)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell_unheard(&self) {
+        let count = self.unheard.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            tracing::warn!(
+                "{count} words of tasks were dropped, because too many could not be written"
+            );
+        }
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= UNWRITTEN_BYTES_MAX;
+        if !fits {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+/// What one attempt has said.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    id: AttemptId,
+    reports: Arc<Reports>,
+    draft: Mutex<Draft>,
+}
+
+#[derive(Debug, Default)]
+struct Draft {
+    progress: Option<Progress>,
+    /// Lines that are not on record.
+    lines: VecDeque<LogLine>,
+    /// How many lines were said, and how many of them and of their bytes were
+    /// kept, since the attempt began.
+    said: i32,
+    kept: usize,
+    kept_bytes: usize,
+    /// No more are kept: those that follow are counted.
+    full: bool,
+    /// Grows with all that is said.
+    version: i64,
+    /// Whether the journal is among the unwritten ones.
+    listed: bool,
+    /// The attempt has ended: whatever it left running is no longer heard.
+    closed: bool,
+}
+
+impl Journal {
+    pub(crate) fn progress(self: &Arc<Self>, percent: f64, message: &str) {
+        let mut draft = lock(&self.draft);
+        if draft.closed {
+            return;
+        }
+        draft.progress = Some(Progress::new(percent, message));
+        self.changed(draft);
+    }
+
+    pub(crate) fn log(self: &Arc<Self>, level: LogLevel, message: &str) {
+        let mut draft = lock(&self.draft);
+        if draft.closed {
+            return;
+        }
+        draft.said = draft.said.saturating_add(1);
+        let bytes = message.len().min(LINE_BYTES_MAX);
+        draft.full |= draft.kept >= LINES_MAX || draft.kept_bytes + bytes > LOG_BYTES_MAX;
+        if !draft.full {
+            let line = LogLine::new(draft.said, level, message);
+            if self.reports.has_room_for(size(&line)) {
+                draft.kept += 1;
+                draft.kept_bytes += bytes;
+                draft.lines.push_back(line);
+            }
+        }
+        self.changed(draft);
+    }
+
+    /// Says no more.
+    pub(crate) fn close(&self) {
+        lock(&self.draft).closed = true;
+    }
+
+    fn changed(self: &Arc<Self>, mut draft: MutexGuard<'_, Draft>) {
+        draft.version += 1;
+        if draft.listed {
+            return;
+        }
+        let mut unwritten = lock(&self.reports.unwritten);
+        if unwritten.len() < UNWRITTEN_ATTEMPTS_MAX {
+            unwritten.insert(self.id, self.clone());
+            draft.listed = true;
+            self.reports.news.notify_one();
+        } else {
+            self.forget(&mut draft, i32::MAX);
+            self.reports.unheard.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All that is not on record; `None` if there is nothing.
+    fn report(&self) -> Option<Report> {
+        let draft = lock(&self.draft);
+        draft.listed.then(|| Report {
+            id: self.id,
+            version: draft.version,
+            lines_said: draft.said,
+            progress: draft.progress.clone(),
+            lines: draft.lines.iter().cloned().collect(),
+        })
+    }
+
+    /// Forgets the lines up to this one.
+    fn forget(&self, draft: &mut Draft, last: i32) {
+        while draft.lines.front().is_some_and(|line| line.line <= last) {
+            if let Some(line) = draft.lines.pop_front() {
+                self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Forgets what was written, and itself if nothing was said since.
+    fn is_on_record(&self, report: &Report) {
+        let mut draft = lock(&self.draft);
+        if let Some(last) = report.lines.last() {
+            self.forget(&mut draft, last.line);
+        }
+        if draft.version == report.version {
+            draft.listed = false;
+            lock(&self.reports.unwritten).remove(&self.id);
+        }
+    }
+}
+
+/// What goes into one statement. Those that somebody else has written meanwhile
+/// are left out.
+fn gather(journals: &mut impl Iterator<Item = Arc<Journal>>) -> Vec<(Arc<Journal>, Report)> {
+    let (mut batch, mut lines, mut bytes) = (Vec::new(), 0, 0);
+    while batch.len() < BATCH_ATTEMPTS_MAX && lines < BATCH_LINES_MAX && bytes < BATCH_BYTES_MAX {
+        let Some(journal) = journals.next() else { break };
+        if let Some(report) = journal.report() {
+            lines += report.lines.len();
+            bytes += report.lines.iter().map(|line| line.message.len()).sum::<usize>();
+            batch.push((journal, report));
+        }
+    }
+    batch
+}
+
+fn size(line: &LogLine) -> usize {
+    line.message.len() + LINE_OVERHEAD_BYTES
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use task_engine_model::TaskId;
+    use task_engine_model::report::LogFilter;
+    use task_engine_sqlite::SqliteStore;
+
+    use super::*;
+
+    fn id(task_id: i64) -> AttemptId {
+        AttemptId { task_id: TaskId(task_id), attempt: 1 }
+    }
+
+    /// A store without tables: every write fails.
+    fn without_tables() -> Arc<Reports> {
+        Reports::new(Arc::new(SqliteStore::open_in_memory().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_bounded_and_counted() {
+        let reports = without_tables();
+        let text = "x".repeat(LINE_BYTES_MAX);
+        let journals: Vec<_> = (1..=300).map(|task| reports.journal(id(task))).collect();
+        for journal in &journals {
+            for _ in 0..50 {
+                journal.log(LogLevel::Info, &text);
+            }
+            journal.progress(50.0, "half");
+        }
+        assert!(reports.write(|_| true).await.is_err());
+        let kept: usize = journals.iter().map(|j| lock(&j.draft).lines.len()).sum();
+        assert!(kept * LINE_BYTES_MAX <= UNWRITTEN_BYTES_MAX, "{kept} lines");
+        assert!(kept * LINE_BYTES_MAX > UNWRITTEN_BYTES_MAX / 2, "{kept} lines");
+        assert!(reports.bytes.load(Ordering::Relaxed) <= UNWRITTEN_BYTES_MAX);
+        for journal in &journals {
+            let report = journal.report().unwrap();
+            assert_eq!(report.lines_said, 50, "all are counted");
+            assert!(report.progress.is_some(), "the last progress is always kept");
+        }
+        let first = journals[0].report().unwrap();
+        assert_eq!(first.lines.len(), LOG_BYTES_MAX / LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn there_are_not_too_many_either() {
+        let reports = without_tables();
+        for task in 1..=20_100 {
+            let journal = reports.journal(id(task));
+            journal.log(LogLevel::Info, "x");
+            journal.progress(1.0, "x");
+            journal.close();
+        }
+        assert_eq!(lock(&reports.unwritten).len(), UNWRITTEN_ATTEMPTS_MAX);
+        assert_eq!(reports.unheard.load(Ordering::Relaxed), 200);
+        let kept = UNWRITTEN_ATTEMPTS_MAX * (LINE_OVERHEAD_BYTES + 1);
+        assert_eq!(reports.bytes.load(Ordering::Relaxed), kept);
+    }
+
+    #[tokio::test]
+    async fn what_is_on_record_is_forgotten() {
+        let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+        store.migrate().await.unwrap();
+        let reports = Reports::new(store.clone());
+        let (one, other) = (reports.journal(id(1)), reports.journal(id(2)));
+        for journal in [&one, &other] {
+            journal.log(LogLevel::Info, "a");
+            journal.log(LogLevel::Info, "b");
+        }
+        // Said while the first two were on their way.
+        let on_its_way = one.report().unwrap();
+        one.log(LogLevel::Info, "c");
+        one.is_on_record(&on_its_way);
+        assert_eq!(one.report().unwrap().lines.len(), 1);
+        assert_eq!(lock(&reports.unwritten).len(), 2, "one has more to say");
+        // Nothing is written about tasks that are not there, and nothing kept.
+        reports.write(|id| id.task_id == TaskId(1)).await.unwrap();
+        assert_eq!(lock(&reports.unwritten).len(), 1);
+        reports.write(|_| true).await.unwrap();
+        assert_eq!(lock(&reports.unwritten).len(), 0);
+        assert!(one.report().is_none());
+        assert_eq!(reports.bytes.load(Ordering::Relaxed), 0);
+        let filter = LogFilter { limit: 10, ..LogFilter::default() };
+        assert_eq!(store.logs(TaskId(1), &filter).await.unwrap(), []);
+        // It is heard again.
+        one.progress(100.0, "");
+        assert_eq!(lock(&reports.unwritten).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn after_the_end_nothing_is_heard() {
+        let reports = without_tables();
+        let journal = reports.journal(id(1));
+        journal.close();
+        journal.log(LogLevel::Error, "too late");
+        journal.progress(1.0, "too late");
+        assert!(lock(&reports.unwritten).is_empty());
+    }
+}

@@ -1,0 +1,38 @@
+-- What attempts say while they run, and what became of wishes to cancel them.
+
+-- One row an attempt that has said something. Its holder alone writes it, and
+-- an attempt has one holder ever; so this is the only table beside instances
+-- that is updated, and only forward.
+CREATE TABLE task_engine.execution_progress (
+  task_id bigint NOT NULL,
+  attempt integer NOT NULL,
+  version bigint NOT NULL,                -- grows with all that is said
+  lines integer NOT NULL,                 -- said in all, with those that were dropped
+  percent double precision,
+  message text,
+  reported_at timestamptz,                -- of the percentage and the message
+  PRIMARY KEY (task_id, attempt)
+) WITH (fillfactor = 50);
+
+-- One row a line. Insert only; a number without a row was dropped.
+CREATE TABLE task_engine.execution_logs (
+  task_id bigint NOT NULL,
+  attempt integer NOT NULL,
+  line integer NOT NULL,
+  logged_at timestamptz NOT NULL,
+  level text NOT NULL,
+  message text NOT NULL,
+  PRIMARY KEY (task_id, attempt, line)
+);
+
+-- Wishes to cancel a running attempt that are over. Insert only. The engine's
+-- word is written with the end of the attempt; without one (null), the attempt
+-- ended before its code could answer.
+CREATE TABLE task_engine.cancellations (
+  task_id bigint NOT NULL,
+  attempt integer NOT NULL,
+  requested_at timestamptz NOT NULL,
+  told_at timestamptz,
+  answer text,
+  PRIMARY KEY (task_id, attempt)
+);

@@ -1,0 +1,6 @@
+-- Lines of a task's log: a range of the primary key. The words in the comments
+-- make it the newest ones, the last of them first.
+SELECT l.attempt, l.line, l.logged_at, l.level, l.message
+FROM task_engine.execution_logs l
+WHERE l.task_id = $1 AND (l.attempt, l.line) > ($2::integer, $3::integer) AND l.attempt <= $4::integer
+ORDER BY l.attempt /* DESC */, l.line /* DESC */ LIMIT $5

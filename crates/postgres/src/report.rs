@@ -1,0 +1,120 @@
+//! What attempts say while they run, and how they took a wish to cancel them.
+
+use task_engine_model::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
+use task_engine_model::{AttemptId, Ending, StoreError, TaskId};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::{must_repeat, store_error};
+use crate::record::attempt_id;
+use crate::store::{Inner, micros};
+
+const REPORT: &str = include_str!("../sql/report.sql");
+const LOGS: &str = include_str!("../sql/logs.sql");
+const RECORD_TOLD: &str = include_str!("../sql/record_told.sql");
+
+impl Inner {
+    pub(crate) async fn report(&self, reports: &[Report]) -> Result<Vec<AttemptId>, StoreError> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let client = self.connections.work().await?;
+        let sql = self.schema.sql(REPORT);
+        let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(&e))?;
+        let of = reports.iter();
+        let task_ids: Vec<i64> = of.clone().map(|r| r.id.task_id.0).collect();
+        let attempts: Vec<i32> = of.clone().map(|r| r.id.attempt).collect();
+        let versions: Vec<i64> = of.clone().map(|r| r.version).collect();
+        let said: Vec<i32> = of.clone().map(|r| r.lines_said).collect();
+        let progress: Vec<Option<&Progress>> = of.clone().map(|r| r.progress.as_ref()).collect();
+        let percents: Vec<_> = progress.iter().map(|p| p.map(|p| p.percent)).collect();
+        let messages: Vec<_> = progress.iter().map(|p| p.map(|p| p.message.as_str())).collect();
+        let lines: Vec<(AttemptId, &LogLine)> =
+            of.flat_map(|r| r.lines.iter().map(|line| (r.id, line))).collect();
+        let line_tasks: Vec<i64> = lines.iter().map(|(id, _)| id.task_id.0).collect();
+        let line_attempts: Vec<i32> = lines.iter().map(|(id, _)| id.attempt).collect();
+        let numbers: Vec<i32> = lines.iter().map(|(_, line)| line.line).collect();
+        let levels: Vec<&str> = lines.iter().map(|(_, line)| line.level.as_str()).collect();
+        let texts: Vec<&str> = lines.iter().map(|(_, line)| line.message.as_str()).collect();
+        loop {
+            // How long ago it was is taken at each run.
+            let progress_ago: Vec<_> =
+                progress.iter().map(|p| p.map(|p| micros(p.said.elapsed()))).collect();
+            let lines_ago: Vec<i64> =
+                lines.iter().map(|(_, line)| micros(line.said.elapsed())).collect();
+            let parameters: [&(dyn ToSql + Sync); 13] = [
+                &task_ids,
+                &attempts,
+                &versions,
+                &said,
+                &percents,
+                &messages,
+                &progress_ago,
+                &line_tasks,
+                &line_attempts,
+                &numbers,
+                &lines_ago,
+                &levels,
+                &texts,
+            ];
+            match client.query(&statement, &parameters).await {
+                Err(e) if must_repeat(&e) => {}
+                Err(e) => return Err(store_error(&e)),
+                Ok(passed_over) => return Ok(passed_over.iter().map(attempt_id).collect()),
+            }
+        }
+    }
+
+    pub(crate) async fn logs(
+        &self,
+        id: TaskId,
+        filter: &LogFilter,
+    ) -> Result<Vec<LogRow>, StoreError> {
+        let client = self.connections.work().await?;
+        let sql = self.schema.sql(LOGS);
+        let sql = if filter.newest { sql.replace("/* DESC */", "DESC").into() } else { sql };
+        let ((attempt, line), last) = filter.bounds();
+        let limit = i64::from(filter.limit);
+        let rows = client
+            .query(&*sql, &[&id.0, &attempt, &line, &last, &limit])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let mut lines: Vec<LogRow> = rows.iter().map(log_row).collect();
+        if filter.newest {
+            lines.reverse();
+        }
+        Ok(lines)
+    }
+
+    /// Writes how the recorded ones of these took it that they were told to end.
+    pub(crate) async fn record_told(
+        &self,
+        client: &impl GenericClient,
+        endings: &[Ending],
+        recorded: &[Row],
+    ) -> Result<(), tokio_postgres::Error> {
+        let recorded: std::collections::HashSet<AttemptId> =
+            recorded.iter().map(attempt_id).collect();
+        let told: Vec<_> = endings
+            .iter()
+            .filter(|ending| recorded.contains(&ending.id))
+            .filter_map(|ending| ending.told.map(|told| (ending.id, told)))
+            .collect();
+        let task_ids: Vec<i64> = told.iter().map(|(id, _)| id.task_id.0).collect();
+        let attempts: Vec<i32> = told.iter().map(|(id, _)| id.attempt).collect();
+        let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.at.elapsed())).collect();
+        let answers: Vec<&str> = told.iter().map(|(_, told)| told.answer.as_str()).collect();
+        let sql = self.schema.sql(RECORD_TOLD);
+        client.execute(&*sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
+    }
+}
+
+fn log_row(row: &Row) -> LogRow {
+    LogRow {
+        attempt: row.get("attempt"),
+        line: row.get("line"),
+        logged_at: row.get("logged_at"),
+        level: row.get::<_, &str>("level").parse().unwrap_or(LogLevel::Info),
+        message: row.get("message"),
+    }
+}

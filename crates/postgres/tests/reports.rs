@@ -1,0 +1,90 @@
+//! Reports on a real server: they wait for nobody, and `verify` finds what is
+//! left behind.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use task_engine_conformance::TestServer;
+use task_engine_model::report::{LogFilter, LogLevel, LogLine, Report};
+use task_engine_model::store::ClaimIds;
+use task_engine_model::{AttemptId, ClassRules, Json, NewInstance, NewTask, Store, TaskId};
+use task_engine_postgres::PgStore;
+use tokio_postgres::{Client, NoTls};
+
+/// A store, another connection to its database, and two attempts under way.
+async fn two_attempts() -> (PgStore, Client, [AttemptId; 2]) {
+    let url = TestServer::shared().create_database().await;
+    let store = PgStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let task = NewTask::new("work", Json::empty_object()).unwrap();
+    store.create(&[task.clone(), task]).await.unwrap();
+    let new = NewInstance {
+        name: "a".to_owned(),
+        host: "here".to_owned(),
+        pid: 1,
+        process: None,
+        version: "0".to_owned(),
+        workers: 2,
+        lease: Duration::from_secs(300),
+        queues: vec!["default".to_owned()],
+        classes: BTreeMap::from([("work".to_owned(), ClassRules::default())]),
+    };
+    let id = store.register(&new).await.unwrap();
+    let mut claimer = store.claimer(id, new.queues, vec!["work".to_owned()]);
+    let claim = claimer.claim(ClaimIds::new(id).take(), 2).await.unwrap();
+    (store, client, [claim.tasks[0].id, claim.tasks[1].id])
+}
+
+fn report(id: AttemptId) -> Report {
+    let lines = vec![LogLine::new(1, LogLevel::Info, "one")];
+    Report { id, version: 1, lines_said: 1, progress: None, lines }
+}
+
+async fn lines(store: &PgStore, id: TaskId) -> usize {
+    let filter = LogFilter { limit: 10, ..LogFilter::default() };
+    store.logs(id, &filter).await.unwrap().len()
+}
+
+#[tokio::test]
+async fn a_task_that_somebody_has_locked_is_passed_over() {
+    let (store, mut client, ids) = two_attempts().await;
+    let lock = client.transaction().await.unwrap();
+    let one = "SELECT FROM task_engine.created_tasks WHERE id = $1 FOR UPDATE";
+    lock.query(one, &[&ids[0].task_id.0]).await.unwrap();
+    let reports = ids.map(report);
+    let begun = Instant::now();
+    assert_eq!(store.report(&reports).await.unwrap(), [ids[0]]);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it does not wait for the lock");
+    assert_eq!([lines(&store, ids[0].task_id).await, lines(&store, ids[1].task_id).await], [0, 1]);
+    lock.rollback().await.unwrap();
+    assert_eq!(store.report(&reports).await.unwrap(), []);
+    assert_eq!([lines(&store, ids[0].task_id).await, lines(&store, ids[1].task_id).await], [1, 1]);
+    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_left_behind_is_found() {
+    let (store, client, [id, _]) = two_attempts().await;
+    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    let task = id.task_id;
+    for (harm, complaint) in [
+        (
+            "INSERT INTO task_engine.execution_progress (task_id, attempt, version, lines) VALUES (77, 1, 1, 0)".to_owned(),
+            "attempt 1 of task 77 has said something, but is neither held nor ended".to_owned(),
+        ),
+        (
+            format!("INSERT INTO task_engine.execution_logs VALUES ({task}, 1, 3, now(), 'info', '')"),
+            format!("attempt 1 of task {task} has line 3, but has said 0 lines"),
+        ),
+        (
+            format!("INSERT INTO task_engine.cancellations VALUES ({task}, 1, now())"),
+            format!("attempt 1 of task {task} was to be cancelled, but has not ended"),
+        ),
+    ] {
+        client.batch_execute(&harm).await.unwrap();
+        let complaints = store.verify().await.unwrap();
+        assert!(complaints.contains(&complaint), "{harm}: {complaints:?}");
+    }
+}

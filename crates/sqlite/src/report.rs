@@ -1,0 +1,103 @@
+//! What attempts say while they run, and how they took a wish to cancel them.
+
+use rusqlite::params;
+use task_engine_model::cancel::{CancelAnswer, CancelOutcome, CancelRow};
+use task_engine_model::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
+use task_engine_model::task::ExecutionStatus;
+use task_engine_model::{AttemptId, Ending, ExecutionRow, TaskId};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+
+/// Writes what attempts have said. There is one writer, so none is passed over.
+pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptId>, Fault> {
+    let mut progress = turn.db.prepare_cached(sql!("report_progress"))?;
+    let mut log = turn.db.prepare_cached(sql!("report_line"))?;
+    for report in reports {
+        let AttemptId { task_id, attempt } = report.id;
+        for line in &report.lines {
+            log.execute(params![
+                task_id.0,
+                attempt,
+                line.line,
+                turn.moment.of(line.said),
+                line.level.as_str(),
+                line.message,
+            ])?;
+        }
+        let far = report.progress.as_ref();
+        progress.execute(params![
+            task_id.0,
+            attempt,
+            report.version,
+            report.lines_said,
+            far.map(|far| far.percent),
+            far.map(|far| &far.message),
+            far.map(|far| turn.moment.of(far.said)),
+        ])?;
+    }
+    Ok(Vec::new())
+}
+
+pub(crate) fn logs(turn: &Turn<'_>, id: TaskId, filter: &LogFilter) -> Result<Vec<LogRow>, Fault> {
+    let statement = if filter.newest { sql!("logs_newest") } else { sql!("logs") };
+    let ((attempt, line), last) = filter.bounds();
+    let mut statement = turn.db.prepare_cached(statement)?;
+    let rows = statement.query_map(params![id.0, attempt, line, last, filter.limit], |row| {
+        Ok(LogRow {
+            attempt: row.get(0)?,
+            line: row.get(1)?,
+            logged_at: timestamp(row.get(2)?),
+            level: row.get::<_, String>(3)?.parse().unwrap_or(LogLevel::Info),
+            message: row.get(4)?,
+        })
+    })?;
+    let mut lines: Vec<LogRow> = rows.collect::<rusqlite::Result<_>>()?;
+    if filter.newest {
+        lines.reverse();
+    }
+    Ok(lines)
+}
+
+/// Adds to an execution what it has said, and what became of a wish to cancel it.
+pub(crate) fn complete(
+    turn: &Turn<'_>,
+    id: TaskId,
+    execution: &mut ExecutionRow,
+) -> Result<(), Fault> {
+    let runs = execution.status == ExecutionStatus::Running;
+    let mut ask = turn.db.prepare_cached(sql!("execution_said"))?;
+    ask.query_row(params![id.0, execution.attempt], |row| {
+        let percent: Option<f64> = row.get(0)?;
+        let (message, at): (Option<String>, Option<i64>) = (row.get(1)?, row.get(2)?);
+        if let (Some(percent), Some(message), Some(at)) = (percent, message, at) {
+            execution.progress = Some(ProgressRow { percent, message, reported_at: timestamp(at) });
+        }
+        execution.log_lines = row.get(3)?;
+        if let Some(requested_at) = row.get::<_, Option<i64>>(4)? {
+            let answer: Option<String> = row.get(6)?;
+            let answer: Option<CancelAnswer> = answer.and_then(|word| word.parse().ok());
+            execution.cancel = Some(CancelRow {
+                requested_at: timestamp(requested_at),
+                told_at: row.get::<_, Option<i64>>(5)?.map(timestamp),
+                outcome: CancelOutcome::of(runs, answer),
+            });
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Writes how an attempt that has just ended took it that it was told to.
+pub(crate) fn told(turn: &Turn<'_>, ending: &Ending) -> Result<(), Fault> {
+    if let Some(told) = ending.told {
+        turn.db.prepare_cached(sql!("cancellation"))?.execute(params![
+            ending.id.task_id.0,
+            ending.id.attempt,
+            turn.moment.of(told.at),
+            told.answer.as_str(),
+        ])?;
+    }
+    Ok(())
+}
