@@ -13,7 +13,7 @@
 //! # Map
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
-//!   [`properties`]: the cases, by promise;
+//!   [`properties`], [`mod@unique`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -29,6 +29,7 @@ pub mod properties;
 pub mod races;
 pub mod records;
 pub mod recovery;
+pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
 mod world;
@@ -202,6 +203,20 @@ macro_rules! suite {
             properties {
                 any_history_ends_where_the_model_says
             }
+            unique {
+                a_key_is_respected_by_scope_and_status
+                a_replaced_task_runs_as_replaced
+                a_period_ends
+                keys_of_classes_are_apart
+                the_same_key_twice_in_one_call
+                a_key_goes_over_to_the_last_created
+                retention_frees_keys
+                keys_that_cannot_be_are_refused
+                creators_in_any_order_agree
+                no_two_of_a_key_are_active
+                a_replacement_is_never_lost
+                creators_and_operators_do_not_disturb_each_other
+            }
         }
     };
 }
@@ -249,6 +264,7 @@ mod tests {
             include_str!("wake_ups.rs"),
             include_str!("hostile.rs"),
             include_str!("properties.rs"),
+            include_str!("unique.rs"),
         ] {
             let cases = source
                 .lines()

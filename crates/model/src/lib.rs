@@ -13,19 +13,24 @@
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
 //! - [`store`]: the contract;
-//! - [`client`]: creation for applications.
+//! - [`client`]: creation for applications;
+//! - [`hook`]: what an application wants of every task that it creates;
+//! - [`unique`]: what happens when a task is created twice.
 
 pub mod attempt;
 pub mod client;
+pub mod hook;
 pub mod instance;
 pub mod json;
 pub mod recovery;
 pub mod retry;
 pub mod store;
 pub mod task;
+pub mod unique;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use client::Client;
+pub use hook::{CreationHook, Refusal};
 pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
 pub use retry::{RetryOverride, RetryRule};
@@ -33,3 +38,4 @@ pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, Store
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
+pub use unique::{Creation, OnConflict, Scope, Unique};

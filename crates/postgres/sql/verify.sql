@@ -39,3 +39,10 @@ FROM task_engine.ended_executions e LEFT JOIN task_engine.created_tasks c ON c.i
 UNION ALL
 SELECT format('claim %s belongs to an instance that was never registered', k.id)
 FROM task_engine.claims k LEFT JOIN task_engine.instances i ON i.id = k.instance_id WHERE i.id IS NULL
+UNION ALL
+SELECT format('the unique key %L of class %s belongs to task %s, which is not there', u.unique_key, u.task_class, u.task_id)
+FROM task_engine.unique_tasks u LEFT JOIN task_engine.created_tasks c ON c.id = u.task_id WHERE c.id IS NULL
+UNION ALL
+SELECT format('the unique key %L of class %s belongs to task %s, which has another class or key', u.unique_key, u.task_class, u.task_id)
+FROM task_engine.unique_tasks u JOIN task_engine.created_tasks c ON c.id = u.task_id
+WHERE (c.task_class, c.context ->> 'unique_key') IS DISTINCT FROM (u.task_class, u.unique_key)

@@ -13,6 +13,7 @@ use crate::store::{Inner, micros};
 const CANCEL_WAITING: &str = include_str!("../sql/cancel_waiting.sql");
 const CANCEL_HELD: &str = include_str!("../sql/cancel_held.sql");
 const ENDED_STATUS: &str = include_str!("../sql/ended_status.sql");
+const LOCK_KEYS: &str = include_str!("../sql/lock_keys.sql");
 const LOCK_TASKS: &str = include_str!("../sql/lock_tasks.sql");
 const RETRY: &str = include_str!("../sql/retry.sql");
 const PRUNE_CANDIDATES: &str = include_str!("../sql/prune_candidates.sql");
@@ -137,6 +138,11 @@ impl Inner {
         }
         loop {
             let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let free = transaction
+                .query(&*self.schema.sql(LOCK_KEYS), &[&ids])
+                .await
+                .map_err(|e| store_error(&e))?;
+            let ids: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
             transaction
                 .query(&*self.schema.sql(LOCK_TASKS), &[&ids])
                 .await
