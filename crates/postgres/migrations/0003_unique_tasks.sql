@@ -93,7 +93,7 @@ DECLARE
   was record;
 BEGIN
   FOR wish IN
-    SELECT DISTINCT a.class COLLATE "C" AS class, a.key COLLATE "C" AS key
+    SELECT DISTINCT a.class AS class, a.key AS key
     FROM unnest($1, $8) AS a(class, key) WHERE a.key IS NOT NULL ORDER BY 1, 2
   LOOP
     LOOP
@@ -135,8 +135,8 @@ BEGIN
   FOR wish IN
     SELECT a.place, coalesce(a.scope, 'active') AS scope, coalesce(a.on_conflict, 'keep') AS answer,
       task_engine.unique_period(coalesce(a.scope, 'active')) AS period,
-      dense_rank() OVER (ORDER BY a.class COLLATE "C", a.key COLLATE "C") AS number,
-      a.place = min(a.place) OVER (PARTITION BY a.class COLLATE "C", a.key COLLATE "C") AS is_first
+      dense_rank() OVER (ORDER BY a.class, a.key) AS number,
+      a.place = min(a.place) OVER (PARTITION BY a.class, a.key) AS is_first
     FROM unnest($1, $8, $9, $10) WITH ORDINALITY AS a(class, key, scope, on_conflict, place)
     WHERE a.key IS NOT NULL ORDER BY number, a.place
   LOOP
