@@ -213,6 +213,7 @@ macro_rules! suite {
                 retention_frees_keys
                 keys_that_cannot_be_are_refused
                 creators_in_any_order_agree
+                a_key_is_whole_when_its_caller_goes_away
                 no_two_of_a_key_are_active
                 a_replacement_is_never_lost
                 creators_and_operators_do_not_disturb_each_other

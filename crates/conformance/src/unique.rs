@@ -15,7 +15,7 @@ use task_engine_model::{
 
 use crate::Database;
 use crate::bench::{Bench, Hold, Player, WORK, knowing, new_instance, new_task};
-use crate::waiting::{all_at_once, eventually};
+use crate::waiting::{abandoned, all_at_once, eventually};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -333,6 +333,22 @@ pub async fn creators_in_any_order_agree(db: &dyn Database) {
     }
 }
 
+/// A caller that goes away leaves key and task, or neither.
+pub async fn a_key_is_whole_when_its_caller_goes_away(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    for steps in 1..12 {
+        let class = format!("class-{steps}");
+        let tasks: Vec<_> =
+            (0..50).map(|n| unique(numbered(&class, n), Unique::by(format!("{n}")))).collect();
+        let done = abandoned(bench.store.create_each(&tasks), steps).await;
+        let creations = bench.store.create_each(&tasks).await.expect("create");
+        let new = creations.iter().filter(|creation| creation.is_new()).count();
+        assert!([0, tasks.len()].contains(&new), "{new} are new");
+        assert!(done.is_none() || new == 0, "what was answered is there");
+        assert_eq!(bench.count_of(&class).await, tasks.len());
+    }
+}
+
 const PRODUCERS: usize = 16;
 const KEYS: usize = 10;
 const ROUNDS: usize = 25;
@@ -489,10 +505,11 @@ pub async fn a_replacement_is_never_lost(db: &dyn Database) {
         assert!(!matches!(creation, Creation::Kept(_)), "{n}: {creation:?}");
         given.entry(creation.id()).or_default().insert(n);
     }
-    for (id, n) in seen.lock().unwrap().iter() {
-        let kept = number(&bench.details(*id).await.task_parameters);
-        assert_eq!(*n, kept, "task {id} ran with other parameters than those it has");
-        assert!(given[id].contains(n), "task {id}");
+    let seen = seen.lock().unwrap().clone();
+    for (id, n) in seen {
+        let kept = number(&bench.details(id).await.task_parameters);
+        assert_eq!(n, kept, "task {id} ran with other parameters than those it has");
+        assert!(given[&id].contains(&n), "task {id}");
     }
 }
 

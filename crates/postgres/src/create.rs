@@ -132,10 +132,7 @@ impl Schema {
                 let keys = Keys::of(chunk);
                 query = query.bind(keys.keys).bind(keys.scopes).bind(keys.answers);
             }
-            let rows = query
-                .fetch_all(&mut *connection)
-                .await
-                .map_err(|e| StoreError::Refused(format!("the tasks were not created: {e}")))?;
+            let rows = query.fetch_all(&mut *connection).await.map_err(|e| sqlx_error(&e))?;
             creations.extend(rows.iter().map(|row| match door {
                 Door::Plain => Creation::Created(TaskId(row.get(0))),
                 Door::Unique => creation(row.get(0), row.get(1)),
@@ -143,6 +140,18 @@ impl Schema {
             rest = after;
         }
         Ok(creations)
+    }
+}
+
+#[cfg(feature = "sqlx")]
+fn sqlx_error(error: &sqlx::Error) -> StoreError {
+    let message = format!("the tasks were not created: {error}");
+    let code = error.as_database_error().and_then(|error| error.code());
+    // The transaction is to be repeated; a lock was not had in time.
+    if code.is_some_and(|code| code.starts_with("40") || code == "55P03") {
+        StoreError::Unavailable(message)
+    } else {
+        StoreError::Refused(message)
     }
 }
 

@@ -44,10 +44,11 @@ impl Inner {
                     "tasks {open:?} are in no place: the tables are damaged"
                 )));
             }
-            let cancelled = client
-                .query(&*self.schema.sql(CANCEL_WAITING), &[&open, &JsonIn(&error)])
-                .await
-                .map_err(|e| store_error(&e))?;
+            let waiting = self.schema.sql(CANCEL_WAITING);
+            let cancelled = match client.query(&*waiting, &[&open, &JsonIn(&error)]).await {
+                Err(e) if must_repeat(&e) => continue,
+                answer => answer.map_err(|e| store_error(&e))?,
+            };
             reports.extend(cancelled.iter().map(|r| (TaskId(r.get(0)), CancelReport::Cancelled)));
             let requested = client
                 .query(&*self.schema.sql(CANCEL_HELD), &[&open])
@@ -89,16 +90,17 @@ impl Inner {
     async fn retry_some(&self, ids: &[TaskId]) -> Result<Vec<RetryReport>, StoreError> {
         let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        transaction
-            .query(&*self.schema.sql(LOCK_TASKS), &[&wanted])
-            .await
-            .map_err(|e| store_error(&e))?;
-        let rows = transaction
-            .query(&*self.schema.sql(RETRY), &[&wanted])
-            .await
-            .map_err(|e| store_error(&e))?;
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+        let rows = loop {
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            match self.retry_in(&transaction, &wanted).await {
+                Ok(rows) => {
+                    transaction.commit().await.map_err(|e| store_error(&e))?;
+                    break rows;
+                }
+                Err(e) if must_repeat(&e) => {}
+                Err(e) => return Err(store_error(&e)),
+            }
+        };
         let reports: HashMap<i64, RetryReport> = rows
             .iter()
             .map(|row| {
@@ -116,6 +118,15 @@ impl Inner {
             .iter()
             .map(|id| reports.get(&id.0).copied().unwrap_or(RetryReport::NotFound))
             .collect())
+    }
+
+    async fn retry_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        wanted: &[i64],
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        transaction.query(&*self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
+        transaction.query(&*self.schema.sql(RETRY), &[&wanted]).await
     }
 
     pub(crate) async fn prune(

@@ -51,6 +51,16 @@ async fn create_in(transaction: &tokio_postgres::Transaction<'_>, task: NewTask)
     Schema::default().create_each_in(transaction, &[task]).await.unwrap()[0]
 }
 
+/// Commits if the task can be created.
+async fn end_with(
+    transaction: tokio_postgres::Transaction<'_>,
+    task: NewTask,
+) -> Result<Vec<Creation>, StoreError> {
+    let creations = Schema::default().create_each_in(&transaction, &[task]).await?;
+    transaction.commit().await.unwrap();
+    Ok(creations)
+}
+
 impl Fresh {
     async fn create(&self, task: NewTask) -> Creation {
         self.bench.store.create_each(&[task]).await.unwrap()[0]
@@ -241,6 +251,53 @@ async fn operators_and_an_open_transaction() {
     transaction.commit().await.unwrap();
     assert_eq!(retry.await.unwrap().unwrap(), [RetryReport::Advanced]);
     assert_eq!(prune().await, 1);
+    fresh.verify().await;
+}
+
+/// Keys in different order, call by call: one of the transactions is told to
+/// repeat, and the other one goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_is_told_and_ends() {
+    let mut fresh = fresh().await;
+    let mut other = connect(&fresh.url).await;
+    let watch = connect(&fresh.url).await;
+    let watch = Fresh { url: fresh.url.clone(), bench: fresh.bench.clone(), app: watch };
+    let first = fresh.app.transaction().await.unwrap();
+    assert!(create_in(&first, task("a")).await.is_new());
+    let (ready, go) = tokio::sync::oneshot::channel::<()>();
+    let second = tokio::spawn(async move {
+        let second = other.transaction().await.unwrap();
+        assert!(create_in(&second, task("b")).await.is_new());
+        ready.send(()).unwrap();
+        end_with(second, task("a")).await
+    });
+    go.await.unwrap();
+    watch.until_blocked().await;
+    let first = end_with(first, task("b")).await;
+    let second = second.await.unwrap();
+    let (good, bad) = if first.is_ok() { (first, second) } else { (second, first) };
+    assert_eq!(good.unwrap().len(), 1);
+    assert!(bad.as_ref().is_err_and(StoreError::is_temporary), "{bad:?}");
+    assert_eq!(watch.bench.list(None).await.len(), 2, "both keys of the one that went on");
+    watch.verify().await;
+}
+
+#[tokio::test]
+async fn a_key_of_nobody_is_found() {
+    let fresh = fresh().await;
+    let id = fresh.create(task("k")).await.id();
+    for (spoil, words) in [
+        ("SET task_id = 999", "belongs to task 999, which is not there"),
+        ("SET unique_key = 'x'", "which has another class or key"),
+    ] {
+        let spoil = format!("UPDATE task_engine.unique_tasks {spoil}");
+        fresh.app.batch_execute(&spoil).await.unwrap();
+        let violations = fresh.bench.store.verify().await.unwrap();
+        assert_eq!(violations.len(), 1, "{violations:?}");
+        assert!(violations[0].contains(words), "{violations:?}");
+        let mend = format!("UPDATE task_engine.unique_tasks SET task_id = {id}, unique_key = 'k'");
+        fresh.app.batch_execute(&mend).await.unwrap();
+    }
     fresh.verify().await;
 }
 
