@@ -81,7 +81,7 @@ SYSTEMS = [
         gate="task_engine.waiting_tasks",
         done="SELECT count(*) FROM task_engine.ended_executions WHERE ends_task = 'stopped'",
         history="yes: tasks and executions",
-        settings={"workers": 1000},
+        settings={"workers": 4000},
     ),
     System(
         "graphile-rust",

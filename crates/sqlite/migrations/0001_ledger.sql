@@ -70,8 +70,10 @@ CREATE TABLE task_engine_ended_executions (
     stopped_at   INTEGER NOT NULL,
     result       TEXT,
     error        TEXT,
+    -- Not IN (…): SQLite would build a table of the three for every row.
     ends_task    TEXT
-        CONSTRAINT a_task_ends_in_a_known_status CHECK (ends_task IN ('stopped', 'failed', 'cancelled')),
+        CONSTRAINT a_task_ends_in_a_known_status
+        CHECK (ends_task = 'stopped' OR ends_task = 'failed' OR ends_task = 'cancelled'),
     retry_at     INTEGER,
     PRIMARY KEY (task_id, attempt)
 ) STRICT, WITHOUT ROWID;

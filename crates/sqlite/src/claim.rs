@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Row, params};
 use task_engine_model::{
     AttemptId, Claim, ClaimId, ClaimedTask, InstanceId, Json, Rest, StoreError, TaskId,
 };
@@ -49,10 +49,7 @@ pub(crate) fn claim(
         return Err(Fault::Store(StoreError::InstanceOver));
     }
     let (picked, rest) = pick(turn, wanted, limit)?;
-    let mut tasks = Vec::with_capacity(picked.len());
-    for task_id in picked {
-        tasks.extend(take(turn, task_id)?);
-    }
+    let tasks = take(turn, picked)?;
     if !tasks.is_empty() {
         let attempts: Vec<_> = tasks
             .iter()
@@ -68,9 +65,9 @@ pub(crate) fn claim(
     Ok(Claim { tasks, rest })
 }
 
-/// The ids of the next tasks, in order. Goes from one priority to the next lower
+/// The next tasks, in order. Goes from one priority to the next lower
 /// one, and among the lanes of one priority takes what is due first.
-fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<i64>, Rest), Fault> {
+fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<Waiting>, Rest), Fault> {
     let mut picked = Vec::with_capacity(limit);
     let mut next_due = None;
     let mut statement = turn.db.prepare_cached(sql!("claim_lanes"))?;
@@ -102,7 +99,7 @@ fn merge(
     turn: &Turn<'_>,
     level: &mut [Lane],
     limit: usize,
-    picked: &mut Vec<i64>,
+    picked: &mut Vec<Waiting>,
 ) -> Result<(), Fault> {
     // Enough for an even share; a lane that gives more is asked again.
     let share = ((limit - picked.len()) / level.len()).max(8);
@@ -113,11 +110,10 @@ fn merge(
                 first = Some(first.map_or((head, place), |first| first.min((head, place))));
             }
         }
-        let Some((head, place)) = first else {
+        let Some((_, place)) = first else {
             return Ok(());
         };
-        level[place].heads.pop_front();
-        picked.push(head.task_id);
+        picked.extend(level[place].read.pop_front());
     }
     Ok(())
 }
@@ -128,9 +124,9 @@ struct Lane {
     class: String,
     priority: i32,
     /// Due tasks that were read and not taken yet.
-    heads: VecDeque<Head>,
+    read: VecDeque<Waiting>,
     /// The last one that was read.
-    read: Head,
+    last: Head,
     /// Nothing more is due.
     dry: bool,
     /// When the first task that is not due will be.
@@ -144,24 +140,30 @@ struct Head {
     task_id: i64,
 }
 
+/// A due task, with all that its attempt needs.
+struct Waiting {
+    head: Head,
+    task: Option<ClaimedTask>,
+}
+
 impl Lane {
     fn new(queue: String, class: String, priority: i32) -> Self {
         Self {
             queue,
             class,
             priority,
-            heads: VecDeque::new(),
-            read: Head { due_at: i64::MIN, task_id: i64::MIN },
+            read: VecDeque::new(),
+            last: Head { due_at: i64::MIN, task_id: i64::MIN },
             dry: false,
             next_due: None,
         }
     }
 
     fn head(&mut self, turn: &Turn<'_>, share: usize) -> Result<Option<Head>, Fault> {
-        if self.heads.is_empty() && !self.dry {
+        if self.read.is_empty() && !self.dry {
             self.read_on(turn, share)?;
         }
-        Ok(self.heads.front().copied())
+        Ok(self.read.front().map(|waiting| waiting.head))
     }
 
     fn read_on(&mut self, turn: &Turn<'_>, share: usize) -> Result<(), Fault> {
@@ -170,8 +172,8 @@ impl Lane {
             self.queue,
             self.class,
             self.priority,
-            self.read.due_at,
-            self.read.task_id,
+            self.last.due_at,
+            self.last.task_id,
             share as i64,
         ])?;
         self.dry = true;
@@ -182,46 +184,45 @@ impl Lane {
                 self.dry = true;
                 break;
             }
-            self.read = head;
-            self.heads.push_back(head);
-            self.dry = self.heads.len() < share;
+            self.last = head;
+            self.read.push_back(Waiting { head, task: self.task(head, row)? });
+            self.dry = self.read.len() < share;
         }
         Ok(())
     }
+
+    /// None if the task was never created.
+    fn task(&self, head: Head, row: &Row<'_>) -> rusqlite::Result<Option<ClaimedTask>> {
+        let Some(parameters) = row.get(4)? else {
+            return Ok(None);
+        };
+        Ok(Some(ClaimedTask {
+            id: AttemptId { task_id: TaskId(head.task_id), attempt: row.get(2)? },
+            retry_number: row.get(3)?,
+            class: self.class.clone(),
+            parameters: Json::from_store(parameters),
+            context: Json::from_store(row.get(5)?),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            due_at: timestamp(head.due_at),
+        }))
+    }
 }
 
-/// Takes one task out of the queue, with all that its attempt needs.
-fn take(turn: &Turn<'_>, task_id: i64) -> Result<Option<ClaimedTask>, Fault> {
-    let read = turn
-        .db
-        .prepare_cached(sql!("claim_read"))?
-        .query_row([task_id], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let mut taken = turn.db.prepare_cached(sql!("claim_take"))?;
-    let mut rows = taken.query([task_id])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let Some((parameters, context)) = read else {
-        // It would be the first of every claim, for ever.
-        tracing::error!(
-            task_id,
-            "a task waits that was never created; it is removed from the queue"
-        );
-        while rows.next()?.is_some() {}
-        return Ok(None);
-    };
-    let task = ClaimedTask {
-        id: AttemptId { task_id: TaskId(task_id), attempt: row.get(4)? },
-        retry_number: row.get(5)?,
-        class: row.get(1)?,
-        parameters: Json::from_store(parameters),
-        context: Json::from_store(context),
-        queue: row.get(0)?,
-        priority: row.get(2)?,
-        due_at: timestamp(row.get(3)?),
-    };
-    // A statement that changes something is read to its end.
-    while rows.next()?.is_some() {}
-    Ok(Some(task))
+/// Takes tasks out of the queue.
+fn take(turn: &Turn<'_>, picked: Vec<Waiting>) -> Result<Vec<ClaimedTask>, Fault> {
+    let mut delete = turn.db.prepare_cached(sql!("waiting_delete"))?;
+    let mut tasks = Vec::with_capacity(picked.len());
+    for Waiting { head, task } in picked {
+        delete.execute([head.task_id])?;
+        if task.is_none() {
+            // It would be the first of every claim, for ever.
+            tracing::error!(
+                task_id = head.task_id,
+                "a task waits that was never created; it is removed from the queue"
+            );
+        }
+        tasks.extend(task);
+    }
+    Ok(tasks)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::params;
+use rusqlite::{CachedStatement, params};
 use task_engine_model::{AttemptId, Next, TaskError};
 
 use crate::desk::Turn;
@@ -24,27 +24,46 @@ pub(crate) struct EndedAttempt<'a> {
     pub(crate) next: Next,
 }
 
-impl EndedAttempt<'_> {
+/// Ends attempts. Its statements are prepared once for many of them.
+pub(crate) struct Fence<'t> {
+    turn: &'t Turn<'t>,
+    exists: CachedStatement<'t>,
+    end: CachedStatement<'t>,
+}
+
+impl<'t> Fence<'t> {
+    pub(crate) fn new(turn: &'t Turn<'t>) -> Result<Self, Fault> {
+        Ok(Self {
+            turn,
+            exists: turn.db.prepare_cached(sql!("task_exists"))?,
+            end: turn.db.prepare_cached(sql!("end_attempt"))?,
+        })
+    }
+
     /// Ends the attempt, and puts the task back to wait if it goes on. False,
-    /// and nothing is changed, if the attempt has ended before.
-    pub(crate) fn write(&self, turn: &Turn<'_>) -> Result<bool, Fault> {
-        let (ends_task, goes_on) = match self.next {
+    /// and nothing is changed, if the attempt has ended before, or retention has
+    /// removed its task.
+    pub(crate) fn end(&mut self, attempt: &EndedAttempt<'_>) -> Result<bool, Fault> {
+        if !self.exists.exists([attempt.id.task_id.0])? {
+            return Ok(false);
+        }
+        let (ends_task, goes_on) = match attempt.next {
             Next::End(status) => (Some(status.as_str()), None),
             Next::Wait { after, retry_number } => {
-                (None, Some((turn.moment.after(after), retry_number)))
+                (None, Some((self.turn.moment.after(after), retry_number)))
             }
         };
-        let written = turn.db.prepare_cached(sql!("end_attempt"))?.execute(params![
-            self.id.task_id.0,
-            self.id.attempt,
-            self.retry_number,
-            self.claim_id,
-            self.instance_id,
-            self.worker,
-            self.started_at,
-            self.stopped_at,
-            self.result,
-            self.error_text()?,
+        let written = self.end.execute(params![
+            attempt.id.task_id.0,
+            attempt.id.attempt,
+            attempt.retry_number,
+            attempt.claim_id,
+            attempt.instance_id,
+            attempt.worker,
+            attempt.started_at,
+            attempt.stopped_at,
+            attempt.result,
+            attempt.error_text()?,
             ends_task,
             goes_on.map(|(due_at, _)| due_at),
         ])?;
@@ -52,11 +71,13 @@ impl EndedAttempt<'_> {
             return Ok(false);
         }
         if let Some((due_at, retry_number)) = goes_on {
-            wait(turn, self.id, due_at, retry_number)?;
+            wait(self.turn, attempt.id, due_at, retry_number)?;
         }
         Ok(true)
     }
+}
 
+impl EndedAttempt<'_> {
     pub(crate) fn error_text(&self) -> Result<Option<String>, Fault> {
         Ok(self.error.map(serde_json::to_string).transpose()?)
     }

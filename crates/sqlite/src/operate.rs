@@ -7,7 +7,7 @@ use task_engine_model::store::{CancelReport, RetryReport};
 use task_engine_model::{AttemptId, Next, StoreError, TaskError, TaskId, TaskStatus};
 
 use crate::desk::Turn;
-use crate::ending::{EndedAttempt, wait};
+use crate::ending::{EndedAttempt, Fence, wait};
 use crate::fault::Fault;
 use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
@@ -106,7 +106,7 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
     match find(turn, held, id)? {
         Place::Waiting { id, retry_number, .. } => {
             leave_queue(turn, id.task_id)?;
-            EndedAttempt {
+            let ended = EndedAttempt {
                 id,
                 retry_number,
                 claim_id: None,
@@ -117,8 +117,8 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
                 result: None,
                 error: Some(&TaskError::new(TaskError::CANCELLED, "cancelled while it waited")),
                 next: Next::End(TaskStatus::Cancelled),
-            }
-            .write(turn)?;
+            };
+            Fence::new(turn)?.end(&ended)?;
             Ok(CancelReport::Cancelled)
         }
         Place::Held(id) => {

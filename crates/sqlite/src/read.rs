@@ -79,7 +79,7 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
     };
     let (parameters, context) = turn
         .db
-        .prepare_cached(sql!("claim_read"))?
+        .prepare_cached(sql!("task_asked"))?
         .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let running = held.get(&id);
     let cancel_requested = match running {

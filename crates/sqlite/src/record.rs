@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 use task_engine_model::{AttemptId, ClaimId, Ending, Next, TaskStatus};
 
 use crate::desk::Turn;
-use crate::ending::{EndedAttempt, began};
+use crate::ending::{EndedAttempt, Fence, began};
 use crate::fault::Fault;
 
 /// Ends attempts, and removes claims that are finished. Returns the attempts
@@ -15,6 +15,7 @@ pub(crate) fn record(
     finished: &[ClaimId],
 ) -> Result<Vec<AttemptId>, Fault> {
     let mut late = Vec::new();
+    let mut fence = Fence::new(turn)?;
     for ending in endings {
         let mut attempt = on_our_clock(turn, ending);
         if matches!(attempt.next, Next::Wait { .. }) && cancel_requested(turn, ending.id)? {
@@ -22,7 +23,7 @@ pub(crate) fn record(
             // the task.
             attempt.next = Next::End(TaskStatus::Cancelled);
         }
-        if !attempt.write(turn)? && !was_sent_before(turn, ending)? {
+        if !fence.end(&attempt)? && !was_sent_before(turn, ending)? {
             keep_as_evidence(turn, &attempt)?;
             late.push(ending.id);
         }

@@ -8,7 +8,7 @@ use task_engine_model::store::{TakeBack, TakenBack};
 use task_engine_model::{AttemptId, Ending, InstanceId, Json, Outcome, TaskId};
 
 use crate::desk::Turn;
-use crate::ending::EndedAttempt;
+use crate::ending::{EndedAttempt, Fence};
 use crate::fault::Fault;
 use crate::record::sweep_cancel_requests;
 
@@ -107,7 +107,7 @@ fn end(
     // When it began, nobody is left who could tell more exactly.
     let began = !matches!(outcome, Outcome::GivenBack(_));
     let (_, error) = Ending::parts(outcome);
-    let written = EndedAttempt {
+    let ended = EndedAttempt {
         id: attempt.id,
         retry_number: attempt.retry_number,
         claim_id: None,
@@ -118,8 +118,8 @@ fn end(
         result: None,
         error: error.as_ref(),
         next,
-    }
-    .write(turn)?;
+    };
+    let written = Fence::new(turn)?.end(&ended)?;
     Ok(written.then_some(TakenBack { id: attempt.id, class, next }))
 }
 

@@ -1,2 +1,2 @@
--- What the attempt needs to run. By its key.
+-- What was asked. By its key.
 SELECT task_parameters, context FROM task_engine_created_tasks WHERE id = ?1
