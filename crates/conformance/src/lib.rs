@@ -13,8 +13,8 @@
 //! # Map
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
-//!   [`properties`], [`queues`], [`reports`], [`cancellations`]: the cases, by
-//!   promise;
+//!   [`properties`], [`queues`], [`reports`], [`cancellations`],
+//!   [`mod@unique`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -33,6 +33,7 @@ pub mod races;
 pub mod records;
 pub mod recovery;
 pub mod reports;
+pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
 mod world;
@@ -235,6 +236,22 @@ macro_rules! suite {
                 a_wish_raced_by_an_end_is_never_forgotten
                 wishes_raced_by_retention_leave_no_halves
             }
+
+            unique {
+                a_key_is_respected_by_scope_and_status
+                a_replaced_task_runs_as_replaced
+                a_period_ends
+                keys_of_classes_are_apart
+                the_same_key_twice_in_one_call
+                a_key_goes_over_to_the_last_created
+                retention_frees_keys
+                keys_that_cannot_be_are_refused
+                creators_in_any_order_agree
+                a_key_is_whole_when_its_caller_goes_away
+                no_two_of_a_key_are_active
+                a_replacement_is_never_lost
+                creators_and_operators_do_not_disturb_each_other
+            }
         }
     };
 }
@@ -285,6 +302,7 @@ mod tests {
             include_str!("queues.rs"),
             include_str!("reports.rs"),
             include_str!("cancellations.rs"),
+            include_str!("unique.rs"),
         ] {
             let cases = source
                 .lines()

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use task_engine_model::instance::{InstanceRow, Recovery};
 use task_engine_model::store::HeldTask;
-use task_engine_model::{ClassRules, Pool, Store, StoreError, Task};
+use task_engine_model::{ClassRules, Client, CreationHook, Pool, Store, StoreError, Task};
 
 use crate::admission;
 use crate::failure::Failure;
@@ -24,6 +24,8 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// through its [`Run`].
 pub struct Engine<S> {
     store: Arc<dyn Store>,
+    /// What tasks create tasks with.
+    client: Client,
     state: Arc<S>,
     classes: Classes<S>,
     settings: Settings,
@@ -117,6 +119,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// An engine on a store, with the application's state.
     pub fn new(store: Arc<dyn Store>, state: S) -> Self {
         Self {
+            client: Client::new(store.clone()),
             store,
             state: Arc::new(state),
             classes: Classes::new(),
@@ -284,6 +287,15 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
+    /// A hook on the creation of tasks by tasks ([`Run::client`]), after those
+    /// that are there. What the application creates elsewhere has the hooks of
+    /// its own [`Client`].
+    #[must_use]
+    pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
+        self.client = self.client.hook(hook);
+        self
+    }
+
     /// Is stopped by a handle that was made before.
     #[must_use]
     pub fn stopped_by(mut self, handle: StopHandle) -> Self {
@@ -322,6 +334,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
         let control = Control::new()?;
         let life = Life {
             store: self.store,
+            client: self.client,
             state: self.state,
             classes: Arc::new(self.classes),
             settings: self.settings,

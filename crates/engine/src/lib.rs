@@ -75,6 +75,7 @@ pub use task_engine_model::store::CancelReport;
 pub use task_engine_model::{
     ClassRules, Client, Json, NewTask, RetryRule, Store, StoreError, Task, TaskId, TaskStatus,
 };
+pub use task_engine_model::{Creation, CreationHook, OnConflict, Refusal, Scope, Unique};
 
 #[cfg(feature = "postgres")]
 pub use task_engine_postgres as postgres;

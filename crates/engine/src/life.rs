@@ -32,6 +32,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Life<S> {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) client: Client,
     pub(crate) state: Arc<S>,
     pub(crate) classes: Arc<Classes<S>>,
     pub(crate) settings: Settings,
@@ -145,7 +146,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         };
         let bench = Arc::new(Bench {
             state: self.state.clone(),
-            client: Client::new(self.store.clone()),
+            client: self.client.clone(),
             instance,
             running: running.clone(),
             endings,

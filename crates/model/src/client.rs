@@ -1,14 +1,17 @@
 //! Creation for applications.
 
 use std::future::IntoFuture;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::hook::{CreationHook, Hooks};
 use crate::retry::RetryOverride;
-use crate::store::{Answer, CancelReport, Store, StoreError};
+use crate::store::{CancelReport, Store, StoreError};
 use crate::task::{BadTask, NewTask, Task, TaskId};
+use crate::unique::{Creation, OnConflict, Scope, Unique};
 
 /// Creates tasks, and cancels them. Cheap to clone; needs no engine.
 ///
@@ -17,6 +20,7 @@ use crate::task::{BadTask, NewTask, Task, TaskId};
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
+    hooks: Hooks,
 }
 
 /// Why a task was not created. Nothing was.
@@ -28,13 +32,47 @@ pub enum CreateError {
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A hook on creation does not want it.
+    #[error("a task of class {class} was refused by the creation hook {hook}: {why}")]
+    Refused {
+        /// The class of the task.
+        class: String,
+        /// The hook.
+        hook: String,
+        /// Its words.
+        why: String,
+    },
+    /// A hook on creation has made something of it that cannot be stored.
+    #[error("the creation hook {hook} made a task that cannot be stored: {why}")]
+    SpoiltByHook {
+        /// The hook.
+        hook: String,
+        /// What is wrong.
+        why: BadTask,
+    },
+    /// A hook on creation panicked.
+    #[error("the creation hook {hook} panicked: {why}")]
+    HookPanicked {
+        /// The hook.
+        hook: String,
+        /// The words of the panic.
+        why: String,
+    },
 }
 
 impl Client {
     /// A client of this store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, hooks: Hooks::default() }
+    }
+
+    /// The same with one more hook, which sees every task after those that are
+    /// there: see [`CreationHook`].
+    #[must_use]
+    pub fn hook(mut self, hook: impl CreationHook) -> Self {
+        self.hooks.add(hook);
+        self
     }
 
     /// Creates one task: await it, or say more first.
@@ -49,12 +87,30 @@ impl Client {
     /// ```
     #[allow(clippy::needless_pass_by_value)] // For the reader: it is gone to the store.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
-        Create { client: self, task: NewTask::of(&task) }
+        Create { client: self, task: NewTask::of(&task), answer: PhantomData }
     }
 
     /// Creates many tasks, all or none, in one call. The ids are in order.
-    pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, StoreError> {
-        self.store.create(tasks).await
+    pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, CreateError> {
+        let creations = self.create_each(tasks).await?;
+        Ok(creations.into_iter().map(Creation::id).collect())
+    }
+
+    /// The same, and tells what became of each: of those that are unique, some
+    /// may be there already.
+    pub async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, CreateError> {
+        if self.hooks.is_empty() {
+            return Ok(self.store.create_each(tasks).await?);
+        }
+        let tasks = self.prepare(tasks.to_vec())?;
+        Ok(self.store.create_each(&tasks).await?)
+    }
+
+    /// Lets the hooks see tasks that are created elsewhere: in a transaction of
+    /// the application's own.
+    pub fn prepare(&self, mut tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
+        tasks.iter_mut().try_for_each(|task| self.hooks.apply(task))?;
+        Ok(tasks)
     }
 
     /// Cancels a task: at once if it waits, by request if it runs. The record of
@@ -65,15 +121,17 @@ impl Client {
     }
 }
 
-/// A task that is about to be created.
+/// A task that is about to be created. Awaiting it answers with an `A`: the id,
+/// or for a unique task what became of it.
 #[derive(Debug)]
 #[must_use = "nothing is created until this is awaited"]
-pub struct Create<'a> {
+pub struct Create<'a, A = TaskId> {
     client: &'a Client,
     task: Result<NewTask, BadTask>,
+    answer: PhantomData<fn() -> A>,
 }
 
-impl<'a> Create<'a> {
+impl<'a, A> Create<'a, A> {
     /// Runs it at a time.
     pub fn at(self, time: Timestamp) -> Self {
         self.with(|task| Ok(task.at(time)))
@@ -99,22 +157,65 @@ impl<'a> Create<'a> {
         self.with(|task| Ok(task.retry(rule)))
     }
 
+    /// Makes it unique by this key within its class: if another task with the
+    /// key waits or runs, that one is kept, and the answer says which it is.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use task_engine_model::{Client, Creation, OnConflict, Scope, Task};
+    /// # async fn example<T: Task + Clone>(client: Client, index: T) -> Result<(), Box<dyn std::error::Error>> {
+    /// match client.create(index.clone()).unique("customer 7").await? {
+    ///     Creation::Created(id) => println!("task {id} is new"),
+    ///     Creation::Kept(id) | Creation::Replaced(id) => println!("task {id} was there"),
+    /// }
+    /// // Debounce: runs five seconds after the last of many creations.
+    /// let wait = Duration::from_secs(5);
+    /// let index = client.create(index).after(wait).unique("customer 7");
+    /// index.scope(Scope::Waiting).on_conflict(OnConflict::Replace).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn unique(self, key: impl Into<String>) -> Create<'a, Creation> {
+        let task = self.task.and_then(|task| task.unique(Unique::by(key)));
+        Create { client: self.client, task, answer: PhantomData }
+    }
+
     fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, BadTask>) -> Self {
         self.task = self.task.and_then(change);
         self
     }
 }
 
-impl<'a> IntoFuture for Create<'a> {
-    type Output = Result<TaskId, CreateError>;
-    type IntoFuture =
-        std::pin::Pin<Box<dyn Future<Output = Result<TaskId, CreateError>> + Send + 'a>>;
+impl Create<'_, Creation> {
+    /// Which task with the same key stands in the way. Default: one that is
+    /// [`Scope::Active`].
+    pub fn scope(self, scope: Scope) -> Self {
+        self.with_unique(|unique| unique.scope(scope))
+    }
+
+    /// What happens if one does. Default: [`OnConflict::Keep`].
+    pub fn on_conflict(self, answer: OnConflict) -> Self {
+        self.with_unique(|unique| unique.on_conflict(answer))
+    }
+
+    fn with_unique(self, change: impl FnOnce(Unique) -> Unique) -> Self {
+        self.with(|mut task| match task.unique.take() {
+            Some(unique) => task.unique(change(unique)),
+            None => Ok(task),
+        })
+    }
+}
+
+impl<'a, A: From<Creation>> IntoFuture for Create<'a, A> {
+    type Output = Result<A, CreateError>;
+    type IntoFuture = std::pin::Pin<Box<dyn Future<Output = Result<A, CreateError>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
+        let (client, task) = (self.client, self.task);
         Box::pin(async move {
-            let task = self.task?;
-            let created: Answer<'_, _> = self.client.store.create(std::slice::from_ref(&task));
-            Ok(created.await?[0])
+            let mut task = task?;
+            client.hooks.apply(&mut task)?;
+            let creations = client.store.create_each(std::slice::from_ref(&task)).await?;
+            Ok(creations[0].into())
         })
     }
 }

@@ -15,12 +15,15 @@
 //! - [`queue`]: who serves queues, what waits in them, and which are paused;
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications;
+//! - [`hook`]: what an application wants of every task that it creates;
+//! - [`unique`]: what happens when a task is created twice;
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it.
 
 pub mod attempt;
 pub mod cancel;
 pub mod client;
+pub mod hook;
 pub mod instance;
 pub mod json;
 pub mod queue;
@@ -29,9 +32,11 @@ pub mod report;
 pub mod retry;
 pub mod store;
 pub mod task;
+pub mod unique;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use client::Client;
+pub use hook::{CreationHook, Refusal};
 pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
 pub use queue::{Lanes, Pause, PausedQueue, Pool, QueueRow};
@@ -40,3 +45,4 @@ pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, Store
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
+pub use unique::{Creation, OnConflict, Scope, Unique};

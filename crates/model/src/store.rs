@@ -19,6 +19,7 @@ use crate::json::Json;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use crate::unique::Creation;
 
 /// What a store's methods return.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -31,8 +32,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Brings the tables to this version. Returns what was applied.
     fn migrate(&self) -> Answer<'_, Vec<String>>;
 
-    /// Creates tasks, all or none, and wakes engines. The ids are in order.
-    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>>;
+    /// Creates tasks, all or none, and wakes engines. Tells what became of each,
+    /// in order: of those that are unique, some may be there already.
+    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>>;
+
+    /// The same for callers who only want the ids.
+    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
+        Box::pin(async move {
+            let creations = self.create_each(tasks).await?;
+            Ok(creations.into_iter().map(Creation::id).collect())
+        })
+    }
 
     /// Whatever this engine needs to keep between one claim and the next. An
     /// engine may have several, each with lanes of its own.

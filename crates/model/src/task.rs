@@ -13,6 +13,7 @@ use crate::cancel::CancelRow;
 use crate::json::{BadJson, Json};
 use crate::report::ProgressRow;
 use crate::retry::{RetryOverride, RetryRule};
+use crate::unique::{KEY_BYTES_MAX, Unique};
 
 /// A task class in Rust: *what is stored*. How it runs is a plain function
 /// that the engine is given; an application that only creates tasks has none.
@@ -33,6 +34,13 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     #[must_use]
     fn rules() -> ClassRules {
         ClassRules::default()
+    }
+
+    /// What makes a task of this class unique, if anything does: computed from
+    /// its parameters, for every creation of it.
+    #[must_use]
+    fn unique(&self) -> Option<Unique> {
+        None
     }
 }
 
@@ -179,6 +187,8 @@ pub struct NewTask {
     pub priority: i32,
     /// From when on it may run.
     pub due: Due,
+    /// What makes it unique, if anything does.
+    pub unique: Option<Unique>,
 }
 
 /// From when on a new task may run.
@@ -217,6 +227,25 @@ pub enum BadTask {
         /// The name as given.
         name: String,
     },
+    /// The context is not storable.
+    #[error("context of {class}: {why}")]
+    Context {
+        /// The class.
+        class: String,
+        /// What is wrong.
+        why: BadJson,
+    },
+    /// A unique task needs a key.
+    #[error(
+        "a unique key needs 1 to {KEY_BYTES_MAX} bytes without the character \\u0000, this one has {bytes}; use a hash of what is longer"
+    )]
+    Key {
+        /// The length of the key.
+        bytes: usize,
+    },
+    /// A period that nothing is unique within.
+    #[error("a task is unique within a period of at least 1 ms and at most 100 years")]
+    Period,
 }
 
 impl NewTask {
@@ -233,6 +262,7 @@ impl NewTask {
             queue: DEFAULT_QUEUE.to_owned(),
             priority: 0,
             due: Due::Now,
+            unique: None,
         })
     }
 
@@ -241,7 +271,11 @@ impl NewTask {
         let parameters = Json::encode_parameters(task)
             .map_err(|why| BadTask::Parameters { class: T::CLASS.to_owned(), why })?;
         let rules = T::rules();
-        Self::new(T::CLASS, parameters)?.priority(rules.priority).queue(rules.queue)
+        let new = Self::new(T::CLASS, parameters)?.priority(rules.priority).queue(rules.queue)?;
+        match task.unique() {
+            Some(unique) => new.unique(unique),
+            None => Ok(new),
+        }
     }
 
     /// Runs it at a time.
@@ -279,6 +313,40 @@ impl NewTask {
         context.insert("retry".into(), serde_json::json!(rule));
         self.context = Json::from_store(serde_json::Value::Object(context).to_string());
         self
+    }
+
+    /// Makes it unique.
+    pub fn unique(mut self, unique: Unique) -> Result<Self, BadTask> {
+        unique.check()?;
+        self.unique = Some(unique);
+        Ok(self)
+    }
+
+    /// Adds a field to its context, or replaces it.
+    pub fn add_context<T: Serialize + ?Sized>(
+        &mut self,
+        name: &str,
+        value: &T,
+    ) -> Result<(), BadTask> {
+        let wrong = |why| BadTask::Context { class: self.class.clone(), why };
+        let unreadable = |e: serde_json::Error| wrong(BadJson::Syntax(e.to_string()));
+        let mut context: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
+            self.context.decode().map_err(unreadable)?;
+        let value = Json::encode(value).map_err(wrong)?.decode().map_err(unreadable)?;
+        context.insert(name.to_owned(), value);
+        self.context = Json::encode(&context).map_err(wrong)?;
+        Ok(())
+    }
+
+    /// Whether it can be stored: for whoever writes its fields.
+    pub fn check(&self) -> Result<(), BadTask> {
+        let class = checked_name("class", self.class.clone())?;
+        checked_name("queue", self.queue.clone())?;
+        let object = |json: &Json| json.clone().into_object().map(|_| ());
+        object(&self.parameters)
+            .map_err(|why| BadTask::Parameters { class: class.clone(), why })?;
+        object(&self.context).map_err(|why| BadTask::Context { class, why })?;
+        self.unique.as_ref().map_or(Ok(()), Unique::check)
     }
 }
 
@@ -442,6 +510,40 @@ mod tests {
             const CLASS: &'static str = "tidy";
         }
         assert_eq!(NewTask::of(&Tidy).unwrap().parameters, Json::empty_object());
+    }
+
+    #[test]
+    fn a_class_says_queue_priority_and_key_of_its_tasks() {
+        #[derive(Serialize, Deserialize)]
+        struct Index {
+            customer: u64,
+        }
+        impl Task for Index {
+            const CLASS: &'static str = "index";
+            fn rules() -> ClassRules {
+                ClassRules { priority: 7, queue: "slow".into(), ..ClassRules::default() }
+            }
+            fn unique(&self) -> Option<Unique> {
+                Some(Unique::by(format!("customer {}", self.customer)))
+            }
+        }
+        let task = NewTask::of(&Index { customer: 3 }).unwrap();
+        assert_eq!((task.priority, task.queue.as_str()), (7, "slow"));
+        assert_eq!(task.unique, Some(Unique::by("customer 3")));
+        assert_eq!(task.priority(-1).priority, -1, "the task's own word goes first");
+    }
+
+    #[test]
+    fn a_context_grows_and_keeps_what_it_had() {
+        let mut task = NewTask::new("a", Json::empty_object()).unwrap();
+        task.context = Json::parse(r#"{"big":1970670598291982290123456789}"#).unwrap();
+        task.add_context("id", "x").unwrap();
+        task.add_context("id", &[1, 2]).unwrap();
+        let expected = r#"{"big":1970670598291982290123456789,"id":[1,2]}"#;
+        assert_eq!(task.context.as_str(), expected);
+        let error = task.add_context("nul", "a\0").unwrap_err().to_string();
+        assert!(error.contains("context of a") && error.contains("\\u0000"), "{error}");
+        assert_eq!(task.context.as_str(), expected, "as it was");
     }
 
     #[test]

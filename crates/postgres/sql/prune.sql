@@ -8,7 +8,10 @@ WITH gone AS (
     AND c.id NOT IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)
     AND (SELECT e.ends_task FROM task_engine.ended_executions e
          WHERE e.task_id = c.id ORDER BY e.attempt DESC LIMIT 1) = $2::text::task_engine.task_status
-  RETURNING c.id
+  RETURNING c.id, c.task_class, c.context ->> 'unique_key' AS unique_key
+), keys AS (
+  DELETE FROM task_engine.unique_tasks u USING gone g
+  WHERE u.task_class = g.task_class AND u.unique_key = g.unique_key AND u.task_id = g.id
 ), executions AS (
   DELETE FROM task_engine.ended_executions WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), late AS (

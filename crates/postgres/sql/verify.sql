@@ -55,3 +55,10 @@ SELECT format('attempt %s of task %s was to be cancelled, but has not ended', c.
 FROM task_engine.cancellations c
 LEFT JOIN task_engine.ended_executions e ON e.task_id = c.task_id AND e.attempt = c.attempt
 WHERE e.task_id IS NULL
+UNION ALL
+SELECT format('the unique key %L of class %s belongs to task %s, which is not there', u.unique_key, u.task_class, u.task_id)
+FROM task_engine.unique_tasks u LEFT JOIN task_engine.created_tasks c ON c.id = u.task_id WHERE c.id IS NULL
+UNION ALL
+SELECT format('the unique key %L of class %s belongs to task %s, which has another class or key', u.unique_key, u.task_class, u.task_id)
+FROM task_engine.unique_tasks u JOIN task_engine.created_tasks c ON c.id = u.task_id
+WHERE (c.task_class, c.context ->> 'unique_key') IS DISTINCT FROM (u.task_class, u.unique_key)

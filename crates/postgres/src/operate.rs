@@ -13,6 +13,7 @@ use crate::store::{Inner, micros};
 const CANCEL_WAITING: &str = include_str!("../sql/cancel_waiting.sql");
 const CANCEL_HELD: &str = include_str!("../sql/cancel_held.sql");
 const ENDED_STATUS: &str = include_str!("../sql/ended_status.sql");
+const LOCK_KEYS: &str = include_str!("../sql/lock_keys.sql");
 const LOCK_TASKS: &str = include_str!("../sql/lock_tasks.sql");
 const RETRY: &str = include_str!("../sql/retry.sql");
 const PRUNE_CANDIDATES: &str = include_str!("../sql/prune_candidates.sql");
@@ -43,10 +44,11 @@ impl Inner {
                     "tasks {open:?} are in no place: the tables are damaged"
                 )));
             }
-            let cancelled = client
-                .query(&*self.schema.sql(CANCEL_WAITING), &[&open, &JsonIn(&error)])
-                .await
-                .map_err(|e| store_error(&e))?;
+            let waiting = self.schema.sql(CANCEL_WAITING);
+            let cancelled = match client.query(&*waiting, &[&open, &JsonIn(&error)]).await {
+                Err(e) if must_repeat(&e) => continue,
+                answer => answer.map_err(|e| store_error(&e))?,
+            };
             reports.extend(cancelled.iter().map(|r| (TaskId(r.get(0)), CancelReport::Cancelled)));
             let requested = client
                 .query(&*self.schema.sql(CANCEL_HELD), &[&open])
@@ -88,16 +90,17 @@ impl Inner {
     async fn retry_some(&self, ids: &[TaskId]) -> Result<Vec<RetryReport>, StoreError> {
         let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        transaction
-            .query(&*self.schema.sql(LOCK_TASKS), &[&wanted])
-            .await
-            .map_err(|e| store_error(&e))?;
-        let rows = transaction
-            .query(&*self.schema.sql(RETRY), &[&wanted])
-            .await
-            .map_err(|e| store_error(&e))?;
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+        let rows = loop {
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            match self.retry_in(&transaction, &wanted).await {
+                Ok(rows) => {
+                    transaction.commit().await.map_err(|e| store_error(&e))?;
+                    break rows;
+                }
+                Err(e) if must_repeat(&e) => {}
+                Err(e) => return Err(store_error(&e)),
+            }
+        };
         let reports: HashMap<i64, RetryReport> = rows
             .iter()
             .map(|row| {
@@ -115,6 +118,15 @@ impl Inner {
             .iter()
             .map(|id| reports.get(&id.0).copied().unwrap_or(RetryReport::NotFound))
             .collect())
+    }
+
+    async fn retry_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        wanted: &[i64],
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        transaction.query(&*self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
+        transaction.query(&*self.schema.sql(RETRY), &[&wanted]).await
     }
 
     pub(crate) async fn prune(
@@ -137,6 +149,11 @@ impl Inner {
         }
         loop {
             let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let free = transaction
+                .query(&*self.schema.sql(LOCK_KEYS), &[&ids])
+                .await
+                .map_err(|e| store_error(&e))?;
+            let ids: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
             transaction
                 .query(&*self.schema.sql(LOCK_TASKS), &[&ids])
                 .await

@@ -10,7 +10,7 @@ use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
 use task_engine_model::{
-    Answer, AttemptId, ClaimId, Claimer, Ending, NewTask, Store, StoreError, TaskDetails,
+    Answer, AttemptId, ClaimId, Claimer, Creation, Ending, NewTask, Store, StoreError, TaskDetails,
     TaskFilter, TaskId, TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
@@ -88,8 +88,8 @@ impl Store for PgStore {
         Box::pin(self.inner.migrate())
     }
 
-    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
-        limited(self.inner.create(tasks))
+    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
+        limited(self.inner.create_each(tasks))
     }
 
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {

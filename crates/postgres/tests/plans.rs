@@ -1,10 +1,12 @@
 //! The plans of the hot statements, prepared on empty tables and kept, as
 //! engines do: none of them may read a big table from end to end.
 
+use std::sync::{Arc, Mutex};
+
 use task_engine_conformance::TestServer;
 use task_engine_model::Store;
 use task_engine_postgres::PgStore;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// What `connection.rs` sets on every connection.
 const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
@@ -227,4 +229,48 @@ async fn executions_are_read_by_keys() {
     let plan = plan(&client, "executions", include_str!("../sql/executions.sql"), "1").await;
     let tables = ["ended_executions e", "execution_progress p", "cancellations c"];
     assert_by_keys(&plan, &tables);
+}
+
+#[tokio::test]
+async fn retention_reads_keys_by_keys() {
+    let client = tables().await;
+    let lock = plan(&client, "lock", include_str!("../sql/lock_keys.sql"), "'{1}'").await;
+    assert_by_keys(&lock, &["created_tasks", "unique_tasks"]);
+    let prune = plan(&client, "prune", include_str!("../sql/prune.sql"), "'{1}', 'stopped'").await;
+    assert_by_keys(&prune, &["created_tasks", "unique_tasks", "ended_executions"]);
+}
+
+/// The statements inside the function for unique tasks, as the server itself
+/// explains them while they run.
+#[tokio::test]
+async fn creation_with_keys_reads_by_keys() {
+    let url = TestServer::shared().create_database().await;
+    PgStore::connect(&url).await.unwrap().migrate().await.unwrap();
+    let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    let plans = Arc::new(Mutex::new(String::new()));
+    let told = plans.clone();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) =
+            std::future::poll_fn(|context| connection.poll_message(context)).await
+        {
+            if let AsyncMessage::Notice(notice) = message {
+                told.lock().unwrap().push_str(&format!("{}\n", notice.message()));
+            }
+        }
+    });
+    client.batch_execute(SETTINGS).await.unwrap();
+    let explain = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; \
+        SET auto_explain.log_nested_statements = on; SET client_min_messages = log";
+    client.batch_execute(explain).await.unwrap();
+    for answer in ["keep", "replace"] {
+        let create = format!(
+            "SELECT task_engine.create_task('a', unique_key => 'k', on_conflict => '{answer}')"
+        );
+        client.batch_execute(&create).await.unwrap();
+    }
+    let plans = plans.lock().unwrap().clone();
+    for table in ["unique_tasks", "waiting_tasks", "created_tasks", "ended_executions"] {
+        assert!(plans.contains(&format!(" on {table} ")), "{table} in:\n{plans}");
+    }
+    assert_by_keys(&plans, &["unique_tasks", "waiting_tasks", "created_tasks", "ended_executions"]);
 }

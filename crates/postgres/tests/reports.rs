@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use task_engine_conformance::TestServer;
 use task_engine_model::report::{LogFilter, LogLevel, LogLine, Report};
 use task_engine_model::store::ClaimIds;
-use task_engine_model::{AttemptId, ClassRules, Json, NewInstance, NewTask, Store, TaskId};
+use task_engine_model::{AttemptId, ClassRules, Json, Lanes, NewInstance, NewTask, Store, TaskId};
 use task_engine_postgres::PgStore;
 use tokio_postgres::{Client, NoTls};
 
@@ -29,10 +29,11 @@ async fn two_attempts() -> (PgStore, Client, [AttemptId; 2]) {
         workers: 2,
         lease: Duration::from_secs(300),
         queues: vec!["default".to_owned()],
+        pools: Vec::new(),
         classes: BTreeMap::from([("work".to_owned(), ClassRules::default())]),
     };
     let id = store.register(&new).await.unwrap();
-    let mut claimer = store.claimer(id, new.queues, vec!["work".to_owned()]);
+    let mut claimer = store.claimer(id, Lanes::new(new.queues, vec!["work".to_owned()]));
     let claim = claimer.claim(ClaimIds::new(id).take(), 2).await.unwrap();
     (store, client, [claim.tasks[0].id, claim.tasks[1].id])
 }

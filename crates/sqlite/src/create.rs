@@ -1,11 +1,13 @@
 //! Creation: what was asked, and its place in the queue, or neither.
 
-use rusqlite::{Connection, params};
+use rusqlite::{CachedStatement, Connection, params};
 use task_engine_model::task::Due;
-use task_engine_model::{NewTask, StoreError, TaskId};
+use task_engine_model::{Creation, NewTask, StoreError, TaskId};
 
+use crate::desk::Turn;
 use crate::fault::{Fault, explain};
 use crate::moment::Moment;
+use crate::unique;
 
 /// Creates tasks inside a transaction of the application's own: they are there
 /// if it commits, and never were if it rolls back. A [`rusqlite::Transaction`]
@@ -24,9 +26,20 @@ use crate::moment::Moment;
 /// # Ok(()) }
 /// ```
 pub fn create_in(connection: &Connection, tasks: &[NewTask]) -> Result<Vec<TaskId>, StoreError> {
+    let creations = create_each_in(connection, tasks)?;
+    Ok(creations.into_iter().map(Creation::id).collect())
+}
+
+/// The same as [`create_in`], and tells what became of each: of those that are
+/// unique, some may be there already. Nothing starts before the transaction
+/// ends.
+pub fn create_each_in(
+    connection: &Connection,
+    tasks: &[NewTask],
+) -> Result<Vec<Creation>, StoreError> {
     let whole = || {
         connection.execute_batch("SAVEPOINT task_engine_create")?;
-        let created = create(connection, Moment::take(), tasks);
+        let created = create(&Turn::new(connection), tasks);
         if created.is_err() && !connection.is_autocommit() {
             connection.execute_batch("ROLLBACK TO task_engine_create")?;
         }
@@ -42,32 +55,50 @@ pub fn create_in(connection: &Connection, tasks: &[NewTask]) -> Result<Vec<TaskI
 }
 
 /// The caller is in a transaction, and takes it back if this fails.
-pub(crate) fn create(
-    connection: &Connection,
-    moment: Moment,
-    tasks: &[NewTask],
-) -> Result<Vec<TaskId>, Fault> {
-    let mut created = connection.prepare_cached(sql!("create_task"))?;
-    let mut waiting = connection.prepare_cached(sql!("wait_first"))?;
-    let mut ids = Vec::with_capacity(tasks.len());
+pub(crate) fn create(turn: &Turn<'_>, tasks: &[NewTask]) -> Result<Vec<Creation>, Fault> {
+    let mut insert = Insert::prepare(turn)?;
+    let mut held = None;
+    let mut creations = Vec::with_capacity(tasks.len());
     for task in tasks {
-        let due_at = due_at(task.due, moment);
-        let id = created.insert(params![
+        creations.push(match &task.unique {
+            None => Creation::Created(insert.run(turn, task)?),
+            Some(unique) => unique::create(turn, &mut insert, &mut held, task, unique)?,
+        });
+    }
+    Ok(creations)
+}
+
+/// Creates tasks without a look at others.
+pub(crate) struct Insert<'a> {
+    created: CachedStatement<'a>,
+    waiting: CachedStatement<'a>,
+}
+
+impl<'a> Insert<'a> {
+    fn prepare(turn: &Turn<'a>) -> Result<Self, Fault> {
+        Ok(Self {
+            created: turn.db.prepare_cached(sql!("create_task"))?,
+            waiting: turn.db.prepare_cached(sql!("wait_first"))?,
+        })
+    }
+
+    pub(crate) fn run(&mut self, turn: &Turn<'_>, task: &NewTask) -> Result<TaskId, Fault> {
+        let due_at = due_at(task.due, turn.moment);
+        let id = self.created.insert(params![
             task.class,
             task.parameters.as_str(),
             task.context.as_str(),
             task.queue,
             task.priority,
             due_at,
-            moment.now,
+            turn.now(),
         ])?;
-        waiting.execute(params![id, task.queue, task.class, task.priority, due_at])?;
-        ids.push(TaskId(id));
+        self.waiting.execute(params![id, task.queue, task.class, task.priority, due_at])?;
+        Ok(TaskId(id))
     }
-    Ok(ids)
 }
 
-fn due_at(due: Due, moment: Moment) -> i64 {
+pub(crate) fn due_at(due: Due, moment: Moment) -> i64 {
     match due {
         Due::Now => moment.now,
         Due::After(wait) => moment.after(wait),

@@ -29,9 +29,9 @@
 //! - `connection`: opens the file, and says what is wrong with it;
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
-//! - `migrate`, `create`, `claim`, `ending`, `record`, `recover`, `instances`,
-//!   `operate`, `queues`, `report`, `read`, `verify`: what the jobs do, each with its SQL
-//!   in `sql/`;
+//! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
+//!   `instances`, `operate`, `queues`, `report`, `read`, `verify`: what the jobs
+//!   do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -63,10 +63,11 @@ mod record;
 mod recover;
 mod report;
 mod store;
+mod unique;
 mod verify;
 mod writer;
 
-pub use create::create_in;
+pub use create::{create_each_in, create_in};
 /// The driver, so that an application uses the version that this crate uses.
 pub use rusqlite;
 pub use store::SqliteStore;

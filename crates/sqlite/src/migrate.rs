@@ -9,6 +9,7 @@ use crate::fault::Fault;
 /// In order; the number of each is its place, from 1 up.
 const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0003_unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
     ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
     ("0006_progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
 ];

@@ -12,8 +12,8 @@ use crate::fault::Fault;
 use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 
-/// Where a task is, as far as an operator's wish depends on it.
-enum Place {
+/// Where a task is, as far as a wish depends on it.
+pub(crate) enum Place {
     Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
     Held(AttemptId),
     Ended(AttemptId, TaskStatus),
@@ -56,6 +56,7 @@ pub(crate) fn prune(
         }
     };
     for statement in [
+        sql!("prune_unique_tasks"),
         sql!("prune_created_tasks"),
         sql!("prune_ended_executions"),
         sql!("prune_late_results"),
@@ -72,7 +73,7 @@ pub(crate) fn prune(
     Ok(ids.len() as u64)
 }
 
-fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Place, Fault> {
+pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Place, Fault> {
     let waiting = turn
         .db
         .prepare_cached(sql!("waiting_one"))?
@@ -156,7 +157,7 @@ fn retry_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<RetryRepor
     }
 }
 
-fn leave_queue(turn: &Turn<'_>, id: TaskId) -> Result<(), Fault> {
+pub(crate) fn leave_queue(turn: &Turn<'_>, id: TaskId) -> Result<(), Fault> {
     turn.db.prepare_cached(sql!("waiting_delete"))?.execute([id.0])?;
     Ok(())
 }

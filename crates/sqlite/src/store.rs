@@ -9,8 +9,9 @@ use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
-    NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, InstanceId, InstanceRow,
+    NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
+    WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
@@ -107,11 +108,11 @@ impl Store for SqliteStore {
         Box::pin(self.writer().ask(move |turn| migrate::migrate(turn, &place)))
     }
 
-    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
+    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
         let tasks = tasks.to_vec();
         Box::pin(self.writer().ask(move |turn| {
             turn.brings_work.set(!tasks.is_empty() || turn.brings_work.get());
-            create::create(turn.db, turn.moment, &tasks)
+            create::create(turn, &tasks)
         }))
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         "12_said_by_nobody",
         "13_lines_unsaid",
         "14_cancelled_unended",
+        "15_key_of_nobody",
     ] {
         let mut statement = turn.db.prepare(check)?;
         for violation in statement.query_map([], |row| row.get(0))? {

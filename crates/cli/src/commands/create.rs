@@ -6,10 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::model::{Creation, OnConflict, Scope, Unique};
 use task_engine::{NewTask, TaskId};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
+use crate::escape::escape;
 use crate::exit::Fault;
 use crate::parameters;
 use crate::spans::{clock_and_relative, count};
@@ -49,14 +51,38 @@ pub(crate) struct Arguments {
     /// The queue it waits in
     #[arg(long, default_value = DEFAULT_QUEUE, value_name = "NAME")]
     queue: String,
+    /// Create it once: if a task of this class with this key waits or runs, that
+    /// one is kept
+    #[arg(long, value_name = "KEY", conflicts_with = "count")]
+    unique: Option<String>,
+    /// Which task with the key stands in the way: one that is waiting, one that
+    /// is active (waiting or running), or one created less than a time ago (10m)
+    #[arg(long, value_name = "waiting|active|DURATION", requires = "unique",
+          default_value = "active", value_parser = scope, allow_hyphen_values = true)]
+    unique_scope: Scope,
+    /// What happens if one does: keep it; or, if it waits, replace all of it,
+    /// replace-parameters or replace-time
+    #[arg(long, value_name = "ANSWER", requires = "unique", default_value = "keep")]
+    on_conflict: OnConflict,
     /// Leave the tables as they are
     #[arg(long)]
     no_migrate: bool,
 }
 
+fn scope(text: &str) -> Result<Scope, String> {
+    match text {
+        "waiting" => Ok(Scope::Waiting),
+        "active" => Ok(Scope::Active),
+        period => duration(period)
+            .map(Scope::Within)
+            .map_err(|why| format!("write waiting, active, or a duration like 10m: {why}")),
+    }
+}
+
 const EXAMPLES: &str = r#"Examples:
   task-engine create WaitingTask '{"waiting_time": 2}'
   task-engine create WaitingTask @parameters.json --at 18:00
+  task-engine create WaitingTask --in 5m --unique nap --on-conflict replace
   echo '{"waiting_time": 0.1}' | task-engine create WaitingTask - --count 1000"#;
 
 const COUNT_MAX: i64 = 1_000_000;
@@ -76,10 +102,24 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             console.say(format_args!("Applied migration {applied}"));
         }
     }
-    let ids = store.create(&tasks).await?;
+    let creations = store.create_each(&tasks).await?;
     drop(tasks);
     let due = due.map_or_else(String::new, |due| format!(", due {due}"));
-    console.say(format_args!("Created {}{due}:", count(ids.len(), "task")));
+    let key = args.unique.as_deref().map(escape).unwrap_or_default();
+    match creations[0] {
+        Creation::Created(_) => {
+            console.say(format_args!("Created {}{due}:", count(creations.len(), "task")));
+        }
+        Creation::Kept(_) => {
+            console.say(format_args!("Created nothing: this task has the key {key}, and is kept:"));
+        }
+        Creation::Replaced(_) => {
+            console.say(format_args!(
+                "Created nothing: this task has the key {key}, and was changed{due}:"
+            ));
+        }
+    }
+    let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
     let wanted = Wanted { class: &args.class, queue: &args.queue };
     if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
@@ -103,6 +143,10 @@ fn tasks(console: &Console, args: &Arguments) -> Result<(Vec<NewTask>, Option<St
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
     task = task.queue(args.queue.as_str()).map_err(wrong)?.priority(args.priority);
+    if let Some(key) = &args.unique {
+        let unique = Unique::by(key).scope(args.unique_scope).on_conflict(args.on_conflict);
+        task = task.unique(unique).map_err(wrong)?;
+    }
     let mut due = None;
     if let Some(time) = args.at {
         let now = now();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
 use task_engine::model::store::Store;
 use task_engine::model::task::{ExecutionStatus, LateResult};
-use task_engine::model::{ExecutionRow, TaskDetails, TaskError};
+use task_engine::model::{ExecutionRow, TaskDetails, TaskError, unique};
 use task_engine::{Json, TaskId, TaskStatus};
 
 use crate::cancelled::story;
@@ -144,6 +144,9 @@ impl<W: Write> Page<'_, W> {
             self.field(status_since(row.status), &self.time(row.updated_at))?;
         }
         self.field("queue", &format!("{}, priority {}", escape(&row.queue), row.priority))?;
+        if let Some(key) = unique::key_of(&task.context) {
+            self.field("unique", &format!("by the key {}", escape(&key)))?;
+        }
         self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
         self.json("parameters", &task.task_parameters)?;
         if task.context.as_str() != "{}" {

@@ -40,6 +40,41 @@ fn create_says_when_a_task_is_due() {
 }
 
 #[test]
+fn create_says_what_became_of_a_unique_task() {
+    let place = Place::new();
+    let unique = |more: &[&'static str]| {
+        let args = ["create", "a", r#"{"n": 1}"#, "--in", "1h", "--unique", "my key"];
+        place.run(&[&args, more].concat())
+    };
+    let created = unique(&[]);
+    assert_eq!((created.code, created.out.as_str()), (Some(0), "1\n"));
+    assert!(created.err.contains("Created 1 task, due in 1 h"), "{}", created.err);
+    for more in [&[][..], &["--unique-scope", "waiting"], &["--unique-scope", "10m"]] {
+        let kept = unique(more);
+        assert_eq!((kept.code, kept.out.as_str()), (Some(0), "1\n"), "{more:?}");
+        assert!(kept.err.contains("has the key my key, and is kept"), "{}", kept.err);
+    }
+    let replaced = place.run(&[
+        "create",
+        "a",
+        r#"{"n": 2}"#,
+        "--unique",
+        "my key",
+        "--on-conflict",
+        "replace-parameters",
+    ]);
+    assert_eq!((replaced.code, replaced.out.as_str()), (Some(0), "1\n"));
+    assert!(replaced.err.contains("has the key my key, and was changed"), "{}", replaced.err);
+    let task = place.task("1");
+    assert_eq!(task["task_parameters"]["n"], 2);
+    assert_eq!(task["context"]["unique_key"], "my key");
+    let shown = place.ok(&["show", "1"]);
+    assert!(shown.contains("by the key my key"), "{shown}");
+    assert!(shown.contains("because it is due in"), "its time stays: {shown}");
+    assert_eq!(place.ok(&["create", "b", "--unique", "my key"]), "2\n", "of another class");
+}
+
+#[test]
 fn tasks_lists_pages_and_teaches() {
     let place = Place::new();
     place.ok(&["migrate"]);
@@ -185,6 +220,7 @@ fn migrate_says_what_it_did() {
     let first = place.run(&["migrate"]);
     assert_eq!(first.code, Some(0));
     assert!(first.out.starts_with("applied 0001_ledger\n"), "{}", first.out);
+    assert!(first.out.lines().all(|line| line.starts_with("applied 00")), "{}", first.out);
     let second = place.run(&["migrate"]);
     assert_eq!((second.code, second.out.as_str()), (Some(0), ""));
     assert!(second.err.contains("is up to date"), "{}", second.err);

@@ -1,6 +1,7 @@
 //! What an engine promises, checked with real engines on real stores.
 
 mod cancels;
+mod creates_on_terms;
 mod fails_and_retries;
 mod knows_its_name;
 mod outlives_its_database;

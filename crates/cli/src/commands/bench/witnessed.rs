@@ -12,8 +12,8 @@ use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
-    TaskDetails, TaskFilter, TaskRow, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, InstanceId, InstanceRow,
+    NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -73,8 +73,8 @@ impl Store for Witnessed {
         self.store.migrate()
     }
 
-    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
-        self.store.create(tasks)
+    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
+        self.store.create_each(tasks)
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {

@@ -1,0 +1,64 @@
+//! Unique tasks in the application's own transaction.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{File, task};
+use task_engine_model::{Creation, OnConflict, Scope, Store, StoreError, Unique};
+use task_engine_sqlite::{create_each_in, create_in, rusqlite};
+
+#[tokio::test]
+async fn a_key_commits_or_rolls_back_with_the_application() {
+    let file = File::with_tables().await;
+    let mut connection = file.connect();
+    let once = || task("work").unique(Unique::by("k")).unwrap();
+    let replaces = Unique::by("k").on_conflict(OnConflict::Replace);
+
+    let transaction = connection.transaction().unwrap();
+    assert!(create_each_in(&transaction, &[once()]).unwrap()[0].is_new());
+    transaction.rollback().unwrap();
+
+    let transaction = connection.transaction().unwrap();
+    let tasks = [once(), task("work"), task("work").unique(replaces).unwrap()];
+    let creations = create_each_in(&transaction, &tasks).unwrap();
+    let id = creations[0].id();
+    assert_eq!(creations[0], Creation::Created(id));
+    assert!(creations[1].is_new());
+    assert_eq!(creations[2], Creation::Replaced(id));
+    transaction.commit().unwrap();
+
+    assert_eq!(create_in(&connection, &[once()]).unwrap(), [id]);
+    assert_eq!(file.open().create_each(&[once()]).await.unwrap(), [Creation::Kept(id)]);
+    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// A transaction that has read before others wrote cannot decide by what it has
+/// read: SQLite says so, and nothing is created twice.
+#[tokio::test]
+async fn an_old_snapshot_decides_nothing() {
+    let file = File::with_tables().await;
+    let mut connection = file.connect();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    let once = task("work").unique(Unique::by("k").scope(Scope::Waiting)).unwrap();
+    let transaction = connection.transaction().unwrap();
+    let count = "SELECT count(*) FROM task_engine_created_tasks";
+    let read: i64 = transaction.query_row(count, [], |row| row.get(0)).unwrap();
+    assert_eq!(read, 0);
+    let id = file.open().create(std::slice::from_ref(&once)).await.unwrap()[0];
+    let refused = create_in(&transaction, std::slice::from_ref(&once));
+    assert!(refused.as_ref().is_err_and(StoreError::is_temporary), "{refused:?}");
+    drop(transaction);
+    assert_eq!(create_each_in(&connection, &[once]).unwrap(), [Creation::Kept(id)]);
+}
+
+#[tokio::test]
+async fn a_key_of_nobody_is_found() {
+    let file = File::with_tables().await;
+    let connection: rusqlite::Connection = file.connect();
+    let insert = "INSERT INTO task_engine_unique_tasks VALUES ('work', 'k', 999)";
+    connection.execute(insert, []).unwrap();
+    let violations = file.open().verify().await.unwrap();
+    assert_eq!(violations.len(), 1);
+    assert!(violations[0].contains("the unique key k of class work belongs to task 999"));
+}
