@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, cancel, create, demo, recover, retry, show, start, tasks};
+use crate::commands::{bench, cancel, create, demo, recover, retry, show, start, tasks, trace};
 
 /// Background tasks on PostgreSQL or an embedded database.
 ///
@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Recover(recover::Arguments),
     /// Bring the tables of the database to this version
     Migrate,
+    Trace(trace::Arguments),
     Bench(bench::Arguments),
     #[command(hide = true)]
     BenchEngine(bench::engine::Arguments),

@@ -63,6 +63,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Instances => commands::instances::run(console).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Migrate => commands::migrate::run(console).await,
+            Command::Trace(args) => commands::trace::run(console, args).await,
             Command::Bench(args) => commands::bench::run(console, args).await,
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }

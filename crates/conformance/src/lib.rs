@@ -13,13 +13,14 @@
 //! # Map
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
-//!   [`properties`]: the cases, by promise;
+//!   [`properties`], [`flows`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
 pub mod bench;
 pub mod claims;
 pub mod creation;
+pub mod flows;
 pub mod hostile;
 pub mod instances;
 pub mod listing;
@@ -202,6 +203,14 @@ macro_rules! suite {
             properties {
                 any_history_ends_where_the_model_says
             }
+            flows {
+                a_flow_is_found_by_its_correlation_id
+                a_task_begins_a_flow_of_its_own
+                a_flow_tells_what_happened
+                a_large_flow_comes_in_pages
+                a_bad_correlation_id_is_refused
+                a_bad_parent_is_none
+            }
         }
     };
 }
@@ -249,6 +258,7 @@ mod tests {
             include_str!("wake_ups.rs"),
             include_str!("hostile.rs"),
             include_str!("properties.rs"),
+            include_str!("flows.rs"),
         ] {
             let cases = source
                 .lines()

@@ -15,6 +15,7 @@ use task_engine_model::{ClassRules, Store, StoreError, Task};
 use crate::admission;
 use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
+use crate::hook::{Hook, Registered};
 use crate::life::Life;
 use crate::process;
 use crate::run::Run;
@@ -26,6 +27,7 @@ pub struct Engine<S> {
     store: Arc<dyn Store>,
     state: Arc<S>,
     classes: Classes<S>,
+    hooks: Vec<Registered<S>>,
     settings: Settings,
     stop: StopHandle,
 }
@@ -118,10 +120,13 @@ impl Default for Settings {
 impl<S: Send + Sync + 'static> Engine<S> {
     /// An engine on a store, with the application's state.
     pub fn new(store: Arc<dyn Store>, state: S) -> Self {
+        #[cfg(feature = "otlp")]
+        crate::otlp::propagate();
         Self {
             store,
             state: Arc::new(state),
             classes: Classes::new(),
+            hooks: Vec::new(),
             settings: Settings::default(),
             stop: StopHandle::new(),
         }
@@ -260,6 +265,25 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
+    /// Code around the executions of all classes; the first one is outermost.
+    #[must_use]
+    pub fn hook(mut self, hook: impl Hook<S>) -> Self {
+        self.hooks.push(Registered::new(hook, None));
+        self
+    }
+
+    /// Code around the executions of these classes.
+    #[must_use]
+    pub fn hook_for(
+        mut self,
+        classes: impl IntoIterator<Item = impl Into<String>>,
+        hook: impl Hook<S>,
+    ) -> Self {
+        let classes = classes.into_iter().map(Into::into).collect();
+        self.hooks.push(Registered::new(hook, Some(classes)));
+        self
+    }
+
     /// Is stopped by a handle that was made before.
     #[must_use]
     pub fn stopped_by(mut self, handle: StopHandle) -> Self {
@@ -293,8 +317,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Tasks run on the runtime that this is called from. All else (claims,
     /// records, heartbeats) is on a thread of its own, so that a task that
     /// blocks cannot make the engine look dead.
-    pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
+    pub async fn run_until_stopped(mut self) -> Result<Stopped, EngineError> {
         self.check()?;
+        self.classes.hook(&self.hooks);
         let control = Control::new()?;
         let life = Life {
             store: self.store,
@@ -320,6 +345,14 @@ impl<S: Send + Sync + 'static> Engine<S> {
             return wrong(format!(
                 "{instance:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));
+        }
+        for hook in &self.hooks {
+            if let Some(class) = hook.unknown_class(|class| self.classes.get(class).is_some()) {
+                return wrong(format!(
+                    "hook {} is for class {class}, which has no handler here; check the name",
+                    hook.name()
+                ));
+            }
         }
         if *workers < 1 {
             return wrong("an engine needs at least one worker".to_owned());

@@ -14,11 +14,14 @@ use task_engine_model::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use crate::handler::Class;
+use crate::hook;
 use crate::panic::{Guarded, guarded};
-use crate::run::Run;
+use crate::run::{OnDemand, Run};
 use crate::running::{Cause, Running};
+use crate::trace;
 
 /// An asynchronous task that is told to end has this long to do so by itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -46,7 +49,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
 ) {
     let token = CancellationToken::new();
     bench.running.begin(task.id, token.clone());
-    tracing::info!("Worker {worker} starting task {}", task.id.task_id);
+    let span = trace::execution(&task, worker);
     let run = Run {
         state: bench.state.clone(),
         client: bench.client.clone(),
@@ -56,10 +59,16 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         context: task.context.clone(),
         worker,
         cancelled: token.clone(),
+        traceparent: trace::of(&span),
+        on_demand: OnDemand::default(),
     };
-    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker);
-    let outcome = ticket.work(run, token).await;
-    ticket.end(outcome);
+    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker, span.clone());
+    let whole = async move {
+        tracing::info!("Worker {worker} starting task {}", ticket.task.id.task_id);
+        let outcome = ticket.work(run, token).await;
+        ticket.end(outcome);
+    };
+    whole.instrument(span).await;
 }
 
 /// The duty to end an attempt. If the code of the task is torn down by force,
@@ -71,6 +80,7 @@ struct Ticket<S: Send + Sync + 'static> {
     task: ClaimedTask,
     worker: i32,
     started: Instant,
+    span: Span,
     done: bool,
 }
 
@@ -81,12 +91,17 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         claim: ClaimId,
         task: ClaimedTask,
         worker: i32,
+        span: Span,
     ) -> Self {
-        Self { bench, class, claim, task, worker, started: Instant::now(), done: false }
+        Self { bench, class, claim, task, worker, started: Instant::now(), span, done: false }
     }
 
     async fn work(&self, run: Run<S>, token: CancellationToken) -> Outcome {
-        let mut working = Guarded::new(self.class.work(&self.task.parameters, run));
+        let mut working = Guarded::new(if self.class.hooks.is_empty() {
+            self.class.work(&self.task.parameters, run)
+        } else {
+            hook::work(self.class.clone(), self.task.parameters.clone(), run)
+        });
         let limit = self.class.timeout();
         let time_is_over = async {
             match limit {
@@ -168,6 +183,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let lasted = self.started.elapsed();
         let next = self.next(&outcome);
         self.log(&outcome, next, lasted);
+        trace::ended(&self.span, &outcome);
         let (result, error) = Ending::parts(outcome);
         self.bench.running.end(self.task.id);
         // Both channels outlive the engine's work.

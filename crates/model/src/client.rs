@@ -1,14 +1,17 @@
 //! Creation for applications.
 
+use std::borrow::Cow;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::flow::{self, Origin};
 use crate::retry::RetryOverride;
 use crate::store::{Answer, Store, StoreError};
 use crate::task::{BadTask, NewTask, Task, TaskId};
+use crate::traceparent::Traceparent;
 
 /// Creates tasks. Cheap to clone; needs no engine.
 ///
@@ -17,6 +20,8 @@ use crate::task::{BadTask, NewTask, Task, TaskId};
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
+    /// What every task that is created here gets from the task that creates it.
+    parent: Option<Arc<Origin>>,
 }
 
 /// Why a task was not created. Nothing was.
@@ -34,7 +39,7 @@ impl Client {
     /// A client of this store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, parent: None }
     }
 
     /// Creates one task: await it, or say more first.
@@ -54,7 +59,34 @@ impl Client {
 
     /// Creates many tasks, all or none, in one call. The ids are in order.
     pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, StoreError> {
-        self.store.create(tasks).await
+        self.store.create(&self.stamped_all(tasks)).await
+    }
+
+    /// A client whose tasks say where they come from. The client of a `Run` is
+    /// one.
+    #[must_use]
+    pub fn within(&self, parent: Origin) -> Self {
+        Self { parent: Some(Arc::new(parent)), ..self.clone() }
+    }
+
+    /// A task as this client would create it, for creation by other means: with
+    /// its parent and correlation id, and the span that it is created under.
+    #[must_use]
+    pub fn stamped(&self, mut task: NewTask) -> NewTask {
+        if let Some(current) = Traceparent::current() {
+            flow::fill_traceparent(&mut task, current);
+        }
+        match &self.parent {
+            Some(parent) => parent.stamp(task),
+            None => task,
+        }
+    }
+
+    fn stamped_all<'a>(&self, tasks: &'a [NewTask]) -> Cow<'a, [NewTask]> {
+        if self.parent.is_none() && Traceparent::current().is_none() {
+            return Cow::Borrowed(tasks);
+        }
+        tasks.iter().map(|task| self.stamped(task.clone())).collect()
     }
 }
 
@@ -92,6 +124,16 @@ impl<'a> Create<'a> {
         self.with(|task| Ok(task.retry(rule)))
     }
 
+    /// Says which flow it belongs to: see [`NewTask::correlation`].
+    pub fn correlation(self, id: impl AsRef<str>) -> Self {
+        self.with(|task| task.correlation(id))
+    }
+
+    /// Says which span it was created under: see [`NewTask::traceparent`].
+    pub fn traceparent(self, text: impl AsRef<str>) -> Self {
+        self.with(|task| task.traceparent(text))
+    }
+
     fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, BadTask>) -> Self {
         self.task = self.task.and_then(change);
         self
@@ -105,7 +147,7 @@ impl<'a> IntoFuture for Create<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let task = self.task?;
+            let task = self.client.stamped(self.task?);
             let created: Answer<'_, _> = self.client.store.create(std::slice::from_ref(&task));
             Ok(created.await?[0])
         })

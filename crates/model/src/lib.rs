@@ -13,19 +13,23 @@
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
 //! - [`store`]: the contract;
-//! - [`client`]: creation for applications.
+//! - [`client`]: creation for applications;
+//! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom.
 
 pub mod attempt;
 pub mod client;
+pub mod flow;
 pub mod instance;
 pub mod json;
 pub mod recovery;
 pub mod retry;
 pub mod store;
 pub mod task;
+pub mod traceparent;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use client::Client;
+pub use flow::{FlowPage, FlowTask, Origin};
 pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
 pub use retry::{RetryOverride, RetryRule};
@@ -33,3 +37,4 @@ pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, Store
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
+pub use traceparent::Traceparent;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
+use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
@@ -104,6 +105,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A store may send no [`WakeUp::Work`] while every engine is busy: one that
     /// was told [`Rest::Nothing`] by its claimer is woken by what comes after.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()>;
+
+    /// A page of the tasks of a flow, oldest first. A flow that nobody belongs
+    /// to is empty.
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>>;
 }
 
 /// Claims tasks for one engine.

@@ -9,8 +9,10 @@ use tokio_postgres::error::SqlState;
 use crate::error::store_error;
 use crate::store::Inner;
 
-const MIGRATIONS: [(i32, &str, &str); 1] =
-    [(1, "ledger", include_str!("../migrations/0001_ledger.sql"))];
+const MIGRATIONS: [(i32, &str, &str); 2] = [
+    (1, "ledger", include_str!("../migrations/0001_ledger.sql")),
+    (5, "correlation", include_str!("../migrations/0005_correlation.sql")),
+];
 
 impl Inner {
     pub(crate) async fn migrate(&self) -> Result<Vec<String>, StoreError> {

@@ -8,8 +8,8 @@ use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
 use task_engine_model::{
-    Answer, AttemptId, ClaimId, Claimer, Ending, NewTask, Store, StoreError, TaskDetails,
-    TaskFilter, TaskId, TaskRow, TaskStatus,
+    Answer, AttemptId, ClaimId, Claimer, Ending, FlowPage, FlowTask, NewTask, Store, StoreError,
+    TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
 
@@ -161,6 +161,10 @@ impl Store for PgStore {
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         Box::pin(self.inner.listen(hear))
+    }
+
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+        limited(self.inner.flow(page))
     }
 }
 

@@ -304,7 +304,7 @@ async fn schemas_are_kept_apart() {
         matches!(&error, StoreError::Version(why) if why.contains("task-engine migrate")),
         "{error}"
     );
-    assert_eq!(other.migrate().await.unwrap(), ["0001_ledger"]);
+    assert_eq!(other.migrate().await.unwrap()[0], "0001_ledger");
     assert_eq!(other.migrate().await.unwrap(), Vec::<String>::new());
     other.create(&[task("a")]).await.unwrap();
     assert_eq!(fresh.all().await, []);
@@ -323,7 +323,8 @@ async fn many_may_migrate_at_once() {
     };
     let applied = futures_util::future::join_all(stores.iter().map(Store::migrate)).await;
     let applied: Vec<_> = applied.into_iter().flat_map(Result::unwrap).collect();
-    assert_eq!(applied, ["0001_ledger"]);
+    assert_eq!(applied[0], "0001_ledger");
+    assert!(applied.is_sorted_by(|one, next| one < next), "each once: {applied:?}");
 }
 
 #[tokio::test]
@@ -355,4 +356,34 @@ async fn what_cannot_be_reached_is_said() {
     let missing = format!("{url}_is_not_there");
     let error = PgStore::connect(&missing).await.unwrap_err().to_string();
     assert!(error.contains("refuses the connection"), "{error}");
+}
+
+/// Whoever speaks only SQL can name the flow of a task, and read it.
+#[tokio::test]
+async fn flows_have_columns() {
+    let fresh = fresh().await;
+    let function = "SELECT task_engine.create_task('a', context => '{\"correlation_id\": \"x\"}')";
+    let first: i64 = fresh.app.query_one(function, &[]).await.unwrap().get(0);
+    let insert = "INSERT INTO task_engine.tasks (task_class, correlation_id, parent_id, context)
+        VALUES ('b', 'x', $1, '{\"retry\": {\"maximum\": 3}}')
+        RETURNING id, correlation_id, parent_id, context->>'retry' IS NOT NULL";
+    let row = fresh.app.query_one(insert, &[&first]).await.unwrap();
+    let (second, kept): (i64, bool) = (row.get(0), row.get(3));
+    assert_eq!((row.get::<_, &str>(1), row.get::<_, i64>(2), kept), ("x", first, true));
+    let own = "INSERT INTO task_engine.tasks (task_class) VALUES ('c') RETURNING id, correlation_id";
+    let row = fresh.app.query_one(own, &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0).to_string(), row.get::<_, &str>(1));
+    let odd = "SELECT task_engine.create_task('d', context => '{\"parent_id\": 1e300}')";
+    fresh.app.query_one(odd, &[]).await.unwrap();
+    let all = "SELECT count(*) FROM task_engine.tasks WHERE parent_id IS NULL";
+    assert_eq!(fresh.app.query_one(all, &[]).await.unwrap().get::<_, i64>(0), 3);
+
+    let page = task_engine_model::FlowPage { correlation_id: "x".into(), after: None, limit: 9 };
+    let flow = fresh.store.flow(&page).await.unwrap();
+    let found: Vec<_> = flow.iter().map(|task| (task.row.id.0, task.parent_id)).collect();
+    assert_eq!(found, [(first, None), (second, Some(TaskId(first)))]);
+    let bad = "SELECT task_engine.create_task('a', context => '{\"correlation_id\": 17}')";
+    let refused = fresh.app.query_one(bad, &[]).await.unwrap_err();
+    let refused = refused.as_db_error().unwrap().message();
+    assert!(refused.contains("a correlation id is a text of 1 to 200 bytes"), "{refused}");
 }

@@ -30,7 +30,7 @@
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `claim`, `ending`, `record`, `recover`, `instances`,
-//!   `operate`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
+//!   `operate`, `read`, `flow`, `verify`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -51,6 +51,7 @@ mod create;
 mod desk;
 mod ending;
 mod fault;
+mod flow;
 mod instances;
 mod listen;
 mod migrate;

@@ -7,8 +7,10 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 
 /// In order; the number of each is its place, from 1 up.
-const MIGRATIONS: [(&str, &str); 1] =
-    [("0001_ledger", include_str!("../migrations/0001_ledger.sql"))];
+const MIGRATIONS: [(&str, &str); 2] = [
+    ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0005_correlation", include_str!("../migrations/0005_correlation.sql")),
+];
 
 /// Applies what is missing, in the one transaction that the writer is in.
 pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault> {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
-    NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, FlowPage, FlowTask, InstanceId,
+    InstanceRow, NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow,
+    TaskStatus, WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
 use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
-use crate::{connection, create, instances, migrate, operate, read, record, recover, verify};
+use crate::{connection, create, flow, instances, migrate, operate, read, record, recover, verify};
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
 /// clone.
@@ -195,6 +196,11 @@ impl Store for SqliteStore {
         let shared = &self.shared;
         let path = shared.path.as_deref();
         Box::pin(listen(&shared.hints, path, &shared.place, hear))
+    }
+
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+        let page = page.clone();
+        Box::pin(self.reader().ask(move |turn| flow::flow(turn, &page)))
     }
 }
 

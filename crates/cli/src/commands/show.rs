@@ -95,6 +95,7 @@ impl<W: Write> Page<W> {
         }
         self.field("queue", &format!("{}, priority {}", escape(&row.queue), row.priority))?;
         self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
+        self.field("flow", &flow(task))?;
         self.json("parameters", &task.task_parameters)?;
         if task.context.as_str() != "{}" {
             self.json("context", &task.context)?;
@@ -190,6 +191,16 @@ impl<W: Write> Page<W> {
 
     fn zone(&self) -> TimeZone {
         self.now.time_zone().clone()
+    }
+}
+
+/// The flow that it belongs to, and who created it.
+fn flow(task: &TaskDetails) -> String {
+    let own = task.correlation_id == task.row.id.to_string();
+    let name = if own { "its own".into() } else { escape(&task.correlation_id) };
+    match task.parent_id {
+        Some(parent) => format!("{name}, created by task {parent}"),
+        None => name.into_owned(),
     }
 }
 

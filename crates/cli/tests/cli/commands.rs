@@ -183,7 +183,8 @@ fn instances_lists_engines() {
 fn migrate_says_what_it_did() {
     let place = Place::new();
     let first = place.run(&["migrate"]);
-    assert_eq!((first.code, first.out.as_str()), (Some(0), "applied 0001_ledger\n"));
+    assert_eq!(first.code, Some(0));
+    assert!(first.out.starts_with("applied 0001_ledger\n"), "{}", first.out);
     let second = place.run(&["migrate"]);
     assert_eq!((second.code, second.out.as_str()), (Some(0), ""));
     assert!(second.err.contains("is up to date"), "{}", second.err);

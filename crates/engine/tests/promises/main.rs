@@ -2,6 +2,8 @@
 
 mod cancels;
 mod fails_and_retries;
+mod flows;
+mod hooks;
 mod knows_its_name;
 mod outlives_its_database;
 mod outlives_its_tasks;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, InstanceId, InstanceRow, NewInstance,
-    TaskDetails, TaskFilter, TaskRow, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Ending, FlowPage, FlowTask, InstanceId,
+    InstanceRow, NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -130,6 +130,10 @@ impl Store for Witnessed {
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
         self.store.listen(hear)
+    }
+
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+        self.store.flow(page)
     }
 }
 
