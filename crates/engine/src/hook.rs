@@ -258,7 +258,12 @@ async fn guarded<S, T>(
         let Some(spent) = own_time.spent() else {
             return Poll::Pending;
         };
-        alarm.as_mut().reset(Instant::now() + limit.saturating_sub(spent));
+        // Not the alarm decides, but the time: an alarm is never quite on time.
+        let left = limit.saturating_sub(spent);
+        if left.is_zero() {
+            return Poll::Ready(None);
+        }
+        alarm.as_mut().reset(Instant::now() + left);
         alarm.as_mut().poll(cx).map(|()| None)
     });
     let name = hook.name();

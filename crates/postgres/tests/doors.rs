@@ -370,7 +370,8 @@ async fn flows_have_columns() {
     let row = fresh.app.query_one(insert, &[&first]).await.unwrap();
     let (second, kept): (i64, bool) = (row.get(0), row.get(3));
     assert_eq!((row.get::<_, &str>(1), row.get::<_, i64>(2), kept), ("x", first, true));
-    let own = "INSERT INTO task_engine.tasks (task_class) VALUES ('c') RETURNING id, correlation_id";
+    let own =
+        "INSERT INTO task_engine.tasks (task_class) VALUES ('c') RETURNING id, correlation_id";
     let row = fresh.app.query_one(own, &[]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0).to_string(), row.get::<_, &str>(1));
     let odd = "SELECT task_engine.create_task('d', context => '{\"parent_id\": 1e300}')";
