@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn run(console: &Console, command: Command) -> Result<(), Fault> {
-    log::begin(console, command.logs_by_default())?;
+    let log = log::begin(console, command.logs_by_default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -71,5 +71,6 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
     // A task that blocks its thread for ever must not keep the process from
     // ending: its attempt has been given back, or is left to recovery.
     runtime.shutdown_background();
+    log.end();
     done
 }

@@ -9,4 +9,5 @@ mod loses_nothing;
 mod recovers;
 mod stops;
 mod support;
+mod trace;
 mod wrong_inputs;
