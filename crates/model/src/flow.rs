@@ -101,7 +101,7 @@ pub(crate) fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
 }
 
 /// What becomes of a field that is there already.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Fill,
     Replace,

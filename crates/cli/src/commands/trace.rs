@@ -9,7 +9,7 @@ use task_engine::model::store::Store;
 use task_engine::model::{FlowPage, FlowTask};
 use task_engine::{TaskId, TaskStatus};
 
-use crate::console::{Console, now};
+use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
@@ -31,13 +31,15 @@ pub(crate) struct Arguments {
     correlation: bool,
     /// How many tasks at the most, oldest first
     #[arg(long, default_value_t = 1000, value_name = "N", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(LIMIT_MAX)))]
     limit: u32,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
 }
 
+/// All of them are held in memory, to make a tree of them.
+const LIMIT_MAX: u32 = 100_000;
 /// How many tasks are read at a time.
 const PAGE: u32 = 500;
 
@@ -62,20 +64,27 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     out.flush()?;
     if more {
+        let shown = count(tasks.len(), "task");
         console.say(format_args!(
-            "Only the oldest {} of this flow are shown; to see more: {}",
-            count(tasks.len(), "task"),
-            console.command(&format!(
-                "trace {} --limit {}",
-                args.flow,
-                args.limit.saturating_mul(10).min(100_000)
-            ))
+            "Only the oldest {shown} of this flow are shown{}",
+            more_of(console, &args)
         ));
         if let Some(id) = named.filter(|id| !tasks.iter().any(|task| task.row.id == *id)) {
             console.say(format_args!("Task {id} is not among them."));
         }
     }
     Ok(())
+}
+
+/// How to see more, if that is possible.
+fn more_of(console: &Console, args: &Arguments) -> String {
+    if args.limit == LIMIT_MAX {
+        return ", which is the most there can be.".to_owned();
+    }
+    let limit = args.limit.saturating_mul(10).min(LIMIT_MAX);
+    let correlation = if args.correlation { " --correlation" } else { "" };
+    let command = format!("trace {}{correlation} --limit {limit}", quoted(&args.flow));
+    format!("; to see more: {}", console.command(&command))
 }
 
 /// The flow that was meant, and the task that it was named by.

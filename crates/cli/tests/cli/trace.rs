@@ -169,3 +169,44 @@ fn slow_executions_are_warned_about() {
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
+
+/// What the collector gets is checked with the library; here, that it gets it.
+#[cfg(feature = "otlp")]
+#[test]
+fn spans_go_to_the_collector_that_the_environment_names() {
+    use std::io::{Read as _, Write as _};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (send, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut all = Vec::new();
+        let mut some = [0; 4096];
+        while let Ok(count @ 1..) = connection.read(&mut some) {
+            all.extend_from_slice(&some[..count]);
+            let text = String::from_utf8_lossy(&all).into_owned();
+            if text.contains("execute WaitingTask") {
+                let _ = connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+                let _ = send.send(text);
+            }
+        }
+    });
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let collector = format!("OTEL_EXPORTER_OTLP_ENDPOINT=http://{address}");
+    let around = ["env", collector.as_str(), "OTEL_SERVICE_NAME=shop"];
+    let engine = place.start_under(&around, &["start"]);
+    eventually("it is done", || place.status("1") == "stopped");
+    engine.signal("TERM");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(ended.err.contains("finished task 1"), "the log is as ever: {}", ended.err);
+    let text = received.recv_timeout(std::time::Duration::from_secs(30)).expect("spans");
+    assert!(text.starts_with("POST /v1/traces") && text.contains("shop"), "{text}");
+
+    let wrong = ["env", "OTEL_EXPORTER_OTLP_ENDPOINT=localhost"];
+    let refused = place.start_under(&wrong, &["start"]).end();
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("looks like http://localhost:4318"), "{}", refused.err);
+}

@@ -47,7 +47,7 @@ async fn procreate(task: Ancestor, run: Run<Client>) -> Result<String, Failure> 
         let child = Ancestor { generations: task.generations - 1 };
         run.client().create(child.clone()).await?;
         let new = task_engine::NewTask::of(&child)?;
-        run.client().create_many(&[new.clone()]).await?;
+        run.client().create_many(std::slice::from_ref(&new)).await?;
         // Not the client of the run: it stands for a transaction.
         Client::create_many(&run, &[run.child(new)]).await?;
         let other = run.client().create(Ancestor { generations: 0 });
