@@ -55,7 +55,7 @@ async fn a_newer_file_is_refused() {
         .unwrap();
     let error = file.open().migrate().await.unwrap_err();
     let StoreError::Version(why) = &error else { panic!("{error:?}") };
-    for part in ["version 99", "up to 1", "upgrade task-engine"] {
+    for part in ["version 99", "up to ", "upgrade task-engine"] {
         assert!(why.contains(part), "{why}");
     }
 }
