@@ -240,6 +240,9 @@ async fn layer<S: Send + Sync + 'static>(
     guarded(hook, "after", &OwnTime::new(), hook.after(run, outcome)).await?
 }
 
+/// What no clock can count up to means: without a limit.
+const TIME_LIMIT_MAX: Duration = Duration::from_secs(10 * 366 * 86_400);
+
 /// Runs one step of a hook within its limits: `Err` is the hook's own fault.
 async fn guarded<S, T>(
     hook: &dyn AnyHook<S>,
@@ -247,7 +250,7 @@ async fn guarded<S, T>(
     own_time: &OwnTime,
     future: Step<'_, T>,
 ) -> Result<Result<T, Failure>, Failure> {
-    let limit = hook.time_limit();
+    let limit = hook.time_limit().min(TIME_LIMIT_MAX);
     let mut future = Guarded::new(future);
     let mut alarm = pin!(tokio::time::sleep(limit));
     let ended = std::future::poll_fn(|cx| {

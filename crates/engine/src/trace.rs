@@ -51,7 +51,9 @@ pub(crate) fn ended(span: &Span, outcome: &Outcome) {
         | Outcome::GivenBack(error)
         | Outcome::Lost(error) => {
             span.record("otel.status_code", "ERROR");
-            span.record("otel.status_description", tracing::field::display(error));
+            let (exception, message) = (&error.exception, &error.message);
+            let words = format_args!("{exception}: {message:.500}");
+            span.record("otel.status_description", tracing::field::display(words));
         }
     }
 }

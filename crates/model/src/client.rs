@@ -72,9 +72,13 @@ impl Client {
     /// A task as this client would create it, for creation by other means: with
     /// its parent and correlation id, and the span that it is created under.
     #[must_use]
-    pub fn stamped(&self, mut task: NewTask) -> NewTask {
-        if let Some(current) = Traceparent::current() {
-            flow::fill_traceparent(&mut task, current);
+    pub fn stamped(&self, task: NewTask) -> NewTask {
+        self.stamped_under(Traceparent::current(), task)
+    }
+
+    fn stamped_under(&self, span: Option<Traceparent>, mut task: NewTask) -> NewTask {
+        if let Some(span) = span {
+            flow::fill_traceparent(&mut task, span);
         }
         match &self.parent {
             Some(parent) => parent.stamp(task),
@@ -83,10 +87,11 @@ impl Client {
     }
 
     fn stamped_all<'a>(&self, tasks: &'a [NewTask]) -> Cow<'a, [NewTask]> {
-        if self.parent.is_none() && Traceparent::current().is_none() {
+        let span = Traceparent::current();
+        if self.parent.is_none() && span.is_none() {
             return Cow::Borrowed(tasks);
         }
-        tasks.iter().map(|task| self.stamped(task.clone())).collect()
+        tasks.iter().map(|task| self.stamped_under(span, task.clone())).collect()
     }
 }
 
