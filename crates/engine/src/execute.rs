@@ -1,7 +1,9 @@
 //! One attempt: decode → run, guarded against panics, with its time limit and
 //! its cancellation → outcome. It ends in the recorder's hands, whatever happens.
 
-use std::sync::Arc;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use task_engine_model::attempt::Ran;
@@ -14,12 +16,12 @@ use task_engine_model::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, Span};
+use tracing::Span;
 
 use crate::handler::Class;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
-use crate::run::{OnDemand, Run};
+use crate::run::Run;
 use crate::running::{Cause, Running};
 use crate::trace;
 
@@ -59,16 +61,17 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         context: task.context.clone(),
         worker,
         cancelled: token.clone(),
-        traceparent: trace::of(&span),
-        on_demand: OnDemand::default(),
+        traceparent: trace::of(&span).map(Box::new),
+        on_demand: OnceLock::new(),
     };
-    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker, span.clone());
-    let whole = async move {
-        tracing::info!("Worker {worker} starting task {}", ticket.task.id.task_id);
-        let outcome = ticket.work(run, token).await;
-        ticket.end(outcome);
+    let ticket = Ticket::new(bench, class, claim, task, worker, span);
+    tracing::info!(parent: &ticket.span, "Worker {worker} starting task {}", ticket.task.id.task_id);
+    // By hand: wrapped into another future, everything would be moved once more.
+    let outcome = {
+        let mut work = pin!(ticket.work(run, token));
+        poll_fn(|cx| ticket.span.in_scope(|| work.as_mut().poll(cx))).await
     };
-    whole.instrument(span).await;
+    ticket.end(outcome);
 }
 
 /// The duty to end an attempt. If the code of the task is torn down by force,
@@ -180,6 +183,8 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     }
 
     fn finish(&mut self, outcome: Outcome) {
+        let span = self.span.clone();
+        let _inside = span.enter();
         let lasted = self.started.elapsed();
         let next = self.next(&outcome);
         self.log(&outcome, next, lasted);

@@ -22,8 +22,8 @@ pub struct Run<S> {
     pub(crate) worker: i32,
     pub(crate) cancelled: CancellationToken,
     /// The span of this execution, if it is one of OpenTelemetry.
-    pub(crate) traceparent: Option<Traceparent>,
-    pub(crate) on_demand: OnDemand,
+    pub(crate) traceparent: Option<Box<Traceparent>>,
+    pub(crate) on_demand: OnceLock<Box<OnDemand>>,
 }
 
 /// What is made when it is first asked for: most tasks never do.
@@ -64,7 +64,7 @@ impl<S> Run<S> {
     #[must_use]
     pub fn context(&self) -> &Json {
         let seen = || with_correlation(&self.context, self.correlation_id());
-        self.on_demand.context.get_or_init(seen)
+        self.on_demand().context.get_or_init(seen)
     }
 
     /// What the task shares with all others of its flow: what its creator gave
@@ -83,13 +83,17 @@ impl<S> Run<S> {
     /// Where the task comes from.
     #[must_use]
     pub fn origin(&self) -> &Origin {
-        self.on_demand.origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
+        self.on_demand().origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
     }
 
     /// What hooks have added for this execution, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
-        self.on_demand.extensions.get_or_init(Extensions::default)
+        self.on_demand().extensions.get_or_init(Extensions::default)
+    }
+
+    fn on_demand(&self) -> &OnDemand {
+        self.on_demand.get_or_init(Box::default)
     }
 
     /// The worker that runs this.
@@ -102,9 +106,9 @@ impl<S> Run<S> {
     /// say that this one is their parent.
     #[must_use]
     pub fn client(&self) -> &Client {
-        self.on_demand.client.get_or_init(|| {
+        self.on_demand().client.get_or_init(|| {
             let mut parent = self.origin().for_children_of(self.id.task_id);
-            parent.traceparent = self.traceparent.or(parent.traceparent);
+            parent.traceparent = self.traceparent.as_deref().copied().or(parent.traceparent);
             self.client.within(parent)
         })
     }
@@ -149,7 +153,7 @@ impl<S> Clone for Run<S> {
             context: self.context.clone(),
             worker: self.worker,
             cancelled: self.cancelled.clone(),
-            traceparent: self.traceparent,
+            traceparent: self.traceparent.clone(),
             on_demand: {
                 // Clones share what hooks add, also later.
                 let _ = self.extensions();
