@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, show, start, tasks,
+    bench, cancel, create, demo, logs, queues, recover, retry, show, start, tasks, trace,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -54,6 +54,7 @@ pub(crate) enum Command {
     Queues(queues::Arguments),
     /// Bring the tables of the database to this version
     Migrate,
+    Trace(trace::Arguments),
     Bench(bench::Arguments),
     #[command(hide = true)]
     BenchEngine(bench::engine::Arguments),

@@ -21,7 +21,7 @@ use crate::exit::Fault;
 const VARIABLE: &str = "TASK_ENGINE_LOG";
 
 /// Begins to log. `watched` is for commands whose log is what one looks at.
-pub(crate) fn begin(console: &Console, watched: bool) -> Result<(), Fault> {
+pub(crate) fn begin(console: &Console, watched: bool) -> Result<Log, Fault> {
     let default = match (console.is_verbose(), console.is_quiet(), watched) {
         (true, _, _) => "warn,task_engine=debug",
         (_, false, true) => "warn,task_engine=info",
@@ -35,6 +35,10 @@ pub(crate) fn begin(console: &Console, watched: bool) -> Result<(), Fault> {
         ))
     })?;
     let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    #[cfg(feature = "otlp")]
+    if let Some(export) = export(filter.clone(), coloured)? {
+        return Ok(Log { export: Some(export) });
+    }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(coloured)
@@ -43,8 +47,52 @@ pub(crate) fn begin(console: &Console, watched: bool) -> Result<(), Fault> {
         .with_writer(|| BesideBars)
         .event_format(Lines { zone: TimeZone::system() })
         .init();
-    Ok(())
+    Ok(Log::default())
 }
+
+/// The log of this run, until its end.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    #[cfg(feature = "otlp")]
+    export: Option<task_engine::otlp::Export>,
+}
+
+impl Log {
+    /// Sends what has not been sent yet.
+    #[cfg_attr(not(feature = "otlp"), allow(clippy::unused_self))]
+    pub(crate) fn end(self) {
+        #[cfg(feature = "otlp")]
+        if let Some(export) = self.export {
+            export.finish();
+        }
+    }
+}
+
+/// Logs, and exports spans, if the environment says where to.
+#[cfg(feature = "otlp")]
+fn export(lines: EnvFilter, coloured: bool) -> Result<Option<task_engine::otlp::Export>, Fault> {
+    use tracing_subscriber::filter::LevelFilter;
+    use tracing_subscriber::prelude::*;
+
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let Some(endpoint) = variable(COLLECTOR_VARIABLE) else {
+        return Ok(None);
+    };
+    let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "task-engine".to_owned());
+    let (layer, export) = task_engine::otlp::export(Some(&endpoint), &service)
+        .map_err(|error| Fault::Usage(format!("{COLLECTOR_VARIABLE}: {error}")))?;
+    let written = tracing_subscriber::fmt::layer()
+        .with_ansi(coloured)
+        .log_internal_errors(false)
+        .with_writer(|| BesideBars)
+        .event_format(Lines { zone: TimeZone::system() })
+        .with_filter(lines);
+    tracing_subscriber::registry().with(written).with(layer.with_filter(LevelFilter::INFO)).init();
+    Ok(Some(export))
+}
+
+#[cfg(feature = "otlp")]
+const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(console: &Console, command: Command) -> Result<(), Fault> {
-    log::begin(console, command.logs_by_default())?;
+    let log = log::begin(console, command.logs_by_default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -70,6 +70,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Queues(args) => commands::queues::run(console, args).await,
             Command::Migrate => commands::migrate::run(console).await,
             Command::Logs(args) => commands::logs::run(console, args).await,
+            Command::Trace(args) => commands::trace::run(console, args).await,
             Command::Bench(args) => commands::bench::run(console, args).await,
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }
@@ -77,5 +78,6 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
     // A task that blocks its thread for ever must not keep the process from
     // ending: its attempt has been given back, or is left to recovery.
     runtime.shutdown_background();
+    log.end();
     done
 }

@@ -17,7 +17,7 @@ pub async fn a_claim_brings_all_that_is_needed(db: &dyn Database) {
     let due: Timestamp = "2020-01-02T03:04:05.678Z".parse().unwrap();
     let mut task =
         NewTask::new(WORK, Json::parse(r#"{"a":[1,2]}"#).unwrap()).unwrap().priority(9).at(due);
-    task.context = Json::parse(r#"{"correlation_id":7}"#).unwrap();
+    task.context = Json::parse(r#"{"correlation_id":"7"}"#).unwrap();
     let id = bench.create(task).await;
     let mut engine = bench.engine("a").await;
     let (holds, _) = engine.look(10).await;
@@ -31,7 +31,7 @@ pub async fn a_claim_brings_all_that_is_needed(db: &dyn Database) {
     assert_eq!(claimed.due_at, due);
     let value = |json: &Json| json.decode::<serde_json::Value>().unwrap();
     assert_eq!(value(&claimed.parameters), serde_json::json!({"a": [1, 2]}));
-    assert_eq!(value(&claimed.context), serde_json::json!({"correlation_id": 7}));
+    assert_eq!(value(&claimed.context), serde_json::json!({"correlation_id": "7"}));
 
     let row = bench.details(id).await.row;
     assert_eq!((row.status, row.attempts), (TaskStatus::Running, 1));

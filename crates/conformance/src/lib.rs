@@ -14,7 +14,7 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`]: the cases, by promise;
+//!   [`mod@unique`], [`flows`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -22,6 +22,7 @@ pub mod bench;
 pub mod cancellations;
 pub mod claims;
 pub mod creation;
+pub mod flows;
 pub mod hostile;
 pub mod instances;
 pub mod listing;
@@ -252,6 +253,15 @@ macro_rules! suite {
                 a_replacement_is_never_lost
                 creators_and_operators_do_not_disturb_each_other
             }
+
+            flows {
+                a_flow_is_found_by_its_correlation_id
+                a_task_begins_a_flow_of_its_own
+                a_flow_tells_what_happened
+                a_large_flow_comes_in_pages
+                a_bad_correlation_id_is_refused
+                a_bad_parent_is_none
+            }
         }
     };
 }
@@ -303,6 +313,7 @@ mod tests {
             include_str!("reports.rs"),
             include_str!("cancellations.rs"),
             include_str!("unique.rs"),
+            include_str!("flows.rs"),
         ] {
             let cases = source
                 .lines()

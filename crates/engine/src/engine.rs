@@ -14,6 +14,7 @@ use task_engine_model::{ClassRules, Client, CreationHook, Pool, Store, StoreErro
 use crate::admission;
 use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
+use crate::hook::{Hook, Registered};
 use crate::life::Life;
 use crate::pools::Workforce;
 use crate::process;
@@ -28,6 +29,7 @@ pub struct Engine<S> {
     client: Client,
     state: Arc<S>,
     classes: Classes<S>,
+    hooks: Vec<Registered<S>>,
     settings: Settings,
     stop: StopHandle,
 }
@@ -118,11 +120,14 @@ impl Default for Settings {
 impl<S: Send + Sync + 'static> Engine<S> {
     /// An engine on a store, with the application's state.
     pub fn new(store: Arc<dyn Store>, state: S) -> Self {
+        #[cfg(feature = "otlp")]
+        crate::otlp::propagate();
         Self {
             client: Client::new(store.clone()),
             store,
             state: Arc::new(state),
             classes: Classes::new(),
+            hooks: Vec::new(),
             settings: Settings::default(),
             stop: StopHandle::new(),
         }
@@ -296,6 +301,25 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
+    /// Code around the executions of all classes; the first one is outermost.
+    #[must_use]
+    pub fn hook(mut self, hook: impl Hook<S>) -> Self {
+        self.hooks.push(Registered::new(hook, None));
+        self
+    }
+
+    /// Code around the executions of these classes.
+    #[must_use]
+    pub fn hook_for(
+        mut self,
+        classes: impl IntoIterator<Item = impl Into<String>>,
+        hook: impl Hook<S>,
+    ) -> Self {
+        let classes = classes.into_iter().map(Into::into).collect();
+        self.hooks.push(Registered::new(hook, Some(classes)));
+        self
+    }
+
     /// Is stopped by a handle that was made before.
     #[must_use]
     pub fn stopped_by(mut self, handle: StopHandle) -> Self {
@@ -329,8 +353,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Tasks run on the runtime that this is called from. All else (claims,
     /// records, heartbeats) is on a thread of its own, so that a task that
     /// blocks cannot make the engine look dead.
-    pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
+    pub async fn run_until_stopped(mut self) -> Result<Stopped, EngineError> {
         let pools = self.check()?;
+        self.classes.hook(&self.hooks);
         let control = Control::new()?;
         let life = Life {
             store: self.store,
@@ -359,6 +384,14 @@ impl<S: Send + Sync + 'static> Engine<S> {
             return wrong(format!(
                 "{instance:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));
+        }
+        for hook in &self.hooks {
+            if let Some(class) = hook.unknown_class(|class| self.classes.get(class).is_some()) {
+                return wrong(format!(
+                    "hook {} is for class {class}, which has no handler here; check the name",
+                    hook.name()
+                ));
+            }
         }
         let pools = workforce.pools().map_err(EngineError::Setting)?;
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {

@@ -1,7 +1,9 @@
 //! One attempt: decode → run, guarded against panics, with its time limit and
 //! its cancellation → outcome. It ends in the recorder's hands, whatever happens.
 
-use std::sync::Arc;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use task_engine_model::attempt::Ran;
@@ -15,14 +17,17 @@ use task_engine_model::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::failure::Failure;
 use crate::handler::Class;
+use crate::hook;
 use crate::panic::{Guarded, guarded};
 use crate::pools::Freed;
 use crate::report::{Journal, Reports};
 use crate::run::Run;
 use crate::running::{Cause, Running};
+use crate::trace;
 
 /// An asynchronous task that is told to end has this long to do so by itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -51,8 +56,8 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
 ) {
     let token = CancellationToken::new();
     bench.running.begin(task.id, token.clone());
-    tracing::info!("Worker {worker} starting task {}", task.id.task_id);
     let journal = bench.reports.journal(task.id);
+    let span = trace::execution(&task, worker);
     let run = Run {
         state: bench.state.clone(),
         client: bench.client.clone(),
@@ -63,9 +68,16 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         worker,
         cancelled: token.clone(),
         journal: journal.clone(),
+        traceparent: trace::of(&span).map(Box::new),
+        on_demand: OnceLock::new(),
     };
-    let ticket = Ticket::new(bench.clone(), class.clone(), claim, task, worker, journal);
-    let (outcome, told) = ticket.work(run, token).await;
+    let ticket = Ticket::new(bench, class, claim, task, worker, journal, span);
+    tracing::info!(parent: &ticket.span, "Worker {worker} starting task {}", ticket.task.id.task_id);
+    // By hand: wrapped into another future, everything would be moved once more.
+    let (outcome, told) = {
+        let mut work = pin!(ticket.work(run, token));
+        poll_fn(|cx| ticket.span.in_scope(|| work.as_mut().poll(cx))).await
+    };
     ticket.end(outcome, told);
 }
 
@@ -81,6 +93,7 @@ struct Ticket<S: Send + Sync + 'static> {
     started: Instant,
     /// How its code took it that somebody wants it cancelled.
     told: Option<Told>,
+    span: Span,
     done: bool,
 }
 
@@ -92,13 +105,18 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         task: ClaimedTask,
         worker: i32,
         journal: Arc<Journal>,
+        span: Span,
     ) -> Self {
         let started = Instant::now();
-        Self { bench, class, claim, task, worker, journal, started, told: None, done: false }
+        Self { bench, class, claim, task, worker, journal, started, told: None, span, done: false }
     }
 
     async fn work(&self, run: Run<S>, token: CancellationToken) -> (Outcome, Option<Told>) {
-        let mut working = Guarded::new(self.class.work(&self.task.parameters, run));
+        let mut working = Guarded::new(if self.class.hooks.is_empty() {
+            self.class.work(&self.task.parameters, run)
+        } else {
+            hook::work(self.class.clone(), self.task.parameters.clone(), run)
+        });
         let limit = self.class.timeout();
         let time_is_over = async {
             match limit {
@@ -213,9 +231,12 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     }
 
     fn finish(&mut self, outcome: Outcome) {
+        let span = self.span.clone();
+        let _inside = span.enter();
         let lasted = self.started.elapsed();
         let next = self.next(&outcome);
         self.log(&outcome, next, lasted);
+        trace::ended(&self.span, &outcome);
         let (result, error) = Ending::parts(outcome);
         self.bench.running.end(self.task.id);
         self.journal.close();

@@ -58,9 +58,25 @@ impl Failure {
         }
     }
 
+    /// What kind of error: the type, or the name that it was given.
+    #[must_use]
+    pub fn exception(&self) -> &str {
+        &self.exception
+    }
+
+    /// The message, with its causes.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn panic(message: String, backtrace: Vec<String>) -> Self {
+        Self::known("Panic", message, backtrace)
+    }
+
+    pub(crate) fn known(exception: &str, message: String, backtrace: Vec<String>) -> Self {
         Self {
-            exception: "Panic".to_owned(),
+            exception: exception.to_owned(),
             message,
             trace: Trace::Known(backtrace),
             advice: Advice::ByRule,

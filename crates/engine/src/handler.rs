@@ -13,10 +13,11 @@ use serde::de::DeserializeOwned;
 use task_engine_model::{ClassRules, Json, Task, TaskError};
 
 use crate::failure::Failure;
+use crate::hook::{Hooks, Registered};
 use crate::run::Run;
 
 type Work<S> = Box<dyn Fn(&Json, Run<S>) -> Working + Send + Sync>;
-type Working = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
+pub(crate) type Working = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
 
 /// A retry rule that is a function of the retry number and the error: the wait,
 /// or `None` to give up. After a crash, when this program is not there to ask,
@@ -30,6 +31,7 @@ pub(crate) struct Class<S> {
     pub(crate) retry: Option<RetryFunction>,
     /// Runs on a thread of its own, and cannot be dropped half-way.
     pub(crate) blocking: bool,
+    pub(crate) hooks: Hooks<S>,
     work: Work<S>,
     place: &'static Location<'static>,
 }
@@ -72,6 +74,16 @@ impl<S: Send + Sync + 'static> Classes<S> {
 
     pub(crate) fn rules(&self) -> BTreeMap<String, ClassRules> {
         self.known.iter().map(|(name, class)| (name.clone(), class.rules.clone())).collect()
+    }
+
+    /// Gives each class its hooks, in their order.
+    pub(crate) fn hook(&mut self, registered: &[Registered<S>]) {
+        for (name, class) in &mut self.known {
+            // Nobody else has it yet.
+            if let Some(class) = Arc::get_mut(class) {
+                class.hooks = Hooks::of(name, registered);
+            }
+        }
     }
 
     fn add(&mut self, class: Class<S>) {
@@ -122,9 +134,11 @@ impl<S: Send + Sync + 'static> Classes<S> {
             Box::pin(async move {
                 let parameters = decoded?;
                 let (done, result) = tokio::sync::oneshot::channel();
+                let span = tracing::Span::current();
                 // Not a thread of the runtime: its end would wait for this one.
                 std::thread::Builder::new().name(format!("task {}", run.task_id())).spawn(
                     move || {
+                        let _inside = span.enter();
                         let result = crate::panic::guarded(|| {
                             function(parameters, run).map_err(Into::into).and_then(|r| encode(&r))
                         });
@@ -157,7 +171,15 @@ impl NewClass {
     }
 
     fn with<S>(self, name: Arc<str>, blocking: bool, work: Work<S>) -> Class<S> {
-        Class { name, rules: self.rules, retry: self.retry, blocking, work, place: self.place }
+        Class {
+            name,
+            rules: self.rules,
+            retry: self.retry,
+            blocking,
+            hooks: Hooks::default(),
+            work,
+            place: self.place,
+        }
     }
 }
 

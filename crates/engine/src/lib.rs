@@ -41,16 +41,23 @@
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
 //! - `heartbeat`, `admission`, `wake_up`, `report`, `retention`: what goes on beside it;
 //! - [`stop`]: how an engine ends;
-//! - [`samples`]: the four tasks of the book.
+//! - [`samples`]: the four tasks of the book;
+//! - [`hook`], [`hooks`], [`extensions`]: code around executions;
+//! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
 
 mod admission;
 mod dispatch;
 pub mod engine;
 mod execute;
+pub mod extensions;
 pub mod failure;
 pub mod handler;
 mod heartbeat;
+pub mod hook;
+pub mod hooks;
 mod life;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod panic;
 mod pools;
 mod process;
@@ -61,10 +68,12 @@ pub mod run;
 mod running;
 pub mod samples;
 pub mod stop;
+mod trace;
 mod wake_up;
 
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
+pub use hook::Hook;
 pub use process::{default_instance, process_is_gone};
 pub use run::Run;
 pub use stop::{StopHandle, Stopped};

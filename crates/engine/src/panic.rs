@@ -31,6 +31,11 @@ impl Panicked {
         Failure::panic(self.message, self.backtrace)
     }
 
+    /// The same, if it was not the task's own code.
+    pub(crate) fn into_failure_of(self, exception: &str, who: &str) -> Failure {
+        Failure::known(exception, format!("{who}: {}", self.message), self.backtrace)
+    }
+
     fn caught(payload: &(dyn Any + Send)) -> Self {
         let message = payload
             .downcast_ref::<&str>()

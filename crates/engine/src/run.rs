@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use task_engine_model::flow::with_correlation;
 use task_engine_model::report::LogLevel;
-use task_engine_model::{AttemptId, Client, Json, TaskId};
+use task_engine_model::{AttemptId, Client, Json, NewTask, Origin, TaskId, Traceparent};
 use tokio_util::sync::CancellationToken;
 
+use crate::extensions::Extensions;
 use crate::report::Journal;
 
 /// One run of a task, in the hands of its code. Dereferences to the
@@ -22,6 +24,18 @@ pub struct Run<S> {
     pub(crate) worker: i32,
     pub(crate) cancelled: CancellationToken,
     pub(crate) journal: Arc<Journal>,
+    /// The span of this execution, if it is one of OpenTelemetry.
+    pub(crate) traceparent: Option<Box<Traceparent>>,
+    pub(crate) on_demand: OnceLock<Box<OnDemand>>,
+}
+
+/// What is made when it is first asked for: most tasks never do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OnDemand {
+    origin: OnceLock<Origin>,
+    context: OnceLock<Json>,
+    client: OnceLock<Client>,
+    extensions: OnceLock<Extensions>,
 }
 
 impl<S> Run<S> {
@@ -49,10 +63,40 @@ impl<S> Run<S> {
         &self.class
     }
 
-    /// What the engine keeps about the task.
+    /// What the engine keeps about the task, with its correlation id.
     #[must_use]
     pub fn context(&self) -> &Json {
-        &self.context
+        let seen = || with_correlation(&self.context, self.correlation_id());
+        self.on_demand().context.get_or_init(seen)
+    }
+
+    /// What the task shares with all others of its flow: what its creator gave
+    /// it, or the id of the task that the flow began with.
+    #[must_use]
+    pub fn correlation_id(&self) -> &str {
+        &self.origin().correlation_id
+    }
+
+    /// The task that created this one, if one did.
+    #[must_use]
+    pub fn parent_id(&self) -> Option<TaskId> {
+        self.origin().parent_id
+    }
+
+    /// Where the task comes from.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        self.on_demand().origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
+    }
+
+    /// What hooks have added for this execution, by type.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        self.on_demand().extensions.get_or_init(Extensions::default)
+    }
+
+    fn on_demand(&self) -> &OnDemand {
+        self.on_demand.get_or_init(Box::default)
     }
 
     /// The worker that runs this.
@@ -61,10 +105,22 @@ impl<S> Run<S> {
         self.worker
     }
 
-    /// For tasks that create tasks.
+    /// For tasks that create tasks: those belong to the flow of this one, and
+    /// say that this one is their parent.
     #[must_use]
     pub fn client(&self) -> &Client {
-        &self.client
+        self.on_demand().client.get_or_init(|| {
+            let mut parent = self.origin().for_children_of(self.id.task_id);
+            parent.traceparent = self.traceparent.as_deref().copied().or(parent.traceparent);
+            self.client.within(parent)
+        })
+    }
+
+    /// A task as [`client`](Self::client) would create it: for creation in a
+    /// transaction of the application's own.
+    #[must_use]
+    pub fn child(&self, task: NewTask) -> NewTask {
+        self.client().stamped(task)
     }
 
     /// Whether the attempt should end: somebody cancelled the task, its time is
@@ -122,6 +178,12 @@ impl<S> Clone for Run<S> {
             worker: self.worker,
             cancelled: self.cancelled.clone(),
             journal: self.journal.clone(),
+            traceparent: self.traceparent.clone(),
+            on_demand: {
+                // Clones share what hooks add, also later.
+                let _ = self.extensions();
+                self.on_demand.clone()
+            },
         }
     }
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::flow::{self, Origin};
 use crate::hook::{CreationHook, Hooks};
 use crate::retry::RetryOverride;
 use crate::store::{CancelReport, Store, StoreError};
 use crate::task::{BadTask, NewTask, Task, TaskId};
+use crate::traceparent::Traceparent;
 use crate::unique::{Creation, OnConflict, Scope, Unique};
 
 /// Creates tasks, and cancels them. Cheap to clone; needs no engine.
@@ -21,6 +23,8 @@ use crate::unique::{Creation, OnConflict, Scope, Unique};
 pub struct Client {
     store: Arc<dyn Store>,
     hooks: Hooks,
+    /// What every task that is created here gets from the task that creates it.
+    parent: Option<Arc<Origin>>,
 }
 
 /// Why a task was not created. Nothing was.
@@ -64,7 +68,7 @@ impl Client {
     /// A client of this store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, hooks: Hooks::default() }
+        Self { store, hooks: Hooks::default(), parent: None }
     }
 
     /// The same with one more hook, which sees every task after those that are
@@ -99,18 +103,56 @@ impl Client {
     /// The same, and tells what became of each: of those that are unique, some
     /// may be there already.
     pub async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, CreateError> {
-        if self.hooks.is_empty() {
+        let span = Traceparent::current();
+        if self.hooks.is_empty() && self.parent.is_none() && span.is_none() {
             return Ok(self.store.create_each(tasks).await?);
         }
-        let tasks = self.prepare(tasks.to_vec())?;
+        let tasks = self.prepare_under(span, tasks.to_vec())?;
         Ok(self.store.create_each(&tasks).await?)
     }
 
-    /// Lets the hooks see tasks that are created elsewhere: in a transaction of
-    /// the application's own.
-    pub fn prepare(&self, mut tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
-        tasks.iter_mut().try_for_each(|task| self.hooks.apply(task))?;
-        Ok(tasks)
+    /// Tasks as this client would create them, for a transaction of the
+    /// application's own: with parent, correlation id and span, and what the
+    /// hooks make of them.
+    pub fn prepare(&self, tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
+        self.prepare_under(Traceparent::current(), tasks)
+    }
+
+    fn prepare_under(
+        &self,
+        span: Option<Traceparent>,
+        tasks: Vec<NewTask>,
+    ) -> Result<Vec<NewTask>, CreateError> {
+        let prepare = |task| {
+            let mut task = self.stamped_under(span, task);
+            self.hooks.apply(&mut task)?;
+            Ok(task)
+        };
+        tasks.into_iter().map(prepare).collect()
+    }
+
+    /// A client whose tasks say where they come from. The client of a `Run` is
+    /// one.
+    #[must_use]
+    pub fn within(&self, parent: Origin) -> Self {
+        Self { parent: Some(Arc::new(parent)), ..self.clone() }
+    }
+
+    /// A task with its parent and correlation id, and the span that it is
+    /// created under; unseen by hooks.
+    #[must_use]
+    pub fn stamped(&self, task: NewTask) -> NewTask {
+        self.stamped_under(Traceparent::current(), task)
+    }
+
+    fn stamped_under(&self, span: Option<Traceparent>, mut task: NewTask) -> NewTask {
+        if let Some(span) = span {
+            flow::fill_traceparent(&mut task, span);
+        }
+        match &self.parent {
+            Some(parent) => parent.stamp(task),
+            None => task,
+        }
     }
 
     /// Cancels a task: at once if it waits, by request if it runs. The record of
@@ -179,6 +221,16 @@ impl<'a, A> Create<'a, A> {
         Create { client: self.client, task, answer: PhantomData }
     }
 
+    /// Says which flow it belongs to: see [`NewTask::correlation`].
+    pub fn correlation(self, id: impl AsRef<str>) -> Self {
+        self.with(|task| task.correlation(id))
+    }
+
+    /// Says which span it was created under: see [`NewTask::traceparent`].
+    pub fn traceparent(self, text: impl AsRef<str>) -> Self {
+        self.with(|task| task.traceparent(text))
+    }
+
     fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, BadTask>) -> Self {
         self.task = self.task.and_then(change);
         self
@@ -212,7 +264,7 @@ impl<'a, A: From<Creation>> IntoFuture for Create<'a, A> {
     fn into_future(self) -> Self::IntoFuture {
         let (client, task) = (self.client, self.task);
         Box::pin(async move {
-            let mut task = task?;
+            let mut task = client.stamped(task?);
             client.hooks.apply(&mut task)?;
             let creations = client.store.create_each(std::slice::from_ref(&task)).await?;
             Ok(creations[0].into())

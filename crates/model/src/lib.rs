@@ -17,12 +17,14 @@
 //! - [`client`]: creation for applications;
 //! - [`hook`]: what an application wants of every task that it creates;
 //! - [`unique`]: what happens when a task is created twice;
+//! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom;
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it.
 
 pub mod attempt;
 pub mod cancel;
 pub mod client;
+pub mod flow;
 pub mod hook;
 pub mod instance;
 pub mod json;
@@ -32,10 +34,12 @@ pub mod report;
 pub mod retry;
 pub mod store;
 pub mod task;
+pub mod traceparent;
 pub mod unique;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use client::Client;
+pub use flow::{FlowPage, FlowTask, Origin};
 pub use hook::{CreationHook, Refusal};
 pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
@@ -45,4 +49,5 @@ pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, Store
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
+pub use traceparent::Traceparent;
 pub use unique::{Creation, OnConflict, Scope, Unique};

@@ -14,6 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
+use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
@@ -128,6 +129,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The queues that are known, by name: never more than some thousands, and
     /// their tasks counted up to a limit.
     fn queues(&self) -> Answer<'_, Vec<QueueRow>>;
+
     /// Writes what attempts have said. Lines that are on record already, and
     /// progress that is not newer, change nothing; nothing is written about a
     /// task that retention has removed.
@@ -138,6 +140,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Lines of a task's log, in the order of attempts and lines.
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>>;
+
+    /// A page of the tasks of a flow, oldest first. A flow that nobody belongs
+    /// to is empty.
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

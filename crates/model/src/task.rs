@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::TaskError;
 use crate::cancel::CancelRow;
+use crate::flow;
 use crate::json::{BadJson, Json};
 use crate::report::ProgressRow;
 use crate::retry::{RetryOverride, RetryRule};
+use crate::traceparent::{BadTraceparent, Traceparent};
 use crate::unique::{KEY_BYTES_MAX, Unique};
 
 /// A task class in Rust: *what is stored*. How it runs is a plain function
@@ -246,6 +248,14 @@ pub enum BadTask {
     /// A period that nothing is unique within.
     #[error("a task is unique within a period of at least 1 ms and at most 100 years")]
     Period,
+    /// A correlation id that no store would take.
+    #[error(
+        "a correlation id is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, not {0:?}"
+    )]
+    Correlation(String),
+    /// A trace context that nobody could read.
+    #[error(transparent)]
+    Traceparent(#[from] BadTraceparent),
 }
 
 impl NewTask {
@@ -348,6 +358,24 @@ impl NewTask {
         object(&self.context).map_err(|why| BadTask::Context { class, why })?;
         self.unique.as_ref().map_or(Ok(()), Unique::check)
     }
+
+    /// Says which flow it belongs to. A plain number is the flow of the task
+    /// that has this id.
+    pub fn correlation(mut self, id: impl AsRef<str>) -> Result<Self, BadTask> {
+        let id = id.as_ref();
+        if !is_name(id) {
+            return Err(BadTask::Correlation(id.chars().take(NAME_BYTES_MAX).collect()));
+        }
+        flow::set_correlation(&mut self, id);
+        Ok(self)
+    }
+
+    /// Says which span it was created under: a `traceparent` of the W3C.
+    pub fn traceparent(mut self, text: impl AsRef<str>) -> Result<Self, BadTask> {
+        let traceparent: Traceparent = text.as_ref().parse()?;
+        flow::set_traceparent(&mut self, traceparent);
+        Ok(self)
+    }
 }
 
 impl Json {
@@ -362,8 +390,11 @@ impl Json {
 }
 
 pub(crate) fn checked_name(what: &'static str, name: String) -> Result<String, BadTask> {
-    let fine = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
-    if fine { Ok(name) } else { Err(BadTask::Name { what, name }) }
+    if is_name(&name) { Ok(name) } else { Err(BadTask::Name { what, name }) }
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// Reads the retry rule of one task from its context.
@@ -438,6 +469,10 @@ pub struct TaskDetails {
     pub cancel_requested: bool,
     /// What came after an attempt had ended: evidence, never a verdict.
     pub late_results: Vec<LateResult>,
+    /// What it shares with all tasks of its flow.
+    pub correlation_id: String,
+    /// The task that created it, if one did.
+    pub parent_id: Option<TaskId>,
 }
 
 /// One attempt, ended or running.

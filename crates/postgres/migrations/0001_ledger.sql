@@ -264,7 +264,12 @@ SELECT
    WHERE a.task_id = c.id AND a.claim_id IS NOT NULL)::integer
     + (h.task_id IS NOT NULL)::integer AS attempts,
   coalesce(w.retry_number, h.retry_number, e.retry_number, 0) AS retry_number,
-  CASE WHEN h.task_id IS NULL THEN e.error END AS error
+  CASE WHEN h.task_id IS NULL THEN e.error END AS error,
+  -- A task that has none begins a flow of its own.
+  coalesce(c.context->>'correlation_id', c.id::text) AS correlation_id,
+  CASE WHEN jsonb_typeof(c.context->'parent_id') = 'number'
+      AND c.context->>'parent_id' ~ '^[1-9][0-9]{0,17}$'
+    THEN (c.context->>'parent_id')::bigint END AS parent_id
 FROM task_engine.created_tasks c
 LEFT JOIN task_engine.waiting_tasks w ON w.task_id = c.id
 LEFT JOIN LATERAL (
@@ -318,7 +323,9 @@ BEGIN
   END IF;
   created := task_engine.create_task(
     NEW.task_class, coalesce(NEW.task_parameters, '{}'), NEW.scheduled_at, NULL,
-    coalesce(NEW.priority, 0), coalesce(NEW.queue, 'default'), coalesce(NEW.context, '{}'));
+    coalesce(NEW.priority, 0), coalesce(NEW.queue, 'default'),
+    coalesce(NEW.context, '{}') || jsonb_strip_nulls(jsonb_build_object(
+      'correlation_id', NEW.correlation_id, 'parent_id', NEW.parent_id)));
   SELECT * INTO NEW FROM task_engine.tasks t WHERE t.id = created;
   RETURN NEW;
 END $$;

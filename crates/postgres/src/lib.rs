@@ -12,12 +12,14 @@
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
-//! - `instances`, `operate`, `report`, `read`, `listen`: the rest of the contract.
+//! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
+//!   contract.
 
 mod claim;
 mod connection;
 mod create;
 mod error;
+mod flow;
 mod instances;
 mod json;
 mod listen;

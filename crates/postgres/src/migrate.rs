@@ -13,6 +13,7 @@ const MIGRATIONS: &[(i32, &str, &str)] = &[
     (1, "ledger", include_str!("../migrations/0001_ledger.sql")),
     (3, "unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
     (4, "paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
+    (5, "correlation", include_str!("../migrations/0005_correlation.sql")),
     (6, "progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
 ];
 

@@ -5,7 +5,7 @@ use task_engine_model::cancel::{CancelOutcome, CancelRow};
 use task_engine_model::report::ProgressRow;
 use task_engine_model::task::{ExecutionRow, ExecutionStatus, LateResult};
 use task_engine_model::{
-    Json, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow, TaskStatus,
+    Json, Origin, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
 use tokio_postgres::Row;
 
@@ -59,13 +59,17 @@ impl Inner {
         };
         let executions = ask(EXECUTIONS).await?;
         let late_results = ask(LATE_RESULTS).await?;
+        let context = row.get::<_, JsonOut>("context").0;
+        let origin = Origin::of(id, &context);
         Ok(Some(TaskDetails {
             row: task_row(&row),
             task_parameters: row.get::<_, JsonOut>("task_parameters").0,
-            context: row.get::<_, JsonOut>("context").0,
+            context,
             executions: executions.iter().map(execution_row).collect(),
             cancel_requested: row.get("cancel_requested"),
             late_results: late_results.iter().map(late_result).collect(),
+            correlation_id: origin.correlation_id,
+            parent_id: origin.parent_id,
         }))
     }
 
@@ -82,7 +86,7 @@ impl Inner {
     }
 }
 
-fn task_row(row: &Row) -> TaskRow {
+pub(crate) fn task_row(row: &Row) -> TaskRow {
     TaskRow {
         id: TaskId(row.get("id")),
         status: status(row.get("status")).unwrap_or(TaskStatus::Waiting),
@@ -103,11 +107,7 @@ fn execution_row(row: &Row) -> ExecutionRow {
     ExecutionRow {
         attempt: row.get("attempt"),
         retry_number: row.get("retry_number"),
-        status: match row.get("status") {
-            "success" => ExecutionStatus::Success,
-            "failure" => ExecutionStatus::Failure,
-            _ => ExecutionStatus::Running,
-        },
+        status: execution_status(row),
         instance: row.get("instance"),
         worker: row.get("worker"),
         started_at: row.get("started_at"),
@@ -139,6 +139,14 @@ fn cancel(row: &Row) -> Option<CancelRow> {
     })
 }
 
+pub(crate) fn execution_status(row: &Row) -> ExecutionStatus {
+    match row.get("status") {
+        "success" => ExecutionStatus::Success,
+        "failure" => ExecutionStatus::Failure,
+        _ => ExecutionStatus::Running,
+    }
+}
+
 fn late_result(row: &Row) -> LateResult {
     LateResult {
         attempt: row.get("attempt"),
@@ -157,7 +165,7 @@ fn json(row: &Row, column: &str) -> Option<Json> {
     row.get::<_, Option<JsonOut>>(column).map(|json| json.0)
 }
 
-fn error(row: &Row) -> Option<TaskError> {
+pub(crate) fn error(row: &Row) -> Option<TaskError> {
     let json = json(row, "error")?;
     // Somebody else's SQL may have written another shape: show it as it is.
     Some(json.decode().unwrap_or_else(|_| TaskError::new("Unknown", json.as_str())))

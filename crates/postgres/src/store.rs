@@ -10,8 +10,8 @@ use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
 use task_engine_model::{
-    Answer, AttemptId, ClaimId, Claimer, Creation, Ending, NewTask, Store, StoreError, TaskDetails,
-    TaskFilter, TaskId, TaskRow, TaskStatus,
+    Answer, AttemptId, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, NewTask, Store,
+    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
 
@@ -182,6 +182,10 @@ impl Store for PgStore {
 
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
         limited(self.inner.logs(id, filter))
+    }
+
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+        limited(self.inner.flow(page))
     }
 }
 

@@ -274,3 +274,15 @@ async fn creation_with_keys_reads_by_keys() {
     }
     assert_by_keys(&plans, &["unique_tasks", "waiting_tasks", "created_tasks", "ended_executions"]);
 }
+
+#[tokio::test]
+async fn a_flow_is_read_by_its_index() {
+    let client = tables().await;
+    let arguments = "'order-17', 0, 500, 17";
+    let flow = plan(&client, "flow", include_str!("../sql/flow.sql"), arguments).await;
+    assert_by_keys(&flow, &["created_tasks", "waiting_tasks", "ended_executions"]);
+    assert!(flow.contains("created_tasks_by_correlation"), "{flow}");
+    let executions = include_str!("../sql/flow_executions.sql");
+    let executions = plan(&client, "executions", executions, "'{1,2}'").await;
+    assert_by_keys(&executions, &["ended_executions"]);
+}

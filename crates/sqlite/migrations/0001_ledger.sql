@@ -15,7 +15,13 @@ CREATE TABLE task_engine_created_tasks (
         CHECK (CASE WHEN json_valid(task_parameters) THEN json_type(task_parameters) = 'object' ELSE 0 END),
     context         TEXT NOT NULL
         CONSTRAINT the_context_is_a_json_object
-        CHECK (CASE WHEN json_valid(context) THEN json_type(context) = 'object' ELSE 0 END),
+        CHECK (CASE WHEN json_valid(context) THEN json_type(context) = 'object' ELSE 0 END)
+        CONSTRAINT a_correlation_id_is_a_text_of_1_to_200_bytes
+        CHECK (context = '{}' OR NOT json_valid(context) OR CASE json_type(context, '$.correlation_id')
+            WHEN 'text' THEN length(CAST(context ->> '$.correlation_id' AS BLOB)) BETWEEN 1 AND 200
+            WHEN 'null' THEN 1
+            ELSE json_type(context, '$.correlation_id') IS NULL
+        END),
     queue           TEXT NOT NULL
         CONSTRAINT a_queue_has_a_name CHECK (queue <> ''),
     priority        INTEGER NOT NULL
@@ -184,7 +190,12 @@ SELECT
         CASE WHEN waiting.task_id IS NULL THEN held.claimed_at END,
         ended.stopped_at,
         created.created_at
-    ) / 1000000.0, 'unixepoch') AS updated_at
+    ) / 1000000.0, 'unixepoch') AS updated_at,
+    -- A task that has none begins a flow of its own.
+    coalesce(created.context ->> '$.correlation_id', CAST(created.id AS TEXT)) AS correlation_id,
+    CASE json_type(created.context, '$.parent_id')
+        WHEN 'integer' THEN created.context ->> '$.parent_id'
+    END AS parent_id
 FROM task_engine_created_tasks AS created
 LEFT JOIN task_engine_waiting_tasks AS waiting ON waiting.task_id = created.id
 LEFT JOIN task_engine_held_attempts AS held ON held.task_id = created.id
@@ -258,7 +269,17 @@ BEGIN
     SELECT
         NEW.task_class,
         coalesce(NEW.task_parameters, '{}'),
-        coalesce(NEW.context, '{}'),
+        CASE
+            WHEN coalesce(NEW.correlation_id, NEW.parent_id) IS NULL THEN coalesce(NEW.context, '{}')
+            -- A null in a patch would remove what the context says.
+            ELSE json_patch(
+                json_patch(
+                    coalesce(NEW.context, '{}'),
+                    iif(NEW.correlation_id IS NULL, '{}', json_object('correlation_id', NEW.correlation_id))
+                ),
+                iif(NEW.parent_id IS NULL, '{}', json_object('parent_id', NEW.parent_id))
+            )
+        END,
         coalesce(NEW.queue, 'default'),
         coalesce(NEW.priority, 0),
         coalesce(

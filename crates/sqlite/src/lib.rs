@@ -30,8 +30,8 @@
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
-//!   `instances`, `operate`, `queues`, `report`, `read`, `verify`: what the jobs
-//!   do, each with its SQL in `sql/`;
+//!   `instances`, `operate`, `queues`, `report`, `read`, `flow`, `verify`: what
+//!   the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -52,6 +52,7 @@ mod create;
 mod desk;
 mod ending;
 mod fault;
+mod flow;
 mod instances;
 mod listen;
 mod migrate;

@@ -11,6 +11,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
     ("0003_unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
     ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
+    ("0005_correlation", include_str!("../migrations/0005_correlation.sql")),
     ("0006_progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
 ];
 

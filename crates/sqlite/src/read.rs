@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rusqlite::{Row, params};
 use task_engine_model::task::{ExecutionStatus, LateResult};
 use task_engine_model::{
-    AttemptId, ExecutionRow, Json, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow,
-    TaskStatus,
+    AttemptId, ExecutionRow, Json, Origin, StoreError, TaskDetails, TaskError, TaskFilter, TaskId,
+    TaskRow, TaskStatus,
 };
 
 use crate::desk::Turn;
@@ -89,6 +89,8 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
             .query_row(params![id.0, held.id.attempt], |row| row.get(0))?,
         None => false,
     };
+    let context = Json::from_store(context);
+    let origin = Origin::of(id, &context);
     let mut executions = executions(turn, id)?;
     executions.extend(running.map(running_execution));
     for execution in &mut executions {
@@ -97,14 +99,16 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
     Ok(Some(TaskDetails {
         row,
         task_parameters: Json::from_store(parameters),
-        context: Json::from_store(context),
+        context,
         executions,
         cancel_requested,
         late_results: late_results(turn, id)?,
+        correlation_id: origin.correlation_id,
+        parent_id: origin.parent_id,
     }))
 }
 
-fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<TaskRow>, Fault> {
+pub(crate) fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<TaskRow>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("task"))?;
     let mut rows = statement.query([id.0])?;
     match rows.next()? {
@@ -185,7 +189,7 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
     Ok(executions)
 }
 
-fn running_execution(held: &HeldAttempt) -> ExecutionRow {
+pub(crate) fn running_execution(held: &HeldAttempt) -> ExecutionRow {
     ExecutionRow {
         attempt: held.id.attempt,
         retry_number: held.retry_number,
@@ -225,7 +229,7 @@ pub(crate) fn status(word: &str) -> Result<TaskStatus, Fault> {
     word.parse().map_err(|why| Fault::Store(StoreError::Refused(why)))
 }
 
-fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {
+pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {
     let text: Option<String> = row.get(column)?;
     Ok(text.as_deref().map(serde_json::from_str).transpose()?)
 }

@@ -9,9 +9,9 @@ use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, InstanceId, InstanceRow,
-    NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
-    WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
+    InstanceRow, NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow,
+    TaskStatus, WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
@@ -19,7 +19,8 @@ use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
 use crate::{
-    connection, create, instances, migrate, operate, queues, read, record, recover, report, verify,
+    connection, create, flow, instances, migrate, operate, queues, read, record, recover, report,
+    verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -223,6 +224,11 @@ impl Store for SqliteStore {
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
         let filter = *filter;
         Box::pin(self.reader().ask(move |turn| report::logs(turn, id, &filter)))
+    }
+
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+        let page = page.clone();
+        Box::pin(self.reader().ask(move |turn| flow::flow(turn, &page)))
     }
 }
 

@@ -103,6 +103,31 @@ async fn a_plain_insert_creates_a_task() {
 }
 
 #[tokio::test]
+async fn flows_have_columns() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    connection
+        .execute_batch(
+            r#"INSERT INTO task_engine_tasks (task_class, correlation_id) VALUES ('work', 'x');
+               INSERT INTO task_engine_tasks (task_class, parent_id, context)
+               VALUES ('work', 1, '{"correlation_id": "x"}');
+               INSERT INTO task_engine_tasks (task_class, context) VALUES ('work', '{"parent_id": 1e300}');"#,
+        )
+        .unwrap();
+    let mut shown = connection
+        .prepare("SELECT id, correlation_id, parent_id FROM task_engine_tasks ORDER BY id")
+        .unwrap();
+    let shown: Vec<(i64, String, Option<i64>)> = shown
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let row = |id, flow: &str, parent| (id, flow.to_owned(), parent);
+    assert_eq!(shown, [row(1, "x", None), row(2, "x", Some(1)), row(3, "3", None)]);
+    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_plain_insert_that_is_wrong_says_why() {
     let file = File::with_tables().await;
     let connection = file.connect();
@@ -112,6 +137,8 @@ async fn a_plain_insert_that_is_wrong_says_why() {
         ("task_class, task_parameters", "'a', '[1]'", "task_parameters must be a JSON object"),
         ("task_class, task_parameters", "'a', '{'", "task_parameters must be a JSON object"),
         ("task_class, context", "'a', '1'", "context must be a JSON object"),
+        ("task_class, correlation_id", "'a', ''", "a_correlation_id_is_a_text_of_1_to_200_bytes"),
+        ("task_class, correlation_id", "'a', 17", "a_correlation_id_is_a_text_of_1_to_200_bytes"),
         ("task_class, scheduled_at", "'a', 'soon'", "scheduled_at must be a time"),
         ("task_class, queue", "'a', ''", "a_queue_has_a_name"),
         ("task_class, priority", "'a', 'high'", "cannot store TEXT value in INTEGER"),

@@ -64,6 +64,9 @@ async fn no_hot_statement_scans_a_table() {
         sql!("prune_execution_logs"),
         sql!("prune_execution_progress"),
         sql!("prune_cancellations"),
+        sql!("flow_ids"),
+        sql!("flow_task"),
+        sql!("flow_executions"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan
@@ -107,4 +110,12 @@ async fn classes_that_wait_are_found_by_jumps() {
     assert!(plan.contains("(queue=? AND task_class>?)"), "{plan}");
     assert!(plan.contains("(queue>?)"), "{plan}");
     assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}
+
+#[tokio::test]
+async fn a_flow_is_found_by_its_index() {
+    let file = File::with_tables().await;
+    let (_, statement) = sql!("flow_ids");
+    let plan = plan(&file.connect(), statement).join("\n");
+    assert!(plan.contains("task_engine_created_by_correlation (<expr>=? AND rowid>?)"), "{plan}");
 }

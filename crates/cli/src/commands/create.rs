@@ -64,6 +64,13 @@ pub(crate) struct Arguments {
     /// replace-parameters or replace-time
     #[arg(long, value_name = "ANSWER", requires = "unique", default_value = "keep")]
     on_conflict: OnConflict,
+    /// The correlation id of the flow that it belongs to [default: a flow of its
+    /// own]
+    #[arg(long, value_name = "TEXT")]
+    correlation: Option<String>,
+    /// The W3C trace context that it is created under
+    #[arg(long, value_name = "TRACEPARENT")]
+    traceparent: Option<String>,
     /// Leave the tables as they are
     #[arg(long)]
     no_migrate: bool,
@@ -156,6 +163,12 @@ fn tasks(console: &Console, args: &Arguments) -> Result<(Vec<NewTask>, Option<St
     if let Some(wait) = args.after {
         due = Some(format!("in {}", crate::spans::span(wait)));
         task = task.after(wait);
+    }
+    if let Some(id) = &args.correlation {
+        task = task.correlation(id).map_err(wrong)?;
+    }
+    if let Some(traceparent) = &args.traceparent {
+        task = task.traceparent(traceparent).map_err(wrong)?;
     }
     let number = usize::try_from(args.count).unwrap_or(1);
     if bytes.saturating_mul(number) > CREATION_BYTES_MAX {

@@ -13,6 +13,7 @@ pub(crate) mod retry;
 pub(crate) mod show;
 pub(crate) mod start;
 pub(crate) mod tasks;
+pub(crate) mod trace;
 
 use clap::Args;
 use task_engine::TaskId;

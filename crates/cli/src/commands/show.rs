@@ -148,6 +148,7 @@ impl<W: Write> Page<'_, W> {
             self.field("unique", &format!("by the key {}", escape(&key)))?;
         }
         self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
+        self.field("flow", &flow(task))?;
         self.json("parameters", &task.task_parameters)?;
         if task.context.as_str() != "{}" {
             self.json("context", &task.context)?;
@@ -272,6 +273,16 @@ impl<W: Write> Page<'_, W> {
 
     fn zone(&self) -> TimeZone {
         self.now.time_zone().clone()
+    }
+}
+
+/// The flow that it belongs to, and who created it.
+fn flow(task: &TaskDetails) -> String {
+    let own = task.correlation_id == task.row.id.to_string();
+    let name = if own { "its own".into() } else { escape(&task.correlation_id) };
+    match task.parent_id {
+        Some(parent) => format!("{name}, created by task {parent}"),
+        None => name.into_owned(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use task_engine::hooks::{Budget, Log};
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
 
@@ -62,6 +63,9 @@ pub(crate) struct Arguments {
     /// How long successful tasks are kept, or `never` to remove none
     #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Keep::parse)]
     retention: Keep,
+    /// Warn about executions that take longer than this
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    warn_after: Option<Duration>,
     /// Leave the tables as they are
     #[arg(long)]
     no_migrate: bool,
@@ -105,6 +109,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     engine = staff(engine, args.workers, args.queues, args.reserve);
     if let Some(time) = args.stop_timeout {
         engine = engine.stop_timeout(time);
+    }
+    if let Some(time) = args.warn_after {
+        engine = engine.hook(Budget::warn(time));
+    }
+    if console.is_verbose() {
+        engine = engine.hook(Log);
     }
     engine = handle_samples(engine);
     if let Some(file) = args.witness {

@@ -11,4 +11,5 @@ mod recovers;
 mod says;
 mod stops;
 mod support;
+mod trace;
 mod wrong_inputs;

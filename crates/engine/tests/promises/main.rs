@@ -3,6 +3,8 @@
 mod cancels;
 mod creates_on_terms;
 mod fails_and_retries;
+mod flows;
+mod hooks;
 mod knows_its_name;
 mod outlives_its_database;
 mod outlives_its_tasks;

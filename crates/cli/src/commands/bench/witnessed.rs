@@ -12,8 +12,8 @@ use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, InstanceId, InstanceRow,
-    NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
+    InstanceRow, NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -151,6 +151,10 @@ impl Store for Witnessed {
 
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
         self.store.logs(id, filter)
+    }
+
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+        self.store.flow(page)
     }
 }
 

@@ -1,0 +1,302 @@
+//! A flow as a tree, without recursion: a chain of tasks may be very long.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use task_engine::model::FlowTask;
+use task_engine::model::flow::FlowAttempt;
+use task_engine::model::task::ExecutionStatus;
+use task_engine::{TaskId, TaskStatus};
+
+use crate::escape::{escape, summary};
+use crate::exit::Fault;
+use crate::spans::{relative, span};
+
+/// Deeper tasks are not indented further.
+const LEVELS_MAX: usize = 24;
+/// Of more attempts, only the last ones are shown.
+const ATTEMPTS_MAX: usize = 10;
+const ERROR_CHARS_MAX: usize = 100;
+
+/// A place in the tree.
+pub(super) struct Node {
+    /// Which task, by its place in the list.
+    at: usize,
+    depth: usize,
+    /// Whether each of its ancestors, from the outermost on, and then itself,
+    /// is the last child of its parent; as far as it is shown.
+    last: Vec<bool>,
+}
+
+/// Parents before their children, both oldest first. A task whose parent is not
+/// among them stands at the top.
+pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
+    let places: HashMap<TaskId, usize> =
+        tasks.iter().enumerate().map(|(at, task)| (task.row.id, at)).collect();
+    let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut tops = Vec::new();
+    for (at, task) in tasks.iter().enumerate() {
+        // Somebody's SQL may name any parent; one that is not older would make
+        // a ring.
+        let parent = task.parent_id.filter(|parent| *parent < task.row.id);
+        match parent.and_then(|parent| places.get(&parent)) {
+            Some(parent) => children.entry(*parent).or_default().push(at),
+            None => tops.push(at),
+        }
+    }
+    let mut order = Vec::with_capacity(tasks.len());
+    let mut open: Vec<Node> = Vec::new();
+    let push = |open: &mut Vec<Node>, ats: &[usize], depth: usize, above: &[bool]| {
+        for (n, at) in ats.iter().enumerate().rev() {
+            let mut last = above.to_vec();
+            if depth > 0 && depth <= LEVELS_MAX {
+                last.push(n + 1 == ats.len());
+            }
+            open.push(Node { at: *at, depth, last });
+        }
+    };
+    push(&mut open, &tops, 0, &[]);
+    while let Some(node) = open.pop() {
+        if let Some(children) = children.get(&node.at) {
+            push(&mut open, children, node.depth + 1, &node.last);
+        }
+        order.push(node);
+    }
+    order
+}
+
+/// One line a task, and one an attempt where there were several.
+pub(super) fn write_text(
+    out: &mut impl Write,
+    tasks: &[FlowTask],
+    order: &[Node],
+    named: Option<TaskId>,
+    now: Timestamp,
+) -> io::Result<()> {
+    for node in order {
+        let task = &tasks[node.at];
+        let mark = if named == Some(task.row.id) { "  <" } else { "" };
+        let deep = if node.depth > LEVELS_MAX {
+            format!("({} levels down) ", node.depth)
+        } else {
+            String::new()
+        };
+        let stranger = match task.parent_id {
+            Some(parent) if node.depth == 0 => {
+                format!(", created by task {parent}, which is not here")
+            }
+            _ => String::new(),
+        };
+        writeln!(
+            out,
+            "{}{deep}{} {} {}{stranger}{mark}",
+            branch(node),
+            task.row.id,
+            summary(&task.row.task_class, 60),
+            story(task, now)
+        )?;
+        write_attempts(out, task, &trunk(node))?;
+    }
+    Ok(())
+}
+
+fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Result<()> {
+    if task.executions.len() < 2 {
+        return Ok(());
+    }
+    let skipped = task.executions.len().saturating_sub(ATTEMPTS_MAX);
+    if skipped > 0 {
+        writeln!(out, "{indent}… {skipped} earlier attempts")?;
+    }
+    for (execution, wait) in task.executions.iter().zip(task.waits()).skip(skipped) {
+        let word = match execution.status {
+            ExecutionStatus::Running => "running",
+            ExecutionStatus::Success => "success",
+            ExecutionStatus::Failure => "failure",
+        };
+        let times = times(execution, wait);
+        writeln!(out, "{indent}attempt {}: {word}{times}{}", execution.attempt, error(execution))?;
+    }
+    Ok(())
+}
+
+/// What happened to a task, on one line.
+fn story(task: &FlowTask, now: Timestamp) -> String {
+    let status = task.row.status;
+    let mut story = status.to_string();
+    if status == TaskStatus::Waiting {
+        story.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
+    }
+    match &task.executions[..] {
+        [] => {}
+        [only] => {
+            let wait = task.waits().first().copied().flatten();
+            story.push_str(&times(only, wait));
+            story.push_str(&error(only));
+        }
+        many => {
+            let ran = many.iter().filter_map(FlowAttempt::lasted).sum();
+            story.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
+        }
+    }
+    story
+}
+
+fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
+    let mut text = String::new();
+    if let Some(wait) = wait {
+        text.push_str(&format!(", waited {}", span(wait)));
+    }
+    match (execution.started_at, execution.lasted()) {
+        (Some(_), Some(lasted)) => text.push_str(&format!(", ran {}", span(lasted))),
+        (None, _) => text.push_str(", never began"),
+        (Some(_), None) => {}
+    }
+    if let Some(instance) = &execution.instance {
+        text.push_str(&format!(" on {}", escape(instance)));
+    }
+    text
+}
+
+fn error(execution: &FlowAttempt) -> String {
+    let error = execution.error.as_ref();
+    error.map_or(String::new(), |error| {
+        format!(": {}", summary(&error.to_string(), ERROR_CHARS_MAX))
+    })
+}
+
+/// What stands before the line of a task.
+fn branch(node: &Node) -> String {
+    let Some((last, above)) = node.last.split_last() else {
+        return String::new();
+    };
+    let mut text = bars(above);
+    text.push_str(if *last { "└─ " } else { "├─ " });
+    text
+}
+
+/// What stands before further lines of a task.
+fn trunk(node: &Node) -> String {
+    format!("{}   ", bars(&node.last))
+}
+
+fn bars(last: &[bool]) -> String {
+    last.iter().map(|last| if *last { "   " } else { "│  " }).collect()
+}
+
+#[derive(Serialize)]
+struct Flow<'a> {
+    correlation_id: &'a str,
+    /// False if there are more tasks than asked for.
+    complete: bool,
+    tasks: Vec<Task<'a>>,
+}
+
+/// Flat, with the depth: nested as deep as the flow is, no parser would take it.
+#[derive(Serialize)]
+struct Task<'a> {
+    depth: usize,
+    #[serde(flatten)]
+    task: &'a FlowTask,
+    waited_ms: Vec<Option<f64>>,
+    ran_ms: Vec<Option<f64>>,
+}
+
+pub(super) fn write_json(
+    out: &mut impl Write,
+    correlation_id: &str,
+    tasks: &[FlowTask],
+    order: &[Node],
+    more: bool,
+) -> Result<(), Fault> {
+    let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
+    let tasks = order.iter().map(|node| {
+        let task = &tasks[node.at];
+        Task {
+            depth: node.depth,
+            task,
+            waited_ms: task.waits().into_iter().map(ms).collect(),
+            ran_ms: task.executions.iter().map(|execution| ms(execution.lasted())).collect(),
+        }
+    });
+    let flow = Flow { correlation_id, complete: !more, tasks: tasks.collect() };
+    serde_json::to_writer(&mut *out, &flow)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use task_engine::model::TaskRow;
+
+    fn task(id: i64, parent: Option<i64>) -> FlowTask {
+        let at = Timestamp::UNIX_EPOCH;
+        FlowTask {
+            row: TaskRow {
+                id: TaskId(id),
+                status: TaskStatus::Stopped,
+                task_class: "a".into(),
+                queue: "default".into(),
+                priority: 0,
+                created_at: at,
+                scheduled_at: at,
+                updated_at: at,
+                attempts: 0,
+                retry_number: 0,
+                instance: None,
+                error: None,
+            },
+            parent_id: parent.map(TaskId),
+            due_at: at,
+            executions: Vec::new(),
+        }
+    }
+
+    fn text(tasks: &[FlowTask]) -> String {
+        let mut out = Vec::new();
+        write_text(&mut out, tasks, &order(tasks), None, Timestamp::UNIX_EPOCH).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn children_stand_under_their_parents() {
+        let tasks = [
+            task(1, None),
+            task(2, Some(1)),
+            task(3, Some(1)),
+            task(4, Some(2)),
+            task(5, Some(99)),
+        ];
+        assert_eq!(
+            text(&tasks),
+            "1 a stopped\n\
+             ├─ 2 a stopped\n\
+             │  └─ 4 a stopped\n\
+             └─ 3 a stopped\n\
+             5 a stopped, created by task 99, which is not here\n"
+        );
+    }
+
+    #[test]
+    fn a_ring_or_a_stranger_stands_at_the_top() {
+        let shown = text(&[task(1, Some(2)), task(2, Some(1)), task(3, Some(3)), task(5, Some(4))]);
+        assert_eq!(
+            shown,
+            "1 a stopped, created by task 2, which is not here\n\
+             └─ 2 a stopped\n\
+             3 a stopped, created by task 3, which is not here\n\
+             5 a stopped, created by task 4, which is not here\n"
+        );
+    }
+
+    #[test]
+    fn a_long_chain_is_no_problem() {
+        let chain: Vec<_> = (1..=100_000).map(|id| task(id, (id > 1).then_some(id - 1))).collect();
+        let shown = text(&chain);
+        assert_eq!(shown.lines().count(), 100_000);
+        assert!(shown.ends_with("(99999 levels down) 100000 a stopped\n"));
+    }
+}

@@ -1,0 +1,361 @@
+//! Code around the execution of tasks: see [`Hook`].
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use task_engine_model::Json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use crate::failure::Failure;
+use crate::handler::{Class, Working};
+use crate::panic::Guarded;
+use crate::run::Run;
+
+/// Code around every execution of some classes, or of all: it can add to what
+/// the handler sees ([`Run::extensions`]), measure, refuse, and replace the
+/// result or the error.
+///
+/// Hooks are given to the engine with [`Engine::hook`](crate::Engine::hook); the
+/// first is the outermost. For each, `before` runs, then `around`, which contains
+/// all that is further inside, then `after`. A hook whose `before` fails has no
+/// `around` and no `after`, and nothing further inside runs; the hooks outside of
+/// it see its failure.
+///
+/// Whatever a hook does wrong is a failure of the attempt that names the hook:
+/// a panic (`HookPanicked`), or taking longer than its own
+/// [time limit](Self::time_limit) (`HookTimedOut`). The rule of the class decides
+/// about a retry.
+///
+/// An attempt that is dropped (its class's timeout, a cancel, a forced stop) drops
+/// its hooks, too, so an `after` may never come. What must happen in any case
+/// belongs into a guard inside `around`, as in [`Metrics`](crate::hooks).
+///
+/// ```
+/// use task_engine::hook::Hook;
+/// use task_engine::{Failure, Run};
+///
+/// struct Tenant(String);
+///
+/// struct FindTenant;
+///
+/// impl<S: Send + Sync + 'static> Hook<S> for FindTenant {
+///     async fn before(&self, run: &Run<S>) -> Result<(), Failure> {
+///         let Some((tenant, _)) = run.class().split_once('/') else {
+///             return Err(Failure::no_retry("the class names no tenant"));
+///         };
+///         run.extensions().insert(Tenant(tenant.to_owned()));
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
+    /// Its name in errors and logs: the name of its type, unless it says more.
+    fn name(&self) -> Cow<'static, str> {
+        let path = std::any::type_name::<Self>();
+        let path = path.split('<').next().unwrap_or(path);
+        path.rsplit("::").next().unwrap_or(path).into()
+    }
+
+    /// How long `before`, `around` (without what is inside of it) and `after`
+    /// may take, each. Code that blocks its thread cannot be stopped by this.
+    fn time_limit(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    /// Runs before the handler. An error refuses the attempt.
+    fn before(&self, run: &Run<S>) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = run;
+        async { Ok(()) }
+    }
+
+    /// Runs around the handler and all hooks further inside, which are `inner`.
+    fn around(
+        &self,
+        run: &Run<S>,
+        inner: Inner<'_, S>,
+    ) -> impl Future<Output = Result<Json, Failure>> + Send {
+        let _ = run;
+        inner.run()
+    }
+
+    /// Runs after the handler has returned, and says what counts.
+    fn after(
+        &self,
+        run: &Run<S>,
+        outcome: Result<Json, Failure>,
+    ) -> impl Future<Output = Result<Json, Failure>> + Send {
+        let _ = run;
+        async { outcome }
+    }
+}
+
+type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// A hook whose type is forgotten.
+trait AnyHook<S>: Send + Sync {
+    fn name(&self) -> Cow<'static, str>;
+    fn time_limit(&self) -> Duration;
+    fn before<'a>(&'a self, run: &'a Run<S>) -> Step<'a, ()>;
+    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> Step<'a, Json>;
+    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>) -> Step<'a, Json>;
+}
+
+impl<S: Send + Sync + 'static, H: Hook<S>> AnyHook<S> for H {
+    fn name(&self) -> Cow<'static, str> {
+        Hook::name(self)
+    }
+
+    fn time_limit(&self) -> Duration {
+        Hook::time_limit(self)
+    }
+
+    fn before<'a>(&'a self, run: &'a Run<S>) -> Step<'a, ()> {
+        Box::pin(async move { Hook::before(self, run).await })
+    }
+
+    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> Step<'a, Json> {
+        Box::pin(async move { Hook::around(self, run, inner).await })
+    }
+
+    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>) -> Step<'a, Json> {
+        Box::pin(async move { Hook::after(self, run, outcome).await })
+    }
+}
+
+/// A hook as an engine was given it.
+pub(crate) struct Registered<S> {
+    hook: Arc<dyn AnyHook<S>>,
+    /// `None`: all classes.
+    classes: Option<Vec<String>>,
+}
+
+impl<S: Send + Sync + 'static> Registered<S> {
+    pub(crate) fn new(hook: impl Hook<S>, classes: Option<Vec<String>>) -> Self {
+        Self { hook: Arc::new(hook), classes }
+    }
+
+    pub(crate) fn is_for(&self, class: &str) -> bool {
+        self.classes.as_ref().is_none_or(|classes| classes.iter().any(|one| one == class))
+    }
+
+    /// A class that it is for, and that is not among those known.
+    pub(crate) fn unknown_class(&self, known: impl Fn(&str) -> bool) -> Option<&str> {
+        self.classes.iter().flatten().map(String::as_str).find(|class| !known(class))
+    }
+
+    pub(crate) fn name(&self) -> Cow<'static, str> {
+        self.hook.name()
+    }
+}
+
+/// The hooks of one class, outermost first.
+pub(crate) struct Hooks<S>(Vec<Arc<dyn AnyHook<S>>>);
+
+impl<S> Default for Hooks<S> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<S: Send + Sync + 'static> Hooks<S> {
+    pub(crate) fn of(class: &str, registered: &[Registered<S>]) -> Self {
+        let hooks = registered.iter().filter(|one| one.is_for(class));
+        Self(hooks.map(|one| one.hook.clone()).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The work of a class inside its hooks.
+pub(crate) fn work<S: Send + Sync + 'static>(
+    class: Arc<Class<S>>,
+    parameters: Json,
+    run: Run<S>,
+) -> Working {
+    Box::pin(async move {
+        let core = Core { class, parameters, run: run.clone(), threads: Mutex::default() };
+        let hooks = core.class.hooks.0.as_slice();
+        let outcome = Inner { hooks, run: &run, core: &core, own_time: None }.run().await;
+        core.settled().await;
+        outcome
+    })
+}
+
+/// What is inside a hook: the hooks that come after it, then the handler.
+pub struct Inner<'a, S> {
+    hooks: &'a [Arc<dyn AnyHook<S>>],
+    run: &'a Run<S>,
+    core: &'a Core<S>,
+    /// The clock of the hook that this is inside of.
+    own_time: Option<&'a OwnTime>,
+}
+
+impl<S> fmt::Debug for Inner<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("hooks", &self.hooks.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a, S: Send + Sync + 'static> Inner<'a, S> {
+    /// Runs it. A hook that does not call this refuses the attempt, or answers
+    /// in the handler's place.
+    pub fn run(self) -> impl Future<Output = Result<Json, Failure>> + Send + 'a {
+        // Boxed, because hooks contain hooks.
+        let inside: Step<'a, Json> = match self.hooks.split_first() {
+            None => Box::pin(self.core.run()),
+            Some((hook, further)) => Box::pin(layer(&**hook, further, self.run, self.core)),
+        };
+        async move {
+            let _not_the_hooks_own = self.own_time.map(OwnTime::pause);
+            inside.await
+        }
+    }
+}
+
+/// One hook, and what is inside of it.
+async fn layer<S: Send + Sync + 'static>(
+    hook: &dyn AnyHook<S>,
+    hooks: &[Arc<dyn AnyHook<S>>],
+    run: &Run<S>,
+    core: &Core<S>,
+) -> Result<Json, Failure> {
+    let own_time = OwnTime::new();
+    match guarded(hook, "before", &own_time, hook.before(run)).await {
+        Ok(fine) => fine?,
+        Err(fault) => return Err(fault),
+    }
+    let own_time = OwnTime::new();
+    let inner = Inner { hooks, run, core, own_time: Some(&own_time) };
+    // A hook that broke is not asked again.
+    let outcome = guarded(hook, "around", &own_time, hook.around(run, inner)).await?;
+    guarded(hook, "after", &OwnTime::new(), hook.after(run, outcome)).await?
+}
+
+/// What no clock can count up to means: without a limit.
+const TIME_LIMIT_MAX: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+/// Runs one step of a hook within its limits: `Err` is the hook's own fault.
+async fn guarded<S, T>(
+    hook: &dyn AnyHook<S>,
+    step: &str,
+    own_time: &OwnTime,
+    future: Step<'_, T>,
+) -> Result<Result<T, Failure>, Failure> {
+    let limit = hook.time_limit().min(TIME_LIMIT_MAX);
+    let mut future = Guarded::new(future);
+    let mut alarm = pin!(tokio::time::sleep(limit));
+    let ended = std::future::poll_fn(|cx| {
+        if let Poll::Ready(ended) = Pin::new(&mut future).poll(cx) {
+            return Poll::Ready(Some(ended));
+        }
+        // What is inside wakes this when it ends: it is polled through it.
+        let Some(spent) = own_time.spent() else {
+            return Poll::Pending;
+        };
+        // Not the alarm decides, but the time: an alarm is never quite on time.
+        let left = limit.saturating_sub(spent);
+        if left.is_zero() {
+            return Poll::Ready(None);
+        }
+        alarm.as_mut().reset(Instant::now() + left);
+        alarm.as_mut().poll(cx).map(|()| None)
+    });
+    let name = hook.name();
+    match ended.await {
+        Some(Ok(outcome)) => Ok(outcome),
+        Some(Err(panicked)) => {
+            Err(panicked.into_failure_of("HookPanicked", &format!("hook {name} in `{step}`")))
+        }
+        None => Err(Failure::named(
+            "HookTimedOut",
+            format!("hook {name}: its `{step}` was not over after {limit:?}"),
+        )),
+    }
+}
+
+/// How long a hook has been at it, without what is inside of it.
+struct OwnTime(Mutex<(Duration, Option<Instant>)>);
+
+impl OwnTime {
+    fn new() -> Self {
+        Self(Mutex::new((Duration::ZERO, Some(Instant::now()))))
+    }
+
+    /// `None` while what is inside runs.
+    fn spent(&self) -> Option<Duration> {
+        let (before, since) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map(|since| before + since.elapsed())
+    }
+
+    fn pause(&self) -> Paused<'_> {
+        let mut time = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = time.1.take() {
+            time.0 += since.elapsed();
+        }
+        Paused(self)
+    }
+}
+
+struct Paused<'a>(&'a OwnTime);
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        let mut time = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        time.1 = Some(Instant::now());
+    }
+}
+
+/// The handler itself.
+struct Core<S> {
+    class: Arc<Class<S>>,
+    parameters: Json,
+    run: Run<S>,
+    /// Set by the end of the thread of a blocking handler, once it has one.
+    threads: Mutex<Option<CancellationToken>>,
+}
+
+impl<S: Send + Sync + 'static> Core<S> {
+    async fn run(&self) -> Result<Json, Failure> {
+        let (class, parameters) = (self.class.clone(), self.parameters.clone());
+        let run = self.run.clone();
+        let work = Guarded::new(Box::pin(async move { class.work(&parameters, run).await }));
+        if !self.class.blocking {
+            return work.await.unwrap_or_else(|panicked| Err(panicked.into_failure()));
+        }
+        // A thread cannot be dropped, so it is waited for by a task that no
+        // hook can drop either.
+        let ended = CancellationToken::new();
+        *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended.clone());
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let waiting = async move {
+            let _ended = ended.drop_guard();
+            // Nobody listens if a hook has lost its patience.
+            let _ = send.send(work.await);
+        };
+        tokio::spawn(waiting.in_current_span());
+        match receive.await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panicked)) => Err(panicked.into_failure()),
+            Err(gone) => Err(Failure::named("Panic", gone.to_string())),
+        }
+    }
+
+    /// Waits for the thread of a blocking handler that a hook has turned its
+    /// back on: no other attempt may run beside it.
+    async fn settled(&self) {
+        let ended = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ended) = ended.filter(|ended| !ended.is_cancelled()) {
+            self.run.cancelled.cancel();
+            ended.cancelled().await;
+        }
+    }
+}

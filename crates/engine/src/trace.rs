@@ -1,0 +1,71 @@
+//! Executions as spans of `tracing`, and with the feature `otlp` as spans of
+//! OpenTelemetry under the span that their task was created in.
+//!
+//! A span that no subscriber wants costs a look at a static: its fields are not
+//! even computed.
+
+#[cfg(not(feature = "otlp"))]
+use task_engine_model::Traceparent;
+use task_engine_model::{ClaimedTask, Origin, Outcome};
+use tracing::Span;
+use tracing::field::Empty;
+
+/// The span of one execution.
+pub(crate) fn execution(task: &ClaimedTask, worker: i32) -> Span {
+    let origin = || Origin::of(task.id.task_id, &task.context);
+    let span = tracing::info_span!(
+        target: "task_engine::execution",
+        // Not the child of whatever claimed it.
+        parent: None,
+        "execution",
+        otel.name = %format_args!("execute {}", task.class),
+        otel.kind = "consumer",
+        otel.status_code = Empty,
+        otel.status_description = Empty,
+        task.id = task.id.task_id.0,
+        task.class = %task.class,
+        task.attempt = task.id.attempt,
+        task.queue = %task.queue,
+        correlation_id = %origin().correlation_id,
+        worker,
+    );
+    if !span.is_disabled()
+        && let Some(creator) = origin().traceparent
+    {
+        under(&span, creator, task.id.attempt > 1);
+    }
+    span
+}
+
+/// Says on the span of an execution how it ended.
+pub(crate) fn ended(span: &Span, outcome: &Outcome) {
+    if span.is_disabled() {
+        return;
+    }
+    match outcome {
+        Outcome::Success(_) => {
+            span.record("otel.status_code", "OK");
+        }
+        Outcome::Failure(error, _)
+        | Outcome::Cancelled(error)
+        | Outcome::GivenBack(error)
+        | Outcome::Lost(error) => {
+            span.record("otel.status_code", "ERROR");
+            let (exception, message) = (&error.exception, &error.message);
+            let words = format_args!("{exception}: {message:.500}");
+            span.record("otel.status_description", tracing::field::display(words));
+        }
+    }
+}
+
+/// The W3C name of a span, if it is one of OpenTelemetry.
+#[cfg(feature = "otlp")]
+pub(crate) use crate::otlp::{traceparent as of, under};
+
+#[cfg(not(feature = "otlp"))]
+pub(crate) fn of(_: &Span) -> Option<Traceparent> {
+    None
+}
+
+#[cfg(not(feature = "otlp"))]
+fn under(_: &Span, _: Traceparent, _: bool) {}

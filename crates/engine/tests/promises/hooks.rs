@@ -1,0 +1,453 @@
+//! Hooks run around tasks in their order, and can do everything but harm.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use task_engine::hook::{Hook, Inner};
+use task_engine::hooks::{Budget, Log};
+use task_engine::{ClassRules, Engine, Failure, Json, RetryRule, Run, Task, TaskStatus};
+
+use crate::store::{Fresh, nothing, on_every_store, start};
+
+on_every_store! {
+    hooks_run_in_their_order
+    hooks_run_around_blocking_tasks_too
+    a_hook_adds_to_what_the_handler_sees
+    a_hook_refuses
+    a_refusal_is_retried_by_the_rule
+    a_hook_replaces_results_and_errors
+    a_hook_that_panics_is_named
+    a_hook_that_hangs_is_named
+    a_hook_is_not_blamed_for_what_is_inside
+    the_timeout_of_the_class_includes_hooks
+    a_budget_ends_a_task
+    a_budget_warns_and_waits
+    a_thread_is_waited_for_whatever_a_hook_does
+    a_panic_of_the_handler_is_the_handlers
+    a_hook_for_a_class_without_a_handler_does_not_start
+}
+
+fn once() -> ClassRules {
+    ClassRules::retry(RetryRule::never())
+}
+
+/// Writes down what happens.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn add(&self, words: impl Into<String>) {
+        self.0.lock().unwrap().push(words.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+struct Noting(&'static str, Notes);
+
+impl Hook<()> for Noting {
+    async fn before(&self, run: &Run<()>) -> Result<(), Failure> {
+        self.1.add(format!("{} before {}", self.0, run.class()));
+        Ok(())
+    }
+
+    async fn around(&self, _: &Run<()>, inner: Inner<'_, ()>) -> Result<Json, Failure> {
+        self.1.add(format!("{} in", self.0));
+        let outcome = inner.run().await;
+        self.1.add(format!("{} out", self.0));
+        outcome
+    }
+
+    async fn after(&self, _: &Run<()>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+        self.1.add(format!("{} after", self.0));
+        outcome
+    }
+}
+
+async fn hooks_run_in_their_order(fresh: Fresh) {
+    let notes = Notes::default();
+    let inside = notes.clone();
+    // Registered before and after the handlers: it makes no difference.
+    let engine = fresh
+        .engine()
+        .workers(1)
+        .hook(Noting("one", notes.clone()))
+        .handle_class("a", once(), move |_: serde_json::Value, _: Run<()>| {
+            let inside = inside.clone();
+            async move {
+                inside.add("handler");
+                Ok::<_, Failure>(())
+            }
+        })
+        .handle_class("b", once(), |_: serde_json::Value, _: Run<()>| async {
+            Ok::<_, Failure>(())
+        })
+        .hook_for(["a"], Noting("two", notes.clone()))
+        .hook(Log);
+    let engine = start(engine);
+    let a = fresh.create("a", nothing()).await;
+    fresh.until_status(a, TaskStatus::Stopped).await;
+    let words = [
+        "one before a",
+        "one in",
+        "two before a",
+        "two in",
+        "handler",
+        "two out",
+        "two after",
+        "one out",
+        "one after",
+    ];
+    assert_eq!(notes.take(), words);
+    let b = fresh.create("b", nothing()).await;
+    fresh.until_status(b, TaskStatus::Stopped).await;
+    engine.stop().await;
+    assert_eq!(notes.take(), ["one before b", "one in", "one out", "one after"]);
+    fresh.assert_sound().await;
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Blocks;
+
+impl Task for Blocks {
+    const CLASS: &'static str = "blocks";
+
+    fn rules() -> ClassRules {
+        once()
+    }
+}
+
+async fn hooks_run_around_blocking_tasks_too(fresh: Fresh) {
+    let notes = Notes::default();
+    let inside = notes.clone();
+    let engine = fresh.engine().hook(Noting("one", notes.clone())).handle_blocking(
+        move |_: Blocks, _: Run<()>| {
+            inside.add("handler");
+            Ok::<_, Failure>(7)
+        },
+    );
+    let engine = start(engine);
+    let id = fresh.create("blocks", nothing()).await;
+    let task = fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+    assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "7");
+    assert_eq!(notes.take(), ["one before blocks", "one in", "handler", "one out", "one after"]);
+}
+
+struct Tenant(String);
+
+struct FindTenant;
+
+impl Hook<String> for FindTenant {
+    async fn before(&self, run: &Run<String>) -> Result<(), Failure> {
+        run.extensions().insert(Tenant(format!("{}/{}", **run, run.class())));
+        Ok(())
+    }
+}
+
+async fn a_hook_adds_to_what_the_handler_sees(fresh: Fresh) {
+    let seen = |run: &Run<String>| {
+        let tenant = run.extensions().get::<Tenant>().ok_or("no tenant")?;
+        Ok::<_, Failure>(tenant.0.clone())
+    };
+    let engine = Engine::new(fresh.store.clone(), "state".to_owned())
+        .instance("test")
+        .hook(FindTenant)
+        .handle_class("a", once(), move |_: serde_json::Value, run: Run<String>| async move {
+            seen(&run)
+        })
+        .handle_blocking(move |_: Blocks, run: Run<String>| seen(&run));
+    let engine = start(engine);
+    for class in ["a", "blocks"] {
+        let id = fresh.create(class, nothing()).await;
+        let task = fresh.until(id, |task| !task.executions.is_empty()).await;
+        let task = if task.row.status == TaskStatus::Running {
+            fresh.until_status(id, TaskStatus::Stopped).await
+        } else {
+            task
+        };
+        let result = task.executions[0].result.as_ref().unwrap();
+        assert_eq!(result.as_str(), format!("\"state/{class}\""));
+    }
+    engine.stop().await;
+}
+
+/// Fails in one of its steps, in some way.
+struct Bad {
+    step: &'static str,
+    how: fn() -> Result<(), Failure>,
+    hangs: bool,
+    limit: Duration,
+}
+
+impl Bad {
+    fn at(step: &'static str, how: fn() -> Result<(), Failure>) -> Self {
+        Self { step, how, hangs: false, limit: Duration::from_secs(10) }
+    }
+
+    async fn reach(&self, step: &str) -> Result<(), Failure> {
+        if step != self.step {
+            return Ok(());
+        }
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        (self.how)()
+    }
+}
+
+impl Hook<()> for Bad {
+    fn name(&self) -> Cow<'static, str> {
+        "bad hook".into()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.limit
+    }
+
+    async fn before(&self, _: &Run<()>) -> Result<(), Failure> {
+        self.reach("before").await
+    }
+
+    async fn around(&self, _: &Run<()>, inner: Inner<'_, ()>) -> Result<Json, Failure> {
+        let outcome = inner.run().await;
+        self.reach("around").await?;
+        outcome
+    }
+
+    async fn after(&self, _: &Run<()>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+        self.reach("after").await?;
+        outcome
+    }
+}
+
+/// An engine with this hook, whose handler notes that it ran.
+fn with_hook(fresh: &Fresh, rules: ClassRules, hook: impl Hook<()>) -> (Engine<()>, Notes) {
+    let notes = Notes::default();
+    let inside = notes.clone();
+    let engine = fresh.engine().workers(1).hook(hook).handle_class(
+        "a",
+        rules,
+        move |_: serde_json::Value, _: Run<()>| {
+            let inside = inside.clone();
+            async move {
+                inside.add("ran");
+                Ok::<_, Failure>("result")
+            }
+        },
+    );
+    (engine, notes)
+}
+
+async fn a_hook_refuses(fresh: Fresh) {
+    let refuse = || Err(Failure::no_retry("not today"));
+    let (engine, notes) = with_hook(&fresh, ClassRules::default(), Bad::at("before", refuse));
+    let outer = Notes::default();
+    let engine = start(engine.hook(Noting("inner", outer.clone())));
+    let id = fresh.create("a", nothing()).await;
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    assert_eq!(task.row.error.unwrap().message, "not today");
+    assert_eq!((notes.take(), outer.take()), (vec![], vec![]), "nothing further inside runs");
+}
+
+async fn a_refusal_is_retried_by_the_rule(fresh: Fresh) {
+    let rules = ClassRules::retry(RetryRule::every(Duration::from_millis(1), 2));
+    let refuse = || Err(Failure::named("Closed", "the shop is closed"));
+    let (engine, notes) = with_hook(&fresh, rules, Bad::at("before", refuse));
+    let engine = start(engine);
+    let id = fresh.create("a", nothing()).await;
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    assert_eq!(task.executions.len(), 3);
+    assert_eq!(task.row.error.unwrap().exception, "Closed");
+    assert_eq!(notes.take(), Vec::<String>::new());
+    fresh.assert_sound().await;
+}
+
+struct Replace;
+
+impl Hook<()> for Replace {
+    async fn after(&self, run: &Run<()>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+        match (run.class(), outcome) {
+            ("good", Ok(result)) => Err(Failure::no_retry(format!("not good enough: {result}"))),
+            ("bad", Err(failure)) => {
+                assert_eq!(failure.exception(), "Failure");
+                Json::encode(&format!("never mind: {}", failure.message())).map_err(Into::into)
+            }
+            (_, other) => other,
+        }
+    }
+}
+
+async fn a_hook_replaces_results_and_errors(fresh: Fresh) {
+    let engine = fresh
+        .engine()
+        .hook(Replace)
+        .handle_class("good", once(), |_: serde_json::Value, _: Run<()>| async {
+            Ok::<_, Failure>(1)
+        })
+        .handle_class("bad", once(), |_: serde_json::Value, _: Run<()>| async {
+            Err::<(), _>(Failure::from("no"))
+        });
+    let engine = start(engine);
+    let good = fresh.create("good", nothing()).await;
+    let bad = fresh.create("bad", nothing()).await;
+    let task = fresh.until_status(good, TaskStatus::Failed).await;
+    assert_eq!(task.row.error.unwrap().message, "not good enough: 1");
+    let task = fresh.until_status(bad, TaskStatus::Stopped).await;
+    assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "\"never mind: no\"");
+    engine.stop().await;
+}
+
+async fn a_hook_that_panics_is_named(fresh: Fresh) {
+    for step in ["before", "around", "after"] {
+        let (engine, _) = with_hook(&fresh, once(), Bad::at(step, || panic!("oh no")));
+        let engine = start(engine);
+        for _ in 0..2 {
+            let id = fresh.create("a", nothing()).await;
+            let task = fresh.until_status(id, TaskStatus::Failed).await;
+            let error = task.row.error.unwrap();
+            assert_eq!(error.exception, "HookPanicked");
+            assert_eq!(error.message, format!("hook bad hook in `{step}`: oh no"));
+            assert!(error.backtrace[0].contains("hooks.rs"), "{error:?}");
+        }
+        engine.stop().await;
+    }
+    fresh.assert_sound().await;
+}
+
+async fn a_hook_that_hangs_is_named(fresh: Fresh) {
+    for step in ["before", "around", "after"] {
+        let hanging =
+            Bad { hangs: true, limit: Duration::from_millis(30), ..Bad::at(step, || Ok(())) };
+        let (engine, _) = with_hook(&fresh, once(), hanging);
+        let engine = start(engine);
+        let id = fresh.create("a", nothing()).await;
+        let task = fresh.until_status(id, TaskStatus::Failed).await;
+        engine.stop().await;
+        let error = task.row.error.unwrap();
+        assert_eq!(error.exception, "HookTimedOut");
+        assert_eq!(error.message, format!("hook bad hook: its `{step}` was not over after 30ms"));
+    }
+}
+
+async fn a_hook_is_not_blamed_for_what_is_inside(fresh: Fresh) {
+    let quick = Bad { limit: Duration::from_millis(30), ..Bad::at("around", || Ok(())) };
+    let sleep = Duration::from_millis(150);
+    let engine = fresh
+        .engine()
+        .hook(quick)
+        .handle_class("slow", once(), move |_: serde_json::Value, _: Run<()>| async move {
+            tokio::time::sleep(sleep).await;
+            Ok::<_, Failure>(())
+        })
+        .handle_blocking(move |_: Blocks, _: Run<()>| {
+            std::thread::sleep(sleep);
+            Ok::<_, Failure>(())
+        });
+    let engine = start(engine);
+    for class in ["slow", "blocks"] {
+        let id = fresh.create(class, nothing()).await;
+        fresh.until_status(id, TaskStatus::Stopped).await;
+    }
+    engine.stop().await;
+}
+
+async fn the_timeout_of_the_class_includes_hooks(fresh: Fresh) {
+    for step in ["before", "around", "after"] {
+        let hanging = Bad { hangs: true, limit: Duration::MAX, ..Bad::at(step, || Ok(())) };
+        let rules = once().timeout(Duration::from_millis(50));
+        let (engine, _) = with_hook(&fresh, rules, hanging);
+        let engine = start(engine);
+        let id = fresh.create("a", nothing()).await;
+        let task = fresh.until_status(id, TaskStatus::Failed).await;
+        engine.stop().await;
+        assert_eq!(task.row.error.unwrap().exception, "Timeout", "{step}");
+    }
+}
+
+async fn a_budget_ends_a_task(fresh: Fresh) {
+    let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(30))).handle_class(
+        "slow",
+        once(),
+        |_: serde_json::Value, _: Run<()>| async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Ok::<_, Failure>(())
+        },
+    );
+    let engine = start(engine);
+    let id = fresh.create("slow", nothing()).await;
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    let error = task.row.error.unwrap();
+    assert_eq!(error.exception, "OverBudget");
+    assert_eq!(error.message, "not finished within its budget of 30ms");
+}
+
+async fn a_budget_warns_and_waits(fresh: Fresh) {
+    let engine = fresh.engine().hook(Budget::warn(Duration::from_millis(10))).handle_class(
+        "slow",
+        once(),
+        |_: serde_json::Value, _: Run<()>| async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Ok::<_, Failure>("done")
+        },
+    );
+    let engine = start(engine);
+    let id = fresh.create("slow", nothing()).await;
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+}
+
+async fn a_thread_is_waited_for_whatever_a_hook_does(fresh: Fresh) {
+    let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(20))).handle_blocking(
+        |_: Blocks, run: Run<()>| {
+            let begun = std::time::Instant::now();
+            // It is told, and takes its time all the same.
+            while !run.is_cancelled() && begun.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            Ok::<_, Failure>(())
+        },
+    );
+    let engine = start(engine);
+    let id = fresh.create("blocks", nothing()).await;
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    let execution = &task.executions[0];
+    assert_eq!(execution.error.as_ref().unwrap().exception, "OverBudget");
+    let lasted = execution.stopped_at.unwrap().duration_since(execution.started_at.unwrap());
+    assert!(
+        (220..20_000).contains(&lasted.as_millis()),
+        "its thread was busy until then: {lasted}"
+    );
+}
+
+async fn a_panic_of_the_handler_is_the_handlers(fresh: Fresh) {
+    let notes = Notes::default();
+    let engine = fresh.engine().hook(Noting("one", notes.clone())).handle_class(
+        "panics",
+        once(),
+        |parameters: serde_json::Value, _: Run<()>| async move {
+            parameters.get("something").expect("something");
+            Ok::<_, Failure>(())
+        },
+    );
+    let engine = start(engine);
+    let id = fresh.create("panics", nothing()).await;
+    let task = fresh.until_status(id, TaskStatus::Failed).await;
+    engine.stop().await;
+    assert_eq!(task.row.error.unwrap().exception, "Panic");
+    assert_eq!(notes.take(), ["one before panics", "one in", "one out", "one after"]);
+}
+
+async fn a_hook_for_a_class_without_a_handler_does_not_start(fresh: Fresh) {
+    let engine = fresh.engine().hook_for(["send_mial"], Log);
+    let error = engine.run_until_stopped().await.unwrap_err().to_string();
+    assert_eq!(error, "hook Log is for class send_mial, which has no handler here; check the name");
+}

@@ -1,0 +1,74 @@
+//! Flows: the tasks that share a correlation id, page by page.
+
+use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
+use task_engine_model::task::ExecutionStatus;
+use task_engine_model::{StoreError, TaskId};
+use tokio_postgres::{IsolationLevel, Row};
+
+use crate::error::store_error;
+use crate::json::JsonOut;
+use crate::read::{error, execution_status, task_row};
+use crate::store::Inner;
+
+const FLOW: &str = include_str!("../sql/flow.sql");
+const EXECUTIONS: &str = include_str!("../sql/flow_executions.sql");
+
+impl Inner {
+    pub(crate) async fn flow(&self, page: &FlowPage) -> Result<Vec<FlowTask>, StoreError> {
+        let mut client = self.connections.work().await?;
+        // One snapshot for both statements.
+        let transaction = client
+            .build_transaction()
+            .isolation_level(IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await
+            .map_err(|e| store_error(&e))?;
+        let after = page.after.map_or(0, |id| id.0);
+        let own = page.own_task().map(|id| id.0);
+        let rows = transaction
+            .query(
+                &*self.schema.sql(FLOW),
+                &[&page.correlation_id, &after, &i64::from(page.limit), &own],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        let mut tasks: Vec<FlowTask> = rows.iter().map(flow_task).collect();
+        let ids: Vec<i64> = tasks.iter().map(|task| task.row.id.0).collect();
+        let rows = transaction
+            .query(&*self.schema.sql(EXECUTIONS), &[&ids])
+            .await
+            .map_err(|e| store_error(&e))?;
+        for row in &rows {
+            let id = TaskId(row.get("task_id"));
+            if let Ok(at) = tasks.binary_search_by_key(&id, |task| task.row.id) {
+                tasks[at].executions.push(flow_attempt(row));
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+fn flow_task(row: &Row) -> FlowTask {
+    let task = task_row(row);
+    let context = row.get::<_, JsonOut>("context").0;
+    FlowTask {
+        parent_id: Origin::of(task.id, &context).parent_id,
+        due_at: row.get("due_at"),
+        executions: Vec::new(),
+        row: task,
+    }
+}
+
+fn flow_attempt(row: &Row) -> FlowAttempt {
+    let status = execution_status(row);
+    FlowAttempt {
+        attempt: row.get("attempt"),
+        status,
+        instance: row.get("instance"),
+        started_at: row.get("started_at"),
+        stopped_at: row.get("stopped_at"),
+        retry_at: row.get("retry_at"),
+        error: if status == ExecutionStatus::Failure { error(row) } else { None },
+    }
+}

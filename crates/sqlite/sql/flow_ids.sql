@@ -1,0 +1,24 @@
+-- A page of the tasks of a flow, oldest first: those that have its correlation
+-- id (?1), by the index task_engine_created_by_correlation, and the task that it
+-- is the own id of (?4, or null), if that has none of its own. ?2 the id to
+-- start above, ?3 the limit.
+SELECT flow.id
+FROM (
+    SELECT member.id
+    FROM (
+        SELECT created.id
+        FROM task_engine_created_tasks AS created
+        WHERE created.context <> '{}'
+            AND created.context ->> '$.correlation_id' IS NOT NULL
+            AND created.context ->> '$.correlation_id' = ?1
+            AND created.id > ?2
+        ORDER BY created.id
+        LIMIT ?3
+    ) AS member
+    UNION ALL
+    SELECT own.id
+    FROM task_engine_created_tasks AS own
+    WHERE own.id = ?4 AND own.id > ?2 AND own.context ->> '$.correlation_id' IS NULL
+) AS flow
+ORDER BY flow.id
+LIMIT ?3

@@ -1,0 +1,81 @@
+//! Flows: the tasks that share a correlation id, page by page.
+
+use rusqlite::params;
+use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
+use task_engine_model::task::ExecutionStatus;
+use task_engine_model::{Json, TaskId};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+use crate::read::{HeldTasks, error, held_tasks, row, running_execution};
+
+/// A page, oldest first.
+pub(crate) fn flow(turn: &Turn<'_>, page: &FlowPage) -> Result<Vec<FlowTask>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("flow_ids"))?;
+    let after = page.after.map_or(0, |id| id.0);
+    let own = page.own_task().map(|id| id.0);
+    let ids: Vec<i64> = statement
+        .query_map(params![page.correlation_id, after, page.limit, own], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let held = held_tasks(turn)?;
+    let tasks = ids.into_iter().map(|id| flow_task(turn, &held, TaskId(id)));
+    tasks.filter_map(Result::transpose).collect()
+}
+
+fn flow_task(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<FlowTask>, Fault> {
+    let Some(row) = row(turn, held, id)? else {
+        return Ok(None);
+    };
+    let (context, due_at): (String, i64) = turn
+        .db
+        .prepare_cached(sql!("flow_task"))?
+        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut executions = ended(turn, id)?;
+    executions.extend(held.get(&id).map(|held| {
+        let running = running_execution(held);
+        FlowAttempt {
+            attempt: running.attempt,
+            status: running.status,
+            instance: running.instance,
+            started_at: running.started_at,
+            stopped_at: None,
+            retry_at: None,
+            error: None,
+        }
+    }));
+    Ok(Some(FlowTask {
+        row,
+        parent_id: Origin::of(id, &Json::from_store(context)).parent_id,
+        due_at: timestamp(due_at),
+        executions,
+    }))
+}
+
+fn ended(turn: &Turn<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("flow_executions"))?;
+    let mut rows = statement.query([id.0])?;
+    let mut attempts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let time = |column| -> rusqlite::Result<_> {
+            Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+        };
+        let mut error = error(row, 5)?;
+        if let Some(error) = &mut error {
+            error.backtrace.clear();
+        }
+        attempts.push(FlowAttempt {
+            attempt: row.get(0)?,
+            status: match error {
+                None => ExecutionStatus::Success,
+                Some(_) => ExecutionStatus::Failure,
+            },
+            instance: row.get(1)?,
+            started_at: time(2)?,
+            stopped_at: time(3)?,
+            retry_at: time(4)?,
+            error,
+        });
+    }
+    Ok(attempts)
+}
