@@ -38,7 +38,7 @@
 //! - [`handler`], [`run`], [`failure`]: what a task's code sees;
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
-//! - `heartbeat`, `admission`, `wake_up`, `retention`: what goes on beside it;
+//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `retention`: what goes on beside it;
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book.
 
@@ -57,6 +57,7 @@ mod retention;
 pub mod run;
 mod running;
 pub mod samples;
+mod schedule;
 pub mod stop;
 mod wake_up;
 
@@ -68,7 +69,7 @@ pub use stop::{StopHandle, Stopped};
 pub use task_engine_model as model;
 pub use task_engine_model::instance::Recovery;
 pub use task_engine_model::{
-    ClassRules, Client, Json, NewTask, RetryRule, Store, StoreError, Task, TaskId, TaskStatus,
+    ClassRules, Client, Json, Missed, NewTask, Overlap, RetryRule, Schedule, Store, StoreError, Task, TaskId, TaskStatus,
 };
 
 #[cfg(feature = "postgres")]

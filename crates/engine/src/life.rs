@@ -22,6 +22,7 @@ use crate::process;
 use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
+use crate::schedule::{self, Scheduler};
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
 use crate::wake_up::{self, Backoff, Hints};
 
@@ -81,6 +82,17 @@ impl<S: Send + Sync + 'static> Life<S> {
             let Some(id) = admitted else {
                 return Ok(Stopped::default());
             };
+            if !reborn {
+                schedule::declare(&*self.store, &self.settings.schedules).await?;
+                beside.spawn(
+                    Scheduler {
+                        store: self.store.clone(),
+                        hints: hints.clone(),
+                        stop: self.stop.watch(),
+                    }
+                    .run(),
+                );
+            }
             let workers = self.settings.workers;
             tracing::info!(
                 "Engine {} started with {workers} workers on {}",

@@ -1,7 +1,7 @@
 //! Wake-ups: hints that there may be work. Losing every one of them costs time,
 //! never a task: the poll is below.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 pub(crate) struct Hints {
     work: Hint,
     cancel: Hint,
+    schedule: Hint,
+    /// When the next schedule is due, as far as the scheduler knows.
+    next_schedule: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -49,13 +52,36 @@ impl Hints {
         &self.cancel
     }
 
+    pub(crate) fn schedule(&self) -> &Hint {
+        &self.schedule
+    }
+
+    /// The scheduler sleeps until then.
+    pub(crate) fn expect_schedule(&self, time: Option<Instant>) {
+        *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+
+    /// A heartbeat tells when the next schedule is due. If that is before the
+    /// scheduler expects one, it has missed a change, and looks again.
+    pub(crate) fn schedule_due_in(&self, wait: Duration) {
+        let told = Instant::now() + wait + CLOCK_SLACK;
+        let expected = *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        if expected.is_none_or(|time| told < time) {
+            self.schedule.hear();
+        }
+    }
+
     fn hear(&self, wake_up: WakeUp) {
         match wake_up {
+            WakeUp::Schedule => self.schedule.hear(),
             WakeUp::Work => self.work.hear(),
             WakeUp::Cancel => self.cancel.hear(),
         }
     }
 }
+
+/// Two answers about one time differ by how long they were under way.
+const CLOCK_SLACK: Duration = Duration::from_millis(100);
 
 /// Listens for ever; connects again when the connection breaks.
 pub(crate) async fn listen(store: Arc<dyn Store>, hints: Arc<Hints>) {

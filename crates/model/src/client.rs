@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::retry::RetryOverride;
+use crate::schedule::operate::Schedules;
 use crate::store::{Answer, Store, StoreError};
 use crate::task::{BadTask, NewTask, Task, TaskId};
 
@@ -50,6 +51,12 @@ impl Client {
     #[allow(clippy::needless_pass_by_value)] // For the reader: it is gone to the store.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         Create { client: self, task: NewTask::of(&task) }
+    }
+
+    /// Regular tasks.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules::of(&*self.store)
     }
 
     /// Creates many tasks, all or none, in one call. The ids are in order.

@@ -12,6 +12,7 @@
 //! - [`attempt`]: what can happen to an attempt, and what comes next;
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
+//! - [`schedule`]: regular tasks, and when they run;
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications.
 
@@ -21,6 +22,7 @@ pub mod instance;
 pub mod json;
 pub mod recovery;
 pub mod retry;
+pub mod schedule;
 pub mod store;
 pub mod task;
 
@@ -29,6 +31,7 @@ pub use client::Client;
 pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
 pub use retry::{RetryOverride, RetryRule};
+pub use schedule::{Missed, Overlap, Schedule};
 pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, StoreError, WakeUp};
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,

@@ -12,6 +12,7 @@
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+//! - `schedules`: regular tasks;
 //! - `instances`, `operate`, `read`, `listen`: the rest of the contract.
 
 mod claim;
@@ -27,6 +28,7 @@ mod operate;
 mod read;
 mod record;
 mod recover;
+mod schedules;
 pub mod schema;
 mod sleep;
 mod store;

@@ -9,8 +9,10 @@ use tokio_postgres::error::SqlState;
 use crate::error::store_error;
 use crate::store::Inner;
 
-const MIGRATIONS: [(i32, &str, &str); 1] =
-    [(1, "ledger", include_str!("../migrations/0001_ledger.sql"))];
+const MIGRATIONS: &[(i32, &str, &str)] = &[
+    (1, "ledger", include_str!("../migrations/0001_ledger.sql")),
+    (2, "schedules", include_str!("../migrations/0002_schedules.sql")),
+];
 
 impl Inner {
     pub(crate) async fn migrate(&self) -> Result<Vec<String>, StoreError> {

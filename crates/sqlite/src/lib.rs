@@ -30,7 +30,7 @@
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `claim`, `ending`, `record`, `recover`, `instances`,
-//!   `operate`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
+//!   `operate`, `schedules`, `read`, `verify`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -59,6 +59,7 @@ mod operate;
 mod read;
 mod record;
 mod recover;
+mod schedules;
 mod store;
 mod verify;
 mod writer;

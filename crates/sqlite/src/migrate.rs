@@ -7,8 +7,10 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 
 /// In order; the number of each is its place, from 1 up.
-const MIGRATIONS: [(&str, &str); 1] =
-    [("0001_ledger", include_str!("../migrations/0001_ledger.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0002_schedules", include_str!("../migrations/0002_schedules.sql")),
+];
 
 /// Applies what is missing, in the one transaction that the writer is in.
 pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault> {
@@ -21,7 +23,7 @@ pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault
         ))));
     }
     let mut applied = Vec::new();
-    for (version, (name, text)) in (1_i64..).zip(MIGRATIONS) {
+    for (version, (name, text)) in (1_i64..).zip(MIGRATIONS.iter().copied()) {
         if version > there {
             turn.db.execute_batch(text)?;
             turn.db.execute(sql!("migrations_insert"), params![version, name, turn.now()])?;

@@ -60,6 +60,7 @@ pub(crate) fn prune(
         sql!("prune_ended_executions"),
         sql!("prune_late_results"),
         sql!("prune_cancel_requests"),
+        sql!("prune_fired_slots"),
     ] {
         let mut delete = turn.db.prepare_cached(statement)?;
         for id in &ids {

@@ -26,6 +26,7 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         "09_ended_without_a_word",
         "10_bad_json",
         "11_held_by_nobody",
+        "12_fired_by_nobody",
     ] {
         let mut statement = turn.db.prepare(check)?;
         for violation in statement.query_map([], |row| row.get(0))? {

@@ -1,0 +1,247 @@
+//! Regular tasks: an exact timer to the next slot, and the firing of it.
+//!
+//! Every engine does this, whatever classes it knows, and none of them is the
+//! leader: all wake at a slot, one of them fires it. The timer is set by the
+//! last look at what is due. It is set again when somebody changes a schedule
+//! (a wake-up, which may get lost), and when a heartbeat, which comes anyway,
+//! tells of a slot before the time it is set to (which cannot). So while nothing
+//! is due, nothing is asked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use task_engine_model::schedule::decision::decide;
+use task_engine_model::schedule::operate::{Done, ScheduleError, Schedules};
+use task_engine_model::schedule::row::{
+    DueSchedule, DueSchedules, Firing, ScheduleState, ScheduleWrite,
+};
+use task_engine_model::schedule::{Overlap, Schedule, Wrong};
+use task_engine_model::{Store, StoreError};
+
+use crate::engine::EngineError;
+use crate::stop::{Phase, StopWatch};
+use crate::wake_up::{Backoff, Hints};
+
+/// How many schedules are fired in one transaction.
+const BATCH: u32 = 100;
+/// How often to look whether a task has ended that a slot waits for.
+const BLOCKED: Duration = Duration::from_secs(1);
+/// How long to leave schedules alone that somebody else is firing.
+const CONTENDED_MS: std::ops::Range<u64> = 5..25;
+
+/// Stores what the application's code says about schedules.
+pub(crate) async fn declare(
+    store: &dyn Store,
+    declared: &[Schedule],
+) -> Result<(), EngineError> {
+    for schedule in declared {
+        match Schedules::of(store).declare(schedule).await {
+            Ok(Done::Changed) => {
+                tracing::info!("schedule {:?} is stored as declared", schedule.name());
+            }
+            Ok(Done::Unchanged) => {}
+            Err(ScheduleError::Store(error)) => return Err(error.into()),
+            Err(error) => return Err(EngineError::Setting(error.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// Fires schedules until the engine stops.
+pub(crate) struct Scheduler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hints: Arc<Hints>,
+    pub(crate) stop: StopWatch,
+}
+
+/// How long to wait before the next look, if no hint comes.
+enum Wait {
+    /// Not at all.
+    Not,
+    /// Until then.
+    Until(Instant),
+    /// For a hint.
+    ForHint,
+}
+
+impl Scheduler {
+    pub(crate) async fn run(mut self) {
+        let mut backoff = Backoff::new();
+        while self.stop.phase() == Phase::Running {
+            self.hints.schedule().take();
+            // By the time that the question is sent: a timer that is early by
+            // the way of an answer asks once more, one that is late is late.
+            let asked = Instant::now();
+            let wait = match self.turn(asked).await {
+                Ok(wait) => {
+                    backoff = Backoff::new();
+                    wait
+                }
+                Err(error) => {
+                    let wait = backoff.next();
+                    tracing::warn!("no schedule can be fired, next try in {wait:?}: {error}");
+                    // Not sooner for a hint: the store is away.
+                    self.sleep(wait).await;
+                    Wait::Not
+                }
+            };
+            match wait {
+                Wait::Not => {}
+                Wait::Until(time) => self.wait_for_hint(Some(time)).await,
+                Wait::ForHint => self.wait_for_hint(None).await,
+            }
+        }
+    }
+
+    /// One look, and what there is to do about it.
+    async fn turn(&mut self, asked: Instant) -> Result<Wait, StoreError> {
+        let due = self.store.due_schedules(BATCH).await?;
+        if due.rows.is_empty() {
+            let next = due.next_in.and_then(|wait| asked.checked_add(wait));
+            let blocked = due.blocked.then(|| Instant::now() + BLOCKED);
+            return Ok(match next.into_iter().chain(blocked).min() {
+                Some(time) => Wait::Until(time),
+                None => Wait::ForHint,
+            });
+        }
+        if !self.fire(&due).await? {
+            // All of them are in others' hands.
+            self.sleep(Duration::from_millis(fastrand::u64(CONTENDED_MS))).await;
+        }
+        Ok(Wait::Not)
+    }
+
+    /// Fires what is due; false if others were faster with all of it. What
+    /// cannot be fired is marked, and holds up nobody else.
+    async fn fire(&self, due: &DueSchedules) -> Result<bool, StoreError> {
+        let mut firings = Vec::with_capacity(due.rows.len());
+        let mut done = false;
+        for schedule in &due.rows {
+            match firing(schedule, due.now) {
+                Ok(firing) => firings.push((schedule, firing)),
+                Err(why) => {
+                    self.mark(schedule, &why).await?;
+                    done = true;
+                }
+            }
+        }
+        let all: Vec<Firing> = firings.iter().map(|(_, firing)| firing.clone()).collect();
+        if all.is_empty() {
+            return Ok(done);
+        }
+        match self.store.fire_schedules(&all).await {
+            Ok(fired) => {
+                for ((schedule, firing), fired) in firings.iter().zip(&fired) {
+                    if *fired {
+                        report(schedule, firing);
+                    }
+                }
+                Ok(done || fired.contains(&true))
+            }
+            Err(error) if is_about_the_data(&error) => {
+                self.fire_one_by_one(&firings).await?;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One of them cannot be stored: the others can.
+    async fn fire_one_by_one(
+        &self,
+        firings: &[(&DueSchedule, Firing)],
+    ) -> Result<(), StoreError> {
+        for (schedule, firing) in firings {
+            match self.store.fire_schedules(std::slice::from_ref(firing)).await {
+                Ok(fired) if fired.contains(&true) => report(schedule, firing),
+                Ok(_) => {}
+                Err(error) if is_about_the_data(&error) => {
+                    self.mark(schedule, &error.to_string()).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a schedule that cannot fire out of service, and says why.
+    async fn mark(&self, schedule: &DueSchedule, why: &str) -> Result<(), StoreError> {
+        let row = &schedule.row;
+        let write = ScheduleWrite {
+            name: row.name.clone(),
+            expected: Some(row.version),
+            state: ScheduleState {
+                error: Some(why.to_owned()),
+                next_at: None,
+                ..row.state.clone()
+            },
+        };
+        if self.store.write_schedule(&write).await? {
+            tracing::error!(
+                "schedule {:?} cannot fire, and is out of service until somebody changes or resumes it: {why}",
+                row.name
+            );
+        }
+        Ok(())
+    }
+
+    async fn wait_for_hint(&mut self, until: Option<Instant>) {
+        self.hints.expect_schedule(until);
+        let hints = self.hints.clone();
+        let timer = async {
+            match until {
+                Some(time) => tokio::time::sleep_until(time.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = timer => {}
+            () = hints.schedule().wait() => {}
+            () = self.stop.reached(Phase::Draining) => {}
+        }
+    }
+
+    async fn sleep(&mut self, time: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.stop.reached(Phase::Draining) => {}
+        }
+    }
+}
+
+/// What to do about a schedule that is due, or why nothing can be done.
+fn firing(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
+    let row = &schedule.row;
+    let compute = || {
+        let definition = row.definition()?;
+        let timetable = definition.timetable(row.state.anchor)?;
+        let first = row.state.next_at.unwrap_or(now);
+        let policy = (definition.missed, definition.overlap);
+        let decision = decide(&timetable, policy, first, now, schedule.last_runs);
+        let task = |slot| Ok::<_, Wrong>((slot, definition.task(&row.name, Some(slot))?));
+        Ok(Firing {
+            schedule: row.version,
+            slots: decision.slots.into_iter().map(task).collect::<Result<_, _>>()?,
+            next_at: decision.next_at,
+            after: row.last_task.filter(|_| definition.overlap != Overlap::Allow),
+        })
+    };
+    // Whatever a calendar may do in a far year, one schedule is not all of them.
+    match catch_unwind(AssertUnwindSafe(compute)) {
+        Ok(firing) => firing.map_err(|why: Wrong| why.to_string()),
+        Err(_) => Err("its times cannot be computed, which is a bug of Task Engine".to_owned()),
+    }
+}
+
+fn report(schedule: &DueSchedule, firing: &Firing) {
+    for (slot, _) in &firing.slots {
+        tracing::debug!("schedule {:?} fired its slot {slot}", schedule.row.name);
+    }
+}
+
+/// Whether trying again would be of no use.
+fn is_about_the_data(error: &StoreError) -> bool {
+    matches!(error, StoreError::BadData(_) | StoreError::Refused(_))
+}
