@@ -2,7 +2,9 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, cancel, create, demo, recover, retry, show, start, tasks};
+use crate::commands::{
+    bench, cancel, create, demo, recover, retry, schedules, show, start, tasks,
+};
 
 /// Background tasks on PostgreSQL or an embedded database.
 ///
@@ -45,6 +47,7 @@ pub(crate) enum Command {
     Show(show::Arguments),
     Retry(retry::Arguments),
     Cancel(cancel::Arguments),
+    Schedules(schedules::Arguments),
     /// List engines, living and dead
     Instances,
     Recover(recover::Arguments),

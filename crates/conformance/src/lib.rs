@@ -13,7 +13,7 @@
 //! # Map
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
-//!   [`properties`]: the cases, by promise;
+//!   [`properties`], [`schedules`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -29,6 +29,7 @@ pub mod properties;
 pub mod races;
 pub mod records;
 pub mod recovery;
+pub mod schedules;
 pub mod waiting;
 pub mod wake_ups;
 mod world;
@@ -202,6 +203,31 @@ macro_rules! suite {
             properties {
                 any_history_ends_where_the_model_says
             }
+            schedules {
+                a_schedule_is_kept_as_it_was_written
+                who_has_seen_an_older_version_writes_nothing
+                only_what_is_due_is_found
+                a_slot_brings_its_task
+                of_many_who_see_a_slot_one_fires_it
+                a_change_and_a_firing_have_one_winner
+                a_removal_and_a_firing_leave_no_halves
+                a_new_schedule_of_an_old_name_is_another
+                missed_slots_go_by_the_policy
+                a_slot_is_left_out_while_its_task_runs
+                a_slot_waits_until_its_task_has_ended
+                missed_slots_that_wait_follow_each_other
+                a_slot_that_waits_hides_no_other
+                a_paused_schedule_awaits_nothing
+                a_change_of_the_task_keeps_a_missed_slot
+                a_slot_that_has_fired_never_fires_again
+                old_slots_are_forgotten
+                a_removal_leaves_the_tasks
+                retention_removes_slots_with_their_tasks
+                among_ten_thousand_the_due_ones_are_found
+                a_change_wakes_and_a_firing_does_not
+                a_heartbeat_tells_when_the_next_slot_is
+                a_task_outside_the_slots
+            }
         }
     };
 }
@@ -249,6 +275,7 @@ mod tests {
             include_str!("wake_ups.rs"),
             include_str!("hostile.rs"),
             include_str!("properties.rs"),
+            include_str!("schedules.rs"),
         ] {
             let cases = source
                 .lines()

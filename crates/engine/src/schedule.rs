@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_model::schedule::decision::decide;
+use task_engine_model::schedule::Schedule;
+use task_engine_model::schedule::decision::firing;
 use task_engine_model::schedule::operate::{Done, ScheduleError, Schedules};
 use task_engine_model::schedule::row::{
     DueSchedule, DueSchedules, Firing, ScheduleState, ScheduleWrite,
 };
-use task_engine_model::schedule::{Overlap, Schedule, Wrong};
 use task_engine_model::{Store, StoreError};
 
 use crate::engine::EngineError;
@@ -119,7 +119,7 @@ impl Scheduler {
         let mut firings = Vec::with_capacity(due.rows.len());
         let mut done = false;
         for schedule in &due.rows {
-            match firing(schedule, due.now) {
+            match decided(schedule, due.now) {
                 Ok(firing) => firings.push((schedule, firing)),
                 Err(why) => {
                     self.mark(schedule, &why).await?;
@@ -212,25 +212,10 @@ impl Scheduler {
 }
 
 /// What to do about a schedule that is due, or why nothing can be done.
-fn firing(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
-    let row = &schedule.row;
-    let compute = || {
-        let definition = row.definition()?;
-        let timetable = definition.timetable(row.state.anchor)?;
-        let first = row.state.next_at.unwrap_or(now);
-        let policy = (definition.missed, definition.overlap);
-        let decision = decide(&timetable, policy, first, now, schedule.last_runs);
-        let task = |slot| Ok::<_, Wrong>((slot, definition.task(&row.name, Some(slot))?));
-        Ok(Firing {
-            schedule: row.version,
-            slots: decision.slots.into_iter().map(task).collect::<Result<_, _>>()?,
-            next_at: decision.next_at,
-            after: row.last_task.filter(|_| definition.overlap != Overlap::Allow),
-        })
-    };
-    // Whatever a calendar may do in a far year, one schedule is not all of them.
-    match catch_unwind(AssertUnwindSafe(compute)) {
-        Ok(firing) => firing.map_err(|why: Wrong| why.to_string()),
+/// Whatever a calendar may do in a far year, one schedule is not all of them.
+fn decided(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
+    match catch_unwind(AssertUnwindSafe(|| firing(schedule, now))) {
+        Ok(firing) => firing.map_err(|why| why.to_string()),
         Err(_) => Err("its times cannot be computed, which is a bug of Task Engine".to_owned()),
     }
 }

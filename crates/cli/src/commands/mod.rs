@@ -8,6 +8,7 @@ pub(crate) mod instances;
 pub(crate) mod migrate;
 pub(crate) mod recover;
 pub(crate) mod retry;
+pub(crate) mod schedules;
 pub(crate) mod show;
 pub(crate) mod start;
 pub(crate) mod tasks;

@@ -2,8 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::row::{DueSchedule, Firing};
 use super::timetable::Timetable;
-use super::{Missed, Overlap};
+use super::{Missed, Overlap, Wrong};
 
 /// A slot that has waited for this long was missed, and [`Missed::Skip`] lets it
 /// go. Long enough for a restart of an engine or a failover of a database.
@@ -56,6 +57,29 @@ pub fn decide(
         _ => after,
     };
     Decision { slots, next_at }
+}
+
+/// The same for a schedule as it was found due, with the tasks of its slots; or
+/// why it cannot fire at all.
+pub fn firing(due: &DueSchedule, now: Timestamp) -> Result<Firing, Wrong> {
+    let row = &due.row;
+    let definition = row.definition()?;
+    let timetable = definition.timetable(row.state.anchor)?;
+    let first = row.state.next_at.unwrap_or(now);
+    let policy = (definition.missed, definition.overlap);
+    let decision = decide(&timetable, policy, first, now, due.last_runs);
+    let task = |slot| Ok::<_, Wrong>((slot, definition.task(&row.name, Some(slot))?));
+    Ok(Firing {
+        schedule: row.version,
+        slots: decision.slots.into_iter().map(task).collect::<Result<_, _>>()?,
+        next_at: decision.next_at,
+        after: match definition.overlap {
+            // A task that runs is why the slot is left out, not why it waits.
+            Overlap::Skip if due.last_runs => None,
+            Overlap::Allow => None,
+            Overlap::Skip | Overlap::Wait => row.last_task,
+        },
+    })
 }
 
 #[cfg(test)]
