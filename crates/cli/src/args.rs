@@ -2,9 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{
-    bench, cancel, create, demo, recover, retry, schedules, show, start, tasks,
-};
+use crate::commands::{bench, cancel, create, demo, recover, retry, schedules, show, start, tasks};
 
 /// Background tasks on PostgreSQL or an embedded database.
 ///

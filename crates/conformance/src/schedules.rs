@@ -187,7 +187,8 @@ pub async fn a_change_and_a_firing_have_one_winner(db: &dyn Database) {
             next_at: None,
             ..seen.state
         };
-        let write = ScheduleWrite { name: name.clone(), expected: Some(seen.version), state: paused };
+        let write =
+            ScheduleWrite { name: name.clone(), expected: Some(seen.version), state: paused };
         let (first, second) = (bench.store.clone(), other.store.clone());
         let (won, written) = at_once(
             async move { first.fire_schedules(&[firing]).await.expect("fire")[0] },
@@ -587,8 +588,10 @@ pub async fn a_task_outside_the_slots(db: &dyn Database) {
     schedules.add(&hourly("a")).await.expect("add");
     let before = row(&bench, "a").await;
     let id = schedules.run("a").await.expect("run");
-    assert_eq!(bench.details(id).await.context.decode::<serde_json::Value>().expect("JSON"),
-        serde_json::json!({"schedule": "a"}));
+    assert_eq!(
+        bench.details(id).await.context.decode::<serde_json::Value>().expect("JSON"),
+        serde_json::json!({"schedule": "a"})
+    );
     assert_eq!(row(&bench, "a").await, before);
     let missing = schedules.run("b").await;
     assert!(matches!(missing, Err(ScheduleError::NotFound(_))), "{missing:?}");
@@ -688,4 +691,3 @@ async fn turn(bench: &Bench) -> usize {
     let fired = bench.store.fire_schedules(&firings).await.expect("fire");
     fired.into_iter().filter(|won| *won).count()
 }
-

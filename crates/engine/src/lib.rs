@@ -69,7 +69,8 @@ pub use stop::{StopHandle, Stopped};
 pub use task_engine_model as model;
 pub use task_engine_model::instance::Recovery;
 pub use task_engine_model::{
-    ClassRules, Client, Json, Missed, NewTask, Overlap, RetryRule, Schedule, Store, StoreError, Task, TaskId, TaskStatus,
+    ClassRules, Client, Json, Missed, NewTask, Overlap, RetryRule, Schedule, Store, StoreError,
+    Task, TaskId, TaskStatus,
 };
 
 #[cfg(feature = "postgres")]

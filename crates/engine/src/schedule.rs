@@ -32,10 +32,7 @@ const BLOCKED: Duration = Duration::from_secs(1);
 const CONTENDED_MS: std::ops::Range<u64> = 5..25;
 
 /// Stores what the application's code says about schedules.
-pub(crate) async fn declare(
-    store: &dyn Store,
-    declared: &[Schedule],
-) -> Result<(), EngineError> {
+pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<(), EngineError> {
     for schedule in declared {
         match Schedules::of(store).declare(schedule).await {
             Ok(Done::Changed) => {
@@ -140,7 +137,7 @@ impl Scheduler {
                 }
                 Ok(done || fired.contains(&true))
             }
-            Err(error) if is_about_the_data(&error) => {
+            Err(StoreError::BadData(_) | StoreError::Refused(_)) => {
                 self.fire_one_by_one(&firings).await?;
                 Ok(true)
             }
@@ -148,22 +145,20 @@ impl Scheduler {
         }
     }
 
-    /// One of them cannot be stored: the others can.
-    async fn fire_one_by_one(
-        &self,
-        firings: &[(&DueSchedule, Firing)],
-    ) -> Result<(), StoreError> {
+    /// One of them cannot be stored: the others can. Only if its data is at fault
+    /// is it taken out of service; whatever else is refused is tried again.
+    async fn fire_one_by_one(&self, firings: &[(&DueSchedule, Firing)]) -> Result<(), StoreError> {
+        let mut refused = Ok(());
         for (schedule, firing) in firings {
             match self.store.fire_schedules(std::slice::from_ref(firing)).await {
                 Ok(fired) if fired.contains(&true) => report(schedule, firing),
                 Ok(_) => {}
-                Err(error) if is_about_the_data(&error) => {
-                    self.mark(schedule, &error.to_string()).await?;
-                }
+                Err(StoreError::BadData(why)) => self.mark(schedule, &why).await?,
+                Err(error @ StoreError::Refused(_)) => refused = Err(error),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        refused
     }
 
     /// Takes a schedule that cannot fire out of service, and says why.
@@ -224,9 +219,4 @@ fn report(schedule: &DueSchedule, firing: &Firing) {
     for (slot, _) in &firing.slots {
         tracing::debug!("schedule {:?} fired its slot {slot}", schedule.row.name);
     }
-}
-
-/// Whether trying again would be of no use.
-fn is_about_the_data(error: &StoreError) -> bool {
-    matches!(error, StoreError::BadData(_) | StoreError::Refused(_))
 }

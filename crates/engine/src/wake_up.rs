@@ -1,8 +1,8 @@
 //! Wake-ups: hints that there may be work. Losing every one of them costs time,
 //! never a task: the poll is below.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use task_engine_model::{Store, WakeUp};

@@ -193,7 +193,8 @@ pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 impl Definition {
     /// The times of its slots. Intervals are counted from the anchor.
     pub fn timetable(&self, anchor: Timestamp) -> Result<Timetable, Wrong> {
-        let zone = TimeZone::get(&self.time_zone).map_err(|_| Wrong::Zone(self.time_zone.clone()))?;
+        let zone =
+            TimeZone::get(&self.time_zone).map_err(|_| Wrong::Zone(self.time_zone.clone()))?;
         Ok(Timetable { rule: self.rule.parse()?, zone, anchor })
     }
 
@@ -225,7 +226,9 @@ impl Definition {
         Ok(match slot {
             None => task,
             Some(slot) => {
-                let due = slot.checked_add(SignedDuration::try_from(self.jitter_of(name, slot)).unwrap_or_default());
+                let due = slot.checked_add(
+                    SignedDuration::try_from(self.jitter_of(name, slot)).unwrap_or_default(),
+                );
                 task.at(due.unwrap_or(slot))
             }
         })
@@ -504,8 +507,14 @@ mod tests {
             let schedule = Schedule::every("x", Duration::from_secs(900)).new_task(task);
             schedule.definition().unwrap().to_declaration().unwrap()
         };
-        assert_eq!(with(r#"{"a": {"x":1,"y":[ 2 ]}, "b":1e3}"#), with(r#"{"b":1e3,"a":{"y":[2],"x":1}}"#));
-        assert_ne!(with(r#"{"a":12345678901234567890123}"#), with(r#"{"a":12345678901234567890124}"#));
+        assert_eq!(
+            with(r#"{"a": {"x":1,"y":[ 2 ]}, "b":1e3}"#),
+            with(r#"{"b":1e3,"a":{"y":[2],"x":1}}"#)
+        );
+        assert_ne!(
+            with(r#"{"a":12345678901234567890123}"#),
+            with(r#"{"a":12345678901234567890124}"#)
+        );
         assert!(with("{}").contains(r#""rule":"every 15m""#), "{}", with("{}"));
     }
 
@@ -547,7 +556,10 @@ mod tests {
             (tidy(Schedule::cron("", "@daily")), "schedule \"\": a schedule needs a name"),
             (tidy(Schedule::cron("a", "0 25 * * *")), "schedule \"a\": the cron expression"),
             (tidy(Schedule::cron("a", "0 0 31 2 *")), "never comes"),
-            (tidy(Schedule::cron("a", "@daily")).time_zone("Mars/Base"), "\"Mars/Base\" is not known"),
+            (
+                tidy(Schedule::cron("a", "@daily")).time_zone("Mars/Base"),
+                "\"Mars/Base\" is not known",
+            ),
             (tidy(Schedule::new("a", "every 10ms")), "between 100 ms and 366 days"),
             (tidy(Schedule::new("a", "every 1500us")), "between 100 ms"),
             (tidy(Schedule::new("a", "every 1 month")), "in days"),

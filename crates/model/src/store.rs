@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use crate::attempt::{AttemptId, Ending, Next};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
-use crate::schedule::row::{DueSchedules, Firing, FiredSlot, ScheduleRow, ScheduleWrite};
+use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 
 /// What a store's methods return.

@@ -111,7 +111,11 @@ fn expression(chance: &mut fastrand::Rng) -> String {
             }
         };
         let first = one(chance);
-        if first.starts_with('*') || chance.u8(0..3) > 0 { first } else { format!("{first},{}", one(chance)) }
+        if first.starts_with('*') || chance.u8(0..3) > 0 {
+            first
+        } else {
+            format!("{first},{}", one(chance))
+        }
     };
     // Around the hours at which clocks change.
     [

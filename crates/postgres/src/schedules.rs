@@ -65,8 +65,15 @@ impl Inner {
                     .query(
                         &*self.schema.sql(INSERT),
                         &[
-                            &write.name, &definition, declared, &overlap, anchor, &paused_at,
-                            &reason, error, next_at,
+                            &write.name,
+                            &definition,
+                            declared,
+                            &overlap,
+                            anchor,
+                            &paused_at,
+                            &reason,
+                            error,
+                            next_at,
                         ],
                     )
                     .await
@@ -76,8 +83,17 @@ impl Inner {
                     .query(
                         &*self.schema.sql(UPDATE),
                         &[
-                            &write.name, &definition, declared, &overlap, anchor, &paused_at,
-                            &reason, error, next_at, &id, &version,
+                            &write.name,
+                            &definition,
+                            declared,
+                            &overlap,
+                            anchor,
+                            &paused_at,
+                            &reason,
+                            error,
+                            next_at,
+                            &id,
+                            &version,
                         ],
                     )
                     .await
@@ -116,10 +132,7 @@ impl Inner {
 
     /// Three steps of one transaction: lock, create, write down. Creation is the
     /// usual one, with all that belongs to it.
-    pub(crate) async fn fire_schedules(
-        &self,
-        firings: &[Firing],
-    ) -> Result<Vec<bool>, StoreError> {
+    pub(crate) async fn fire_schedules(&self, firings: &[Firing]) -> Result<Vec<bool>, StoreError> {
         let mut client = self.connections.work().await?;
         let lock =
             client.prepare_cached(&self.schema.sql(LOCK)).await.map_err(|e| store_error(&e))?;

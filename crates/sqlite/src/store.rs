@@ -210,9 +210,7 @@ impl Store for SqliteStore {
 
     fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>> {
         let after = after.map(str::to_owned);
-        Box::pin(
-            self.reader().ask(move |turn| schedules::schedules(turn, after.as_deref(), limit)),
-        )
+        Box::pin(self.reader().ask(move |turn| schedules::schedules(turn, after.as_deref(), limit)))
     }
 
     fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool> {

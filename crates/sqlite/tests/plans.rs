@@ -46,6 +46,15 @@ async fn no_hot_statement_scans_a_table() {
         sql!("prune_ended_executions"),
         sql!("prune_late_results"),
         sql!("prune_cancel_requests"),
+        sql!("prune_fired_slots"),
+        sql!("schedules_due"),
+        sql!("schedules_next"),
+        sql!("schedule"),
+        sql!("schedule_as_seen"),
+        sql!("schedule_move"),
+        sql!("schedule_update"),
+        sql!("fired_slots"),
+        sql!("fired_slots_forget"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan
@@ -89,4 +98,14 @@ async fn classes_that_wait_are_found_by_jumps() {
     assert!(plan.contains("(queue=? AND task_class>?)"), "{plan}");
     assert!(plan.contains("(queue>?)"), "{plan}");
     assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}
+
+#[tokio::test]
+async fn only_due_schedules_are_read() {
+    let file = File::with_tables().await;
+    for (name, statement) in [sql!("schedules_due"), sql!("schedules_next")] {
+        let plan = plan(&file.connect(), statement).join("\n");
+        assert!(plan.contains("task_engine_schedules_by_next_at (next_at"), "{name}: {plan}");
+        assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+    }
 }

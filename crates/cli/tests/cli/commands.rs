@@ -183,7 +183,12 @@ fn instances_lists_engines() {
 fn migrate_says_what_it_did() {
     let place = Place::new();
     let first = place.run(&["migrate"]);
-    assert_eq!((first.code, first.out.as_str()), (Some(0), "applied 0001_ledger\n"));
+    assert_eq!(first.code, Some(0));
+    assert!(
+        first.out.starts_with("applied 0001_ledger\napplied 0002_schedules\n"),
+        "{}",
+        first.out
+    );
     let second = place.run(&["migrate"]);
     assert_eq!((second.code, second.out.as_str()), (Some(0), ""));
     assert!(second.err.contains("is up to date"), "{}", second.err);
@@ -205,4 +210,70 @@ fn a_closed_pipe_is_no_failure() {
     let output = child.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn schedules_are_added_changed_paused_and_removed() {
+    let place = Place::new();
+    let daily = ["--cron", "0 3 * * *", "--time-zone", "Europe/Paris"];
+    let add = [&["schedules", "add", "nightly", "a", r#"{"n": 1}"#], &daily[..]].concat();
+    let added = place.ok(&add);
+    assert!(added.starts_with("schedule nightly is added; it runs next at 20"), "{added}");
+    assert_eq!(place.run(&add).code, Some(4));
+    let list = place.ok(&["schedules", "list"]);
+    for word in ["nightly", "0 3 * * *", "Europe/Paris", "active"] {
+        assert!(list.contains(word), "{word}: {list}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&place.ok(&["schedules", "list", "--json"])).unwrap();
+    assert_eq!(json["definition"]["task_parameters"]["n"], 1);
+
+    let set = place.ok(&["schedules", "set", "nightly", "--every", "1h", "--overlap", "skip"]);
+    assert!(set.contains("is changed; it runs next at"), "{set}");
+    let wrong = place.run(&["schedules", "set", "nightly", "--cron", "0 25 * * *"]);
+    assert_eq!(wrong.code, Some(2));
+    let reason = ["schedules", "pause", "nightly", "--reason", "audit"];
+    assert_eq!(place.ok(&reason), "schedule nightly is paused\n");
+    let shown = place.run(&["schedules", "show", "nightly"]);
+    for words in ["Schedule nightly: paused", ": audit", "every 1h", "skip", "added by hand"] {
+        assert!(shown.out.contains(words), "{words}: {}", shown.out);
+    }
+    assert!(shown.err.contains("schedules resume nightly"), "{}", shown.err);
+    let next = place.run(&["schedules", "next", "nightly", "-n", "3"]);
+    assert_eq!(next.out.lines().count(), 4);
+    assert!(next.err.contains("It is paused"), "{}", next.err);
+    assert!(place.ok(&["schedules", "resume", "nightly"]).contains("is resumed"));
+    assert_eq!(place.ok(&["schedules", "resume", "nightly"]), "schedule nightly was not paused\n");
+
+    assert_eq!(place.ok(&["schedules", "run", "nightly"]), "1\n");
+    assert_eq!(place.task("1")["context"]["schedule"], "nightly");
+    let removed = place.ok(&["schedules", "remove", "nightly"]);
+    assert_eq!(removed, "schedule nightly is removed; its tasks stay\n");
+    assert!(place.run(&["schedules", "list"]).err.contains("Add one:"));
+    assert_eq!(place.tasks().len(), 1);
+}
+
+#[test]
+fn a_preview_needs_no_database() {
+    let place = Place::new();
+    let next = |args: &[&str]| place.ok(&[&["schedules", "next"], args].concat());
+    let newyork = ["--cron", "30 2 * * *", "--time-zone", "America/New_York"];
+    let spring = next(&[&newyork[..], &["--after", "2027-03-14", "-n", "2"]].concat());
+    let lines: Vec<_> = spring.lines().collect();
+    assert!(
+        lines[1].contains("Sun 2027-03-14 03:00:00 -04:00  2027-03-14 07:00:00Z")
+            && lines[1]
+                .contains("02:30 does not exist on 2027-03-14 in America/New_York; runs at 03:00"),
+        "{spring}"
+    );
+    assert!(lines[2].contains("Mon 2027-03-15 02:30:00 -04:00"), "{spring}");
+    let newyork = ["--cron", "30 1 * * *", "--time-zone", "America/New_York"];
+    let autumn = next(&[&newyork[..], &["--after", "2027-11-07", "-n", "1", "--json"]].concat());
+    let autumn: serde_json::Value = serde_json::from_str(&autumn).unwrap();
+    assert_eq!(autumn["at"], "2027-11-07T05:30:00Z");
+    assert_eq!(
+        autumn["note"],
+        "01:30 happens twice on 2027-11-07 in America/New_York; runs at the first"
+    );
+    assert!(!place.path("task-engine.db").exists());
 }

@@ -2,6 +2,7 @@
 
 mod cancels;
 mod fails_and_retries;
+mod keeps_schedules;
 mod knows_its_name;
 mod outlives_its_database;
 mod outlives_its_tasks;

@@ -99,7 +99,12 @@ mod tests {
         }
     }
 
-    fn decided(missed: Missed, overlap: Overlap, now: &str, last_runs: bool) -> (Vec<String>, String) {
+    fn decided(
+        missed: Missed,
+        overlap: Overlap,
+        now: &str,
+        last_runs: bool,
+    ) -> (Vec<String>, String) {
         let decision = decide(&hourly(), (missed, overlap), at("03:00:00"), at(now), last_runs);
         let show = |time: &Timestamp| time.strftime("%H").to_string();
         (decision.slots.iter().map(show).collect(), show(&decision.next_at.unwrap()))

@@ -121,7 +121,9 @@ pub(super) fn read(expression: &str) -> Result<Fields, BadCron> {
 
 /// The words of a text, each with the byte where it begins.
 fn words(text: &str) -> Vec<(usize, &str)> {
-    text.split_whitespace().map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word)).collect()
+    text.split_whitespace()
+        .map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
+        .collect()
 }
 
 /// Where in the field, and what.
@@ -143,8 +145,9 @@ impl Kind {
                 Some(word) => {
                     special.insert(word);
                 }
-                None => numbers
-                    .extend(self.numbers(item).map_err(|(inside, why)| (at + inside, why))?),
+                None => {
+                    numbers.extend(self.numbers(item).map_err(|(inside, why)| (at + inside, why))?)
+                }
             }
             at += item.len() + 1;
         }
@@ -174,10 +177,9 @@ impl Kind {
                 None => Ok(None),
                 Some((day, which)) => match which.parse::<u8>() {
                     Ok(which @ 1..=5) => Ok(Some(format!("{}#{which}", self.number(day, 0)? % 7))),
-                    _ => Err((
-                        day.len() + 1,
-                        format!("# takes a number from 1 to 5, not {which:?}"),
-                    )),
+                    _ => {
+                        Err((day.len() + 1, format!("# takes a number from 1 to 5, not {which:?}")))
+                    }
                 },
             },
             _ => Ok(None),

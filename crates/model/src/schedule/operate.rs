@@ -288,9 +288,8 @@ mod tests {
         let state = declare(None, &hourly(), "02:30:00.123456").unwrap();
         assert_eq!(state.next_at, Some(time("03:00:00")));
         assert_eq!(state.anchor, time("02:30:00.123"));
-        let every = Schedule::every("x", Duration::from_secs(60)).new_task(
-            NewTask::new("a", Json::empty_object()).unwrap(),
-        );
+        let every = Schedule::every("x", Duration::from_secs(60))
+            .new_task(NewTask::new("a", Json::empty_object()).unwrap());
         let state = declare(None, &every, "02:30:00.123456").unwrap();
         assert_eq!(state.next_at, Some(time("02:31:00.123")));
     }

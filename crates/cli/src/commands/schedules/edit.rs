@@ -143,7 +143,8 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     let parameters = args.parameters.as_deref();
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let change = Schedules::of(&*store).change(&args.name, |stored| {
+    let schedules = Schedules::of(&*store);
+    let change = schedules.change(&args.name, |stored| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {
             if let Some(value) = value {

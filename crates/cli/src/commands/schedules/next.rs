@@ -94,12 +94,13 @@ async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp),
     let store = console.database()?.open(Access::MustExist).await?;
     let (row, _, now) = Schedules::of(&*store).show(name, 0).await?;
     let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));
-    let timetable = timetable.map_err(|why| {
-        Fault::Conflict(BadSchedule { name: name.to_owned(), why }.to_string())
-    })?;
+    let timetable = timetable
+        .map_err(|why| Fault::Conflict(BadSchedule { name: name.to_owned(), why }.to_string()))?;
     if let Some(pause) = &row.state.paused {
         let since = relative(pause.at, now);
-        console.say(format_args!("It is paused (since {since}), and runs at none of these times until it is resumed."));
+        console.say(format_args!(
+            "It is paused (since {since}), and runs at none of these times until it is resumed."
+        ));
     }
     Ok((timetable, now))
 }

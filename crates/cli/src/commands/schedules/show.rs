@@ -76,7 +76,10 @@ pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), F
     out.flush()?;
     if let Some(last) = rows.last().filter(|_| rows.len() == args.limit as usize) {
         let shown = count(rows.len(), "schedule");
-        console.say(format_args!("{shown} shown; there may be more: --after '{}'", escape(&last.name)));
+        console.say(format_args!(
+            "{shown} shown; there may be more: --after '{}'",
+            escape(&last.name)
+        ));
     }
     Ok(())
 }
@@ -86,7 +89,8 @@ fn line(row: &ScheduleRow, now: Timestamp) -> Vec<String> {
     let field = |read: fn(&Definition) -> &str, most| {
         definition.as_ref().map_or_else(|_| "?".to_owned(), |known| summary(read(known), most))
     };
-    let when = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), |time| relative(time, now));
+    let when =
+        |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), |time| relative(time, now));
     vec![
         summary(&row.name, 40),
         field(|known| &known.rule, 40),
@@ -130,7 +134,8 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), F
     print(&mut out, &row, definition.as_ref(), &fired, &next)?;
     out.flush()?;
     if row.state.paused.is_some() || row.state.error.is_some() {
-        let resume = console.command(&format!("schedules resume {}", crate::console::quoted(&row.name)));
+        let resume =
+            console.command(&format!("schedules resume {}", crate::console::quoted(&row.name)));
         console.say(format_args!("\nTo let it run again: {resume}"));
     }
     Ok(())
@@ -157,12 +162,12 @@ fn print(
 ) -> io::Result<()> {
     let now = now();
     let time = |time| clock_and_relative(time, now.timestamp(), now.time_zone());
+    writeln!(out, "Schedule {}: {}", escape(&row.name), state(row))?;
     let mut field = |name: &str, text: &str| -> io::Result<()> {
         let mut lines = text.lines();
         writeln!(out, "  {name:10}  {}", lines.next().unwrap_or_default())?;
         lines.try_for_each(|line| writeln!(out, "  {:10}  {line}", ""))
     };
-    field_head(&mut field, row)?;
     if let Some(pause) = &row.state.paused {
         let reason = pause.reason.as_deref().unwrap_or("no reason was given");
         field("paused", &format!("{}: {}", time(pause.at), escape(reason)))?;
@@ -205,14 +210,6 @@ fn print(
         writeln!(out, "\nNext\n{}", times(next, now.timestamp()))?;
     }
     Ok(())
-}
-
-fn field_head(
-    field: &mut impl FnMut(&str, &str) -> io::Result<()>,
-    row: &ScheduleRow,
-) -> io::Result<()> {
-    field("schedule", &escape(&row.name))?;
-    field("state", state(row))
 }
 
 fn declaration(row: &ScheduleRow, definition: &Definition) -> &'static str {
