@@ -83,15 +83,13 @@ impl<S: Send + Sync + 'static> Life<S> {
                 return Ok(Stopped::default());
             };
             if !reborn {
-                schedule::declare(&*self.store, &self.settings.schedules).await?;
-                beside.spawn(
-                    Scheduler {
-                        store: self.store.clone(),
-                        hints: hints.clone(),
-                        stop: self.stop.watch(),
-                    }
-                    .run(),
-                );
+                if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
+                {
+                    let _ = self.store.unregister(id).await;
+                    return Err(error);
+                }
+                let (store, stop) = (self.store.clone(), self.stop.watch());
+                beside.spawn(Scheduler::new(store, hints.clone(), stop).run());
             }
             let workers = self.settings.workers;
             tracing::info!(

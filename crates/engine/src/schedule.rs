@@ -24,12 +24,17 @@ use crate::engine::EngineError;
 use crate::stop::{Phase, StopWatch};
 use crate::wake_up::{Backoff, Hints};
 
-/// How many schedules are fired in one transaction.
+/// How many schedules are fired in one transaction, and how many slots.
 const BATCH: u32 = 100;
+const SLOTS_MAX: usize = 2000;
 /// How often to look whether a task has ended that a slot waits for.
 const BLOCKED: Duration = Duration::from_secs(1);
-/// How long to leave schedules alone that somebody else is firing.
-const CONTENDED_MS: std::ops::Range<u64> = 5..25;
+/// How long to leave schedules alone that somebody else holds: mostly an engine
+/// that fires them, for a moment, but it may be a forgotten transaction.
+const CONTENDED_MIN: Duration = Duration::from_millis(5);
+const CONTENDED_MAX: Duration = Duration::from_secs(1);
+/// Many changes in a row are one reason to look.
+const BETWEEN_HINTS: Duration = Duration::from_millis(20);
 
 /// Stores what the application's code says about schedules.
 pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<(), EngineError> {
@@ -48,85 +53,97 @@ pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<
 
 /// Fires schedules until the engine stops.
 pub(crate) struct Scheduler {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) hints: Arc<Hints>,
-    pub(crate) stop: StopWatch,
-}
-
-/// How long to wait before the next look, if no hint comes.
-enum Wait {
-    /// Not at all.
-    Not,
-    /// Until then.
-    Until(Instant),
-    /// For a hint.
-    ForHint,
+    store: Arc<dyn Store>,
+    hints: Arc<Hints>,
+    stop: StopWatch,
+    /// How long others' schedules were left alone the last time.
+    contended: Duration,
 }
 
 impl Scheduler {
+    pub(crate) fn new(store: Arc<dyn Store>, hints: Arc<Hints>, stop: StopWatch) -> Self {
+        Self { store, hints, stop, contended: Duration::ZERO }
+    }
+
     pub(crate) async fn run(mut self) {
         let mut backoff = Backoff::new();
         while self.stop.phase() == Phase::Running {
             self.hints.schedule().take();
-            // By the time that the question is sent: a timer that is early by
-            // the way of an answer asks once more, one that is late is late.
+            // Times are counted from when the question is sent: a timer that is
+            // early by the way of an answer asks once more, one that is late is
+            // late.
             let asked = Instant::now();
-            let wait = match self.turn(asked).await {
-                Ok(wait) => {
+            match self.turn(asked).await {
+                Ok(next) => {
                     backoff = Backoff::new();
-                    wait
+                    self.wait_for_hint(asked, next).await;
                 }
                 Err(error) => {
                     let wait = backoff.next();
                     tracing::warn!("no schedule can be fired, next try in {wait:?}: {error}");
-                    // Not sooner for a hint: the store is away.
                     self.sleep(wait).await;
-                    Wait::Not
                 }
-            };
-            match wait {
-                Wait::Not => {}
-                Wait::Until(time) => self.wait_for_hint(Some(time)).await,
-                Wait::ForHint => self.wait_for_hint(None).await,
             }
         }
     }
 
-    /// One look, and what there is to do about it.
-    async fn turn(&mut self, asked: Instant) -> Result<Wait, StoreError> {
-        let due = self.store.due_schedules(BATCH).await?;
+    /// One look, and what there is to do about it. Returns when to look again,
+    /// if no hint comes first.
+    async fn turn(&mut self, asked: Instant) -> Result<Option<Instant>, StoreError> {
+        // A crowd that somebody holds for long must not hide the others.
+        let limit = if self.contended == CONTENDED_MAX { BATCH * 100 } else { BATCH };
+        let due = self.store.due_schedules(limit).await?;
+        let mut contended = None;
         if due.rows.is_empty() {
-            let next = due.next_in.and_then(|wait| asked.checked_add(wait));
-            let blocked = due.blocked.then(|| Instant::now() + BLOCKED);
-            return Ok(match next.into_iter().chain(blocked).min() {
-                Some(time) => Wait::Until(time),
-                None => Wait::ForHint,
-            });
+            self.contended = Duration::ZERO;
+        } else if self.fire(&due).await? {
+            self.contended = Duration::ZERO;
+            return Ok(Some(asked));
+        } else {
+            contended = Some(Instant::now() + self.longer());
         }
-        if !self.fire(&due).await? {
-            // All of them are in others' hands.
-            self.sleep(Duration::from_millis(fastrand::u64(CONTENDED_MS))).await;
-        }
-        Ok(Wait::Not)
+        let next = due.next_in.and_then(|wait| asked.checked_add(wait));
+        let blocked = due.blocked.then(|| Instant::now() + BLOCKED);
+        Ok([next, blocked, contended].into_iter().flatten().min())
+    }
+
+    /// Twice as long as before, with a part left to chance.
+    fn longer(&mut self) -> Duration {
+        self.contended = (self.contended * 2).clamp(CONTENDED_MIN, CONTENDED_MAX);
+        self.contended.mul_f64(0.5 + 0.5 * fastrand::f64())
     }
 
     /// Fires what is due; false if others were faster with all of it. What
     /// cannot be fired is marked, and holds up nobody else.
     async fn fire(&self, due: &DueSchedules) -> Result<bool, StoreError> {
-        let mut firings = Vec::with_capacity(due.rows.len());
-        let mut done = false;
+        let (mut firings, mut broken) = (Vec::with_capacity(due.rows.len()), Vec::new());
+        let mut slots = 0;
         for schedule in &due.rows {
             match decided(schedule, due.now) {
-                Ok(firing) => firings.push((schedule, firing)),
-                Err(why) => {
-                    self.mark(schedule, &why).await?;
-                    done = true;
+                Ok(firing) => {
+                    slots += firing.slots.len();
+                    firings.push((schedule, firing));
                 }
+                Err(why) => broken.push((schedule, why)),
+            }
+            // The rest is due still when this is done.
+            if slots > SLOTS_MAX {
+                break;
             }
         }
+        let mut done = self.fire_all(&firings).await?;
+        // Last, because it waits for whoever holds one of them.
+        for (schedule, why) in broken {
+            self.mark(schedule, &why).await?;
+            done = true;
+        }
+        Ok(done)
+    }
+
+    async fn fire_all(&self, firings: &[(&DueSchedule, Firing)]) -> Result<bool, StoreError> {
         let all: Vec<Firing> = firings.iter().map(|(_, firing)| firing.clone()).collect();
         if all.is_empty() {
-            return Ok(done);
+            return Ok(false);
         }
         match self.store.fire_schedules(&all).await {
             Ok(fired) => {
@@ -135,10 +152,10 @@ impl Scheduler {
                         report(schedule, firing);
                     }
                 }
-                Ok(done || fired.contains(&true))
+                Ok(fired.contains(&true))
             }
             Err(StoreError::BadData(_) | StoreError::Refused(_)) => {
-                self.fire_one_by_one(&firings).await?;
+                self.fire_one_by_one(firings).await?;
                 Ok(true)
             }
             Err(error) => Err(error),
@@ -182,7 +199,7 @@ impl Scheduler {
         Ok(())
     }
 
-    async fn wait_for_hint(&mut self, until: Option<Instant>) {
+    async fn wait_for_hint(&mut self, asked: Instant, until: Option<Instant>) {
         self.hints.expect_schedule(until);
         let hints = self.hints.clone();
         let timer = async {
@@ -191,9 +208,13 @@ impl Scheduler {
                 None => std::future::pending().await,
             }
         };
+        let hint = async {
+            hints.schedule().wait().await;
+            tokio::time::sleep_until((asked + BETWEEN_HINTS).into()).await;
+        };
         tokio::select! {
             () = timer => {}
-            () = hints.schedule().wait() => {}
+            () = hint => {}
             () = self.stop.reached(Phase::Draining) => {}
         }
     }

@@ -402,7 +402,8 @@ pub enum Overlap {
     /// It fires all the same.
     #[default]
     Allow,
-    /// It does not fire.
+    /// It does not fire. Of slots that were missed, no more than the last does,
+    /// whatever [`Missed`] says.
     Skip,
     /// It fires when that task has ended; of slots that come meanwhile, those
     /// that [`Missed`] says.

@@ -120,6 +120,7 @@ async fn schedules_are_fired_by_keys() {
     assert_by_keys(&lock, &["schedules", "created_tasks", "ended_executions"]);
     let fire = include_str!("../sql/schedules_fire.sql");
     let fire =
-        plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99").await;
+        plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99")
+            .await;
     assert_by_keys(&fire, &["schedules", "fired_slots"]);
 }

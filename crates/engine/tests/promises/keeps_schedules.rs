@@ -323,6 +323,34 @@ async fn a_lost_wake_up_delays_a_schedule_by_a_heartbeat_at_most() {
     engine.stop().await;
 }
 
+/// Somebody forgets a transaction that has written a schedule: the others fire on
+/// time, and that one when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_that_somebody_holds_holds_up_no_other() {
+    let url = TestServer::shared().create_database().await;
+    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    store.migrate().await.unwrap();
+    for name in ["held", "free"] {
+        Schedules::of(&*store).add(&often(name)).await.unwrap();
+    }
+    let fresh = Fresh::on(store.clone());
+    let (mut client, connection) =
+        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let transaction = client.transaction().await.unwrap();
+    let hold = "SELECT FROM task_engine.schedules WHERE name = 'held' FOR UPDATE";
+    transaction.batch_execute(hold).await.unwrap();
+    let engine = start(fresh.engine().handle(tick));
+    let begun = Instant::now();
+    assert_unbroken(&until_fired(&fresh, "free", 10).await, OFTEN);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(fired(&fresh, "held").await.is_empty());
+    transaction.rollback().await.unwrap();
+    assert_unbroken(&until_fired(&fresh, "held", 10).await, OFTEN);
+    engine.stop().await;
+    fresh.assert_sound().await;
+}
+
 /// A crash of PostgreSQL while schedules fire: no slot is lost or fired twice,
 /// and firing goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -336,10 +364,7 @@ async fn schedules_outlive_a_crash_of_postgresql() {
         start(Engine::new(store.clone(), ()).instance(name).handle(tick).schedule(schedule.clone()))
     });
     let count = async |store: &PgStore| match store.schedule("often").await {
-        Ok((Some(row), _)) => match store.fired_slots(row.version.id, 1000).await {
-            Ok(slots) => slots,
-            Err(_) => Vec::new(),
-        },
+        Ok((Some(row), _)) => store.fired_slots(row.version.id, 1000).await.unwrap_or_default(),
         _ => Vec::new(),
     };
     let begun = Instant::now();

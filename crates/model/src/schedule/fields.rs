@@ -146,7 +146,7 @@ impl Kind {
                     special.insert(word);
                 }
                 None => {
-                    numbers.extend(self.numbers(item).map_err(|(inside, why)| (at + inside, why))?)
+                    numbers.extend(self.numbers(item).map_err(|(inside, why)| (at + inside, why))?);
                 }
             }
             at += item.len() + 1;

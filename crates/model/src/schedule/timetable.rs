@@ -22,7 +22,7 @@ pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Debug, Clone)]
 pub enum Rule {
     /// At times of the clock.
-    Cron(Cron),
+    Cron(Box<Cron>),
     /// In equal steps from an anchor: the time of step n is the anchor plus n
     /// times this. What runs late does not make the next one late.
     Every(Duration),
@@ -53,7 +53,7 @@ impl FromStr for Rule {
         let every = text.strip_prefix('@').unwrap_or(text).strip_prefix("every");
         match every.filter(|rest| rest.starts_with(char::is_whitespace)) {
             Some(interval) => interval_of(interval.trim()).map(Self::Every),
-            None => Ok(Self::Cron(Cron::parse(text)?)),
+            None => Ok(Self::Cron(Box::new(Cron::parse(text)?))),
         }
     }
 }
