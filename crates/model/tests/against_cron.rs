@@ -6,6 +6,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use task_engine_model::schedule::Timetable;
+use task_engine_model::schedule::cron::Cron;
 
 const ZONES: [&str; 6] = [
     "America/New_York",
@@ -170,4 +171,23 @@ fn slots_are_what_cron_would_start() {
     }
     assert!(slots > 10_000, "{slots} slots are too few to mean anything");
     assert!(changes > 200, "{changes} changes are too few to mean anything");
+}
+
+/// Whatever is typed is understood or refused with a place in it; and what is
+/// understood can be searched.
+#[test]
+fn no_text_is_too_odd() {
+    let letters: Vec<char> = "0123456789*/,-#LWlw? @MONJANsun\u{e9}".chars().collect();
+    let mut chance = fastrand::Rng::with_seed(7);
+    let mut understood = 0;
+    for _ in 0..20_000 {
+        let length = chance.usize(0..4);
+        let mut word = |_| (0..=length).map(|_| letters[chance.usize(0..letters.len())]).collect();
+        let text = (0..5).map(&mut word).collect::<Vec<String>>().join(" ");
+        match Cron::parse(&text) {
+            Ok(_) => understood += 1,
+            Err(bad) => assert!((1..=text.chars().count() + 1).contains(&bad.at), "{bad}"),
+        }
+    }
+    assert!(understood > 10, "{understood}");
 }
