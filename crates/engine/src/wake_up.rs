@@ -64,9 +64,9 @@ impl Hints {
     /// A heartbeat tells when the next schedule is due. If that is before the
     /// scheduler expects one, it has missed a change, and looks again.
     pub(crate) fn schedule_due_in(&self, wait: Duration) {
-        let told = Instant::now() + wait + CLOCK_SLACK;
+        let told = Instant::now().checked_add(wait.saturating_add(CLOCK_SLACK));
         let expected = *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner);
-        if expected.is_none_or(|time| told < time) {
+        if told.is_some_and(|told| expected.is_none_or(|time| told < time)) {
             self.schedule.hear();
         }
     }

@@ -106,5 +106,7 @@ mod tests {
         let schema = Schema::named("jobs").unwrap();
         let moved = schema.sql("SELECT pg_notify('task-engine', x) FROM task_engine.claims");
         assert_eq!(moved, "SELECT pg_notify('task-engine:jobs', x) FROM \"jobs\".claims");
+        let moved = schema.sql("SELECT pg_notify('task-engine-schedule', '')");
+        assert_eq!(moved, "SELECT pg_notify('task-engine-schedule:jobs', '')");
     }
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine_conformance::TestServer;
+use task_engine_model::schedule::Schedule;
+use task_engine_model::schedule::operate::Schedules;
 use task_engine_model::store::ClaimIds;
 use task_engine_model::{
     Client, Json, NewInstance, NewTask, Rest, Store, StoreError, Task, TaskDetails, TaskFilter,
@@ -304,10 +306,14 @@ async fn schemas_are_kept_apart() {
         matches!(&error, StoreError::Version(why) if why.contains("task-engine migrate")),
         "{error}"
     );
-    assert_eq!(other.migrate().await.unwrap(), ["0001_ledger"]);
+    assert_eq!(other.migrate().await.unwrap()[..2], ["0001_ledger", "0002_schedules"]);
     assert_eq!(other.migrate().await.unwrap(), Vec::<String>::new());
     other.create(&[task("a")]).await.unwrap();
     assert_eq!(fresh.all().await, []);
+    let hourly = Schedule::cron("hourly", "@hourly").new_task(task("a"));
+    Schedules::of(&other).add(&hourly).await.unwrap();
+    assert_eq!(other.schedules(None, 10).await.unwrap().len(), 1);
+    assert!(fresh.store.schedules(None, 10).await.unwrap().is_empty());
     assert_eq!(other.verify().await.unwrap(), Vec::<String>::new());
 }
 
@@ -323,7 +329,9 @@ async fn many_may_migrate_at_once() {
     };
     let applied = futures_util::future::join_all(stores.iter().map(Store::migrate)).await;
     let applied: Vec<_> = applied.into_iter().flat_map(Result::unwrap).collect();
-    assert_eq!(applied, ["0001_ledger"]);
+    assert_eq!(applied[..2], ["0001_ledger", "0002_schedules"]);
+    let each: std::collections::BTreeSet<_> = applied.iter().collect();
+    assert_eq!(each.len(), applied.len(), "each is applied once");
 }
 
 #[tokio::test]
