@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, show, start, tasks, trace,
+    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, tasks, trace,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Logs(logs::Arguments),
     Retry(retry::Arguments),
     Cancel(cancel::Arguments),
+    Schedules(schedules::Arguments),
     /// List engines, living and dead
     Instances,
     Recover(recover::Arguments),

@@ -65,6 +65,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Show(args) => commands::show::run(console, args).await,
             Command::Retry(args) => commands::retry::run(console, args).await,
             Command::Cancel(args) => commands::cancel::run(console, args).await,
+            Command::Schedules(args) => commands::schedules::run(console, args).await,
             Command::Instances => commands::instances::run(console).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Queues(args) => commands::queues::run(console, args).await,

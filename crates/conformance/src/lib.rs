@@ -14,7 +14,7 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`]: the cases, by promise;
+//!   [`mod@unique`], [`flows`], [`schedules`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -34,6 +34,7 @@ pub mod races;
 pub mod records;
 pub mod recovery;
 pub mod reports;
+pub mod schedules;
 pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
@@ -262,6 +263,32 @@ macro_rules! suite {
                 a_bad_correlation_id_is_refused
                 a_bad_parent_is_none
             }
+
+            schedules {
+                a_schedule_is_kept_as_it_was_written
+                who_has_seen_an_older_version_writes_nothing
+                only_what_is_due_is_found
+                a_slot_brings_its_task
+                of_many_who_see_a_slot_one_fires_it
+                a_change_and_a_firing_have_one_winner
+                a_removal_and_a_firing_leave_no_halves
+                a_new_schedule_of_an_old_name_is_another
+                missed_slots_go_by_the_policy
+                a_slot_is_left_out_while_its_task_runs
+                a_slot_waits_until_its_task_has_ended
+                missed_slots_that_wait_follow_each_other
+                a_slot_that_waits_hides_no_other
+                a_paused_schedule_awaits_nothing
+                a_change_of_the_task_keeps_a_missed_slot
+                a_slot_that_has_fired_never_fires_again
+                old_slots_are_forgotten
+                a_removal_leaves_the_tasks
+                retention_removes_slots_with_their_tasks
+                among_ten_thousand_the_due_ones_are_found
+                a_change_wakes_and_a_firing_does_not
+                a_heartbeat_tells_when_the_next_slot_is
+                a_task_outside_the_slots
+            }
         }
     };
 }
@@ -314,6 +341,7 @@ mod tests {
             include_str!("cancellations.rs"),
             include_str!("unique.rs"),
             include_str!("flows.rs"),
+            include_str!("schedules.rs"),
         ] {
             let cases = source
                 .lines()

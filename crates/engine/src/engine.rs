@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use task_engine_model::instance::{InstanceRow, Recovery};
+use task_engine_model::schedule::Schedule;
 use task_engine_model::store::HeldTask;
 use task_engine_model::{ClassRules, Client, CreationHook, Pool, Store, StoreError, Task};
 
@@ -99,6 +100,7 @@ pub(crate) struct Settings {
     pub(crate) poll: Duration,
     pub(crate) retention: Option<Duration>,
     pub(crate) migrate: bool,
+    pub(crate) schedules: Vec<Schedule>,
 }
 
 impl Default for Settings {
@@ -113,6 +115,7 @@ impl Default for Settings {
             poll: Duration::from_secs(10),
             retention: Some(Duration::from_secs(30 * 86_400)),
             migrate: true,
+            schedules: Vec::new(),
         }
     }
 }
@@ -222,6 +225,16 @@ impl<S: Send + Sync + 'static> Engine<S> {
     #[must_use]
     pub fn migrate_at_start(mut self, migrate: bool) -> Self {
         self.settings.migrate = migrate;
+        self
+    }
+
+    /// A regular task. It is stored when the engine starts, and kept in step
+    /// with the code: if this differs from what was declared before, it replaces
+    /// what is stored; if not, an operator's later changes are left alone. One
+    /// that is declared no longer stays until an operator removes it.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.settings.schedules.push(schedule);
         self
     }
 
@@ -401,6 +414,15 @@ impl<S: Send + Sync + 'static> Engine<S> {
         }
         if poll.is_zero() || *poll > Duration::from_secs(10) {
             return wrong(format!("the poll must be between 1 ms and 10 s, not {poll:?}"));
+        }
+        let mut names = std::collections::HashSet::new();
+        for schedule in &self.settings.schedules {
+            if !names.insert(schedule.name()) {
+                return wrong(format!("schedule {:?} is declared twice", schedule.name()));
+            }
+            if let Err(error) = schedule.definition() {
+                return wrong(error.to_string());
+            }
         }
         Ok(pools)
     }

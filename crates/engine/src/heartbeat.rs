@@ -48,6 +48,9 @@ impl Heartbeat {
                     for id in self.running.want_cancelled(&pulse.cancel) {
                         tracing::info!("{id}: somebody asks for it to be cancelled");
                     }
+                    if let Some(wait) = pulse.next_schedule_in {
+                        self.hints.schedule_due_in(wait);
+                    }
                     pulses.send_replace(Some(Beat { pulse, known }));
                     self.every
                 }

@@ -39,7 +39,8 @@
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `pools`: which workers take from which queues;
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
-//! - `heartbeat`, `admission`, `wake_up`, `report`, `retention`: what goes on beside it;
+//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `retention`: what goes
+//!   on beside it;
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book;
 //! - [`hook`], [`hooks`], [`extensions`]: code around executions;
@@ -67,6 +68,7 @@ mod retention;
 pub mod run;
 mod running;
 pub mod samples;
+mod schedule;
 pub mod stop;
 mod trace;
 mod wake_up;
@@ -82,7 +84,8 @@ pub use task_engine_model::instance::Recovery;
 pub use task_engine_model::report::LogLevel;
 pub use task_engine_model::store::CancelReport;
 pub use task_engine_model::{
-    ClassRules, Client, Json, NewTask, RetryRule, Store, StoreError, Task, TaskId, TaskStatus,
+    ClassRules, Client, Json, Missed, NewTask, Overlap, RetryRule, Schedule, Store, StoreError,
+    Task, TaskId, TaskStatus,
 };
 pub use task_engine_model::{Creation, CreationHook, OnConflict, Refusal, Scope, Unique};
 

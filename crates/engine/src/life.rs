@@ -24,6 +24,7 @@ use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
 use crate::report::Reports;
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
+use crate::schedule::{self, Scheduler};
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
 use crate::wake_up::{self, Backoff, Hints};
 
@@ -85,6 +86,15 @@ impl<S: Send + Sync + 'static> Life<S> {
             let Some(id) = admitted else {
                 return Ok(Stopped::default());
             };
+            if !reborn {
+                if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
+                {
+                    let _ = self.store.unregister(id).await;
+                    return Err(error);
+                }
+                let (store, stop) = (self.store.clone(), self.stop.watch());
+                beside.spawn(Scheduler::new(store, hints.clone(), stop).run());
+            }
             tracing::info!(
                 "Engine {} started with {} workers{} on {}",
                 new.name,

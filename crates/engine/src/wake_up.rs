@@ -1,8 +1,8 @@
 //! Wake-ups: hints that there may be work. Losing every one of them costs time,
 //! never a task: the poll is below.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use task_engine_model::{Store, WakeUp};
@@ -14,6 +14,9 @@ pub(crate) struct Hints {
     /// One for each pool of workers: what one has heard, the others have not.
     work: Vec<Hint>,
     cancel: Hint,
+    schedule: Hint,
+    /// When the next schedule is due, as far as the scheduler knows.
+    next_schedule: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +46,12 @@ impl Hint {
 
 impl Hints {
     pub(crate) fn new(pools: usize) -> Self {
-        Self { work: (0..pools).map(|_| Hint::default()).collect(), cancel: Hint::default() }
+        Self {
+            work: (0..pools).map(|_| Hint::default()).collect(),
+            cancel: Hint::default(),
+            schedule: Hint::default(),
+            next_schedule: Mutex::default(),
+        }
     }
 
     pub(crate) fn work(&self, pool: usize) -> &Hint {
@@ -54,13 +62,36 @@ impl Hints {
         &self.cancel
     }
 
+    pub(crate) fn schedule(&self) -> &Hint {
+        &self.schedule
+    }
+
+    /// The scheduler sleeps until then.
+    pub(crate) fn expect_schedule(&self, time: Option<Instant>) {
+        *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+
+    /// A heartbeat tells when the next schedule is due. If that is before the
+    /// scheduler expects one, it has missed a change, and looks again.
+    pub(crate) fn schedule_due_in(&self, wait: Duration) {
+        let told = Instant::now().checked_add(wait.saturating_add(CLOCK_SLACK));
+        let expected = *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_some_and(|told| expected.is_none_or(|time| told < time)) {
+            self.schedule.hear();
+        }
+    }
+
     fn hear(&self, wake_up: WakeUp) {
         match wake_up {
+            WakeUp::Schedule => self.schedule.hear(),
             WakeUp::Work => self.work.iter().for_each(Hint::hear),
             WakeUp::Cancel => self.cancel.hear(),
         }
     }
 }
+
+/// Two answers about one time differ by how long they were under way.
+const CLOCK_SLACK: Duration = Duration::from_millis(100);
 
 /// Listens for ever; connects again when the connection breaks.
 pub(crate) async fn listen(store: Arc<dyn Store>, hints: Arc<Hints>) {

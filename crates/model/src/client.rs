@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::flow::{self, Origin};
 use crate::hook::{CreationHook, Hooks};
 use crate::retry::RetryOverride;
+use crate::schedule::operate::Schedules;
 use crate::store::{CancelReport, Store, StoreError};
 use crate::task::{BadTask, NewTask, Task, TaskId};
 use crate::traceparent::Traceparent;
@@ -92,6 +93,12 @@ impl Client {
     #[allow(clippy::needless_pass_by_value)] // For the reader: it is gone to the store.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         Create { client: self, task: NewTask::of(&task), answer: PhantomData }
+    }
+
+    /// Regular tasks.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules::of(&*self.store)
     }
 
     /// Creates many tasks, all or none, in one call. The ids are in order.

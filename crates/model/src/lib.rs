@@ -13,6 +13,7 @@
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
 //! - [`queue`]: who serves queues, what waits in them, and which are paused;
+//! - [`schedule`]: regular tasks, and when they run;
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications;
 //! - [`hook`]: what an application wants of every task that it creates;
@@ -32,6 +33,7 @@ pub mod queue;
 pub mod recovery;
 pub mod report;
 pub mod retry;
+pub mod schedule;
 pub mod store;
 pub mod task;
 pub mod traceparent;
@@ -45,6 +47,7 @@ pub use instance::{InstanceId, InstanceRow, NewInstance};
 pub use json::{BadJson, Json};
 pub use queue::{Lanes, Pause, PausedQueue, Pool, QueueRow};
 pub use retry::{RetryOverride, RetryRule};
+pub use schedule::{Missed, Overlap, Schedule};
 pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, StoreError, WakeUp};
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,

@@ -19,6 +19,7 @@ use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
+use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::unique::Creation;
 
@@ -144,6 +145,37 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A page of the tasks of a flow, oldest first. A flow that nobody belongs
     /// to is empty.
     fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>>;
+
+    /// A schedule by its name, and the database's time.
+    fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)>;
+
+    /// A page of schedules, by name, from after this one on.
+    fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>>;
+
+    /// Writes a schedule if it is still what the writer saw, and wakes engines.
+    /// False, and nothing is changed, if it is not.
+    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool>;
+
+    /// Removes a schedule and the record of what it fired. False if there is
+    /// none of this name.
+    fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool>;
+
+    /// Up to `limit` schedules that are due by the database's clock, and how
+    /// long it is until the next one will be. Reads no others.
+    fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules>;
+
+    /// Creates the tasks of slots and moves their schedules on, each schedule
+    /// whole or not at all, and all in one transaction. A schedule that is not
+    /// what it was when it was seen, or that somebody else is writing, is left
+    /// alone: the answer is false in its place.
+    ///
+    /// So of all engines that see a slot, one fires it; and as the slot, its
+    /// task and the move to the next are one commit, it fires once, wherever
+    /// that engine dies.
+    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>>;
+
+    /// The newest slots that a schedule has fired, newest first.
+    fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.
@@ -245,6 +277,8 @@ pub struct Pulse {
     pub orphaned: Vec<InstanceId>,
     /// The classes of waiting tasks (some, if there are very many).
     pub waiting_classes: Vec<String>,
+    /// How long it is until the next schedule is due; nothing if one is.
+    pub next_schedule_in: Option<Duration>,
 }
 
 /// An attempt that has not ended.
@@ -295,6 +329,8 @@ pub enum WakeUp {
     Work,
     /// There may be a wish to cancel something.
     Cancel,
+    /// A schedule may have changed.
+    Schedule,
 }
 
 /// Who failed, and what the caller can do.

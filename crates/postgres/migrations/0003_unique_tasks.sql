@@ -244,8 +244,8 @@ BEGIN
     FROM changed c;
   END LOOP;
 
-  PERFORM task_engine.wake(soon.task_class) FROM (
-    SELECT DISTINCT w.task_class FROM task_engine.waiting_tasks w
+  PERFORM task_engine.wake(soon.task_class, soon.queue, soon.priority) FROM (
+    SELECT DISTINCT w.task_class, w.queue, w.priority FROM task_engine.waiting_tasks w
     WHERE w.due_at < asked_at + interval '15 seconds' AND w.task_id = ANY (ARRAY(
       SELECT a.id FROM unnest(targets, outcomes) AS a(id, outcome) WHERE a.outcome <> 'kept'))
   ) AS soon;

@@ -60,4 +60,6 @@ SELECT
   ARRAY(SELECT DISTINCT k.instance_id FROM task_engine.claims k
         JOIN task_engine.instances i ON i.id = k.instance_id
         WHERE i.stopped_at IS NOT NULL OR i.lost_at IS NOT NULL) AS orphaned,
-  ARRAY(SELECT DISTINCT task_class FROM waiting_class ORDER BY task_class) AS waiting_classes
+  ARRAY(SELECT DISTINCT task_class FROM waiting_class ORDER BY task_class) AS waiting_classes,
+  (SELECT (extract(epoch FROM min(s.next_at) - clock_timestamp()) * 1000000)::bigint
+   FROM task_engine.schedules s) AS next_schedule_us

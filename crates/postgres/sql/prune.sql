@@ -16,6 +16,8 @@ WITH gone AS (
   DELETE FROM task_engine.ended_executions WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), late AS (
   DELETE FROM task_engine.late_results WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), slots AS (
+  DELETE FROM task_engine.fired_slots WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), requests AS (
   DELETE FROM task_engine.cancel_requests WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), cancellations AS (

@@ -37,6 +37,9 @@ UNION ALL
 SELECT format('attempt %s of task %s is recorded, but the task was never created', e.attempt, e.task_id)
 FROM task_engine.ended_executions e LEFT JOIN task_engine.created_tasks c ON c.id = e.task_id WHERE c.id IS NULL
 UNION ALL
+SELECT format('slot %s of schedule %s has fired and is awaited again', f.slot, s.name)
+FROM task_engine.schedules s JOIN task_engine.fired_slots f ON f.schedule_id = s.id WHERE f.slot >= s.next_at
+UNION ALL
 SELECT format('claim %s belongs to an instance that was never registered', k.id)
 FROM task_engine.claims k LEFT JOIN task_engine.instances i ON i.id = k.instance_id WHERE i.id IS NULL
 UNION ALL

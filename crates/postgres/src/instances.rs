@@ -74,6 +74,7 @@ impl Inner {
             expired: instances("expired"),
             orphaned: instances("orphaned"),
             waiting_classes: row.get("waiting_classes"),
+            next_schedule_in: row.get::<_, Option<i64>>("next_schedule_us").map(from_micros),
         })
     }
 

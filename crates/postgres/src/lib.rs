@@ -12,6 +12,7 @@
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+//! - `schedules`: regular tasks;
 //! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //!   contract.
 
@@ -31,6 +32,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod schedules;
 pub mod schema;
 mod sleep;
 mod store;

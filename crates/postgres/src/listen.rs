@@ -23,12 +23,17 @@ impl Inner {
         let (client, mut connection) = self.connections.connector.dedicated().await?;
         let cancel_channel = self.schema.cancel_channel();
         let (channel, cancel) = (self.schema.channel(), cancel_channel.clone());
+        let schedule_channel = self.schema.schedule_channel();
+        let schedule = schedule_channel.clone();
         let mut messages = poll_fn(move |cx| connection.poll_message(cx));
         let hearing = async {
             while let Some(message) = messages.next().await {
                 match message.map_err(|e| store_error(&e))? {
                     AsyncMessage::Notification(note) if note.channel() == cancel => {
                         hear(WakeUp::Cancel);
+                    }
+                    AsyncMessage::Notification(note) if note.channel() == schedule => {
+                        hear(WakeUp::Schedule);
                     }
                     AsyncMessage::Notification(_) => hear(WakeUp::Work),
                     _ => {}
@@ -37,11 +42,14 @@ impl Inner {
             Err(StoreError::Unavailable("PostgreSQL closed the connection for wake-ups".into()))
         };
         let probing = async {
-            let listen = format!("LISTEN \"{channel}\"; LISTEN \"{cancel_channel}\"");
+            let listen = format!(
+                "LISTEN \"{channel}\"; LISTEN \"{cancel_channel}\"; LISTEN \"{schedule_channel}\""
+            );
             client.batch_execute(&listen).await.map_err(|e| store_error(&e))?;
             // Whatever was created before nobody has told us about.
             hear(WakeUp::Work);
             hear(WakeUp::Cancel);
+            hear(WakeUp::Schedule);
             loop {
                 tokio::time::sleep(PROBE_INTERVAL).await;
                 match tokio::time::timeout(PROBE_TIMEOUT, client.batch_execute("")).await {

@@ -11,6 +11,7 @@ use crate::store::Inner;
 
 const MIGRATIONS: &[(i32, &str, &str)] = &[
     (1, "ledger", include_str!("../migrations/0001_ledger.sql")),
+    (2, "schedules", include_str!("../migrations/0002_schedules.sql")),
     (3, "unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
     (4, "paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
     (5, "correlation", include_str!("../migrations/0005_correlation.sql")),

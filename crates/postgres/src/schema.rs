@@ -62,6 +62,15 @@ impl Schema {
         }
     }
 
+    /// The channel on which engines hear that a schedule has changed.
+    pub(crate) fn schedule_channel(&self) -> Cow<'static, str> {
+        if self.name == DEFAULT {
+            "task-engine-schedule".into()
+        } else {
+            format!("task-engine-schedule:{}", self.name).into()
+        }
+    }
+
     /// A statement for this schema.
     pub(crate) fn sql(&self, statement: &'static str) -> Cow<'static, str> {
         if self.name == DEFAULT { statement.into() } else { self.moved(statement).into() }
@@ -76,6 +85,7 @@ impl Schema {
             .replace("task_engine.", &format!("\"{}\".", self.name))
             .replace("'task-engine'", &format!("'{}'", self.channel()))
             .replace("'task-engine-cancel'", &format!("'{}'", self.cancel_channel()))
+            .replace("'task-engine-schedule'", &format!("'{}'", self.schedule_channel()))
     }
 }
 
@@ -96,5 +106,7 @@ mod tests {
         let schema = Schema::named("jobs").unwrap();
         let moved = schema.sql("SELECT pg_notify('task-engine', x) FROM task_engine.claims");
         assert_eq!(moved, "SELECT pg_notify('task-engine:jobs', x) FROM \"jobs\".claims");
+        let moved = schema.sql("SELECT pg_notify('task-engine-schedule', '')");
+        assert_eq!(moved, "SELECT pg_notify('task-engine-schedule:jobs', '')");
     }
 }

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::row::{
+    DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
+};
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
@@ -186,6 +190,34 @@ impl Store for PgStore {
 
     fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
         limited(self.inner.flow(page))
+    }
+
+    fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)> {
+        limited(self.inner.schedule(name))
+    }
+
+    fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>> {
+        limited(self.inner.schedules(after, limit))
+    }
+
+    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool> {
+        limited(self.inner.write_schedule(write))
+    }
+
+    fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+        limited(self.inner.remove_schedule(name))
+    }
+
+    fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules> {
+        limited(self.inner.due_schedules(limit))
+    }
+
+    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>> {
+        limited(self.inner.fire_schedules(firings))
+    }
+
+    fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
+        limited(self.inner.fired_slots(schedule_id, limit))
     }
 }
 

@@ -286,3 +286,28 @@ async fn a_flow_is_read_by_its_index() {
     let executions = plan(&client, "executions", executions, "'{1,2}'").await;
     assert_by_keys(&executions, &["ended_executions"]);
 }
+
+#[tokio::test]
+async fn only_due_schedules_are_read() {
+    let client = tables().await;
+    let plan = plan(&client, "due", include_str!("../sql/schedules_due.sql"), "100").await;
+    assert_by_keys(&plan, &["schedules", "created_tasks", "ended_executions", "waiting_tasks"]);
+    assert!(plan.contains("schedules_by_next_at"), "{plan}");
+    assert!(!plan.contains("Sort"), "the index has the order:\n{plan}");
+    let beat = include_str!("../sql/heartbeat.sql");
+    let plan = self::plan(&client, "beat", beat, "1").await;
+    assert!(plan.contains("schedules_by_next_at"), "{plan}");
+}
+
+#[tokio::test]
+async fn schedules_are_fired_by_keys() {
+    let client = tables().await;
+    let lock = include_str!("../sql/schedules_lock.sql");
+    let lock = plan(&client, "lock", lock, "'{1}', '{1}', '{NULL}'").await;
+    assert_by_keys(&lock, &["schedules", "created_tasks", "ended_executions"]);
+    let fire = include_str!("../sql/schedules_fire.sql");
+    let fire =
+        plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99")
+            .await;
+    assert_by_keys(&fire, &["schedules", "fired_slots"]);
+}

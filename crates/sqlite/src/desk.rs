@@ -23,6 +23,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) brings_work: Cell<bool>,
     /// Whether somebody wants something cancelled that did not before.
     pub(crate) wants_cancel: Cell<bool>,
+    /// Whether somebody has changed a schedule.
+    pub(crate) changes_schedules: Cell<bool>,
 }
 
 impl<'a> Turn<'a> {
@@ -32,6 +34,7 @@ impl<'a> Turn<'a> {
             moment: Moment::take(),
             brings_work: Cell::new(false),
             wants_cancel: Cell::new(false),
+            changes_schedules: Cell::new(false),
         }
     }
 

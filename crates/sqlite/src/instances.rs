@@ -55,6 +55,7 @@ pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<Pulse, 
         expired: all(turn, sql!("pulse_expired"), [instance.0, turn.now()], instance_id)?,
         orphaned: all(turn, sql!("pulse_orphaned"), [], instance_id)?,
         waiting_classes: waiting_classes(turn)?,
+        next_schedule_in: crate::schedules::next_in(turn)?,
     })
 }
 

@@ -30,8 +30,8 @@
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
-//!   `instances`, `operate`, `queues`, `report`, `read`, `flow`, `verify`: what
-//!   the jobs do, each with its SQL in `sql/`;
+//!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
+//!   `verify`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -63,6 +63,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod schedules;
 mod store;
 mod unique;
 mod verify;

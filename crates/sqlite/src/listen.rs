@@ -26,6 +26,7 @@ pub(crate) struct Hints(watch::Sender<Count>);
 struct Count {
     work: u64,
     cancel: u64,
+    schedules: u64,
 }
 
 impl Hints {
@@ -40,6 +41,12 @@ impl Hints {
                 count.cancel += u64::from(cancel);
             });
         }
+    }
+}
+
+impl Hints {
+    pub(crate) fn tell_of_schedules(&self) {
+        self.0.send_modify(|count| count.schedules += 1);
     }
 }
 
@@ -62,6 +69,7 @@ pub(crate) async fn listen(
         None => (None, None),
     };
     hear(WakeUp::Work);
+    hear(WakeUp::Schedule);
     loop {
         tokio::select! {
             changed = count.changed() => if changed.is_err() {
@@ -75,6 +83,9 @@ pub(crate) async fn listen(
         }
         if now.cancel != heard.cancel {
             hear(WakeUp::Cancel);
+        }
+        if now.schedules != heard.schedules {
+            hear(WakeUp::Schedule);
         }
         heard = now;
     }
@@ -147,6 +158,7 @@ struct Seen {
     version: i64,
     anything_waits: bool,
     last_wish: i64,
+    schedule_changes: i64,
 }
 
 impl Seen {
@@ -154,7 +166,12 @@ impl Seen {
     fn now(connection: &Connection) -> rusqlite::Result<Self> {
         let version = version(connection)?;
         connection.prepare_cached(sql!("listen_state"))?.query_row([], |row| {
-            Ok(Self { version, anything_waits: row.get(0)?, last_wish: row.get(1)? })
+            Ok(Self {
+                version,
+                anything_waits: row.get(0)?,
+                last_wish: row.get(1)?,
+                schedule_changes: row.get(2)?,
+            })
         })
     }
 }
@@ -181,6 +198,9 @@ fn watch(
         match look() {
             Ok(now) if now.version != seen.version => {
                 hints.give(now.anything_waits, now.last_wish > seen.last_wish);
+                if now.schedule_changes != seen.schedule_changes {
+                    hints.tell_of_schedules();
+                }
                 seen = now;
             }
             Ok(_) => {}

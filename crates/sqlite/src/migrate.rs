@@ -9,6 +9,7 @@ use crate::fault::Fault;
 /// In order; the number of each is its place, from 1 up.
 const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0002_schedules", include_str!("../migrations/0002_schedules.sql")),
     ("0003_unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
     ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
     ("0005_correlation", include_str!("../migrations/0005_correlation.sql")),

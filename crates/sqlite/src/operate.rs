@@ -64,6 +64,7 @@ pub(crate) fn prune(
         sql!("prune_cancellations"),
         sql!("prune_execution_progress"),
         sql!("prune_execution_logs"),
+        sql!("prune_fired_slots"),
     ] {
         let mut delete = turn.db.prepare_cached(statement)?;
         for id in &ids {

@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::row::{
+    DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
+};
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
@@ -20,7 +24,7 @@ use crate::listen::{Hints, listen};
 use crate::writer::write_all;
 use crate::{
     connection, create, flow, instances, migrate, operate, queues, read, record, recover, report,
-    verify,
+    schedules, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -229,6 +233,39 @@ impl Store for SqliteStore {
     fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
         let page = page.clone();
         Box::pin(self.reader().ask(move |turn| flow::flow(turn, &page)))
+    }
+
+    fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)> {
+        let name = name.to_owned();
+        Box::pin(self.reader().ask(move |turn| schedules::schedule(turn, &name)))
+    }
+
+    fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>> {
+        let after = after.map(str::to_owned);
+        Box::pin(self.reader().ask(move |turn| schedules::schedules(turn, after.as_deref(), limit)))
+    }
+
+    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool> {
+        let write = write.clone();
+        Box::pin(self.writer().ask(move |turn| schedules::write(turn, &write)))
+    }
+
+    fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+        let name = name.to_owned();
+        Box::pin(self.writer().ask(move |turn| schedules::remove(turn, &name)))
+    }
+
+    fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules> {
+        Box::pin(self.reader().ask(move |turn| schedules::due(turn, limit)))
+    }
+
+    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>> {
+        let firings = firings.to_vec();
+        Box::pin(self.writer().ask(move |turn| schedules::fire(turn, &firings)))
+    }
+
+    fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
+        Box::pin(self.reader().ask(move |turn| schedules::fired_slots(turn, schedule_id, limit)))
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         "13_lines_unsaid",
         "14_cancelled_unended",
         "15_key_of_nobody",
+        "16_fired_by_nobody",
     ] {
         let mut statement = turn.db.prepare(check)?;
         for violation in statement.query_map([], |row| row.get(0))? {

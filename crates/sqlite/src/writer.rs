@@ -49,6 +49,9 @@ fn commit(
     }
     done?;
     hints.give(turn.brings_work.get(), turn.wants_cancel.get());
+    if turn.changes_schedules.get() {
+        hints.tell_of_schedules();
+    }
     Ok(())
 }
 

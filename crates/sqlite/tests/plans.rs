@@ -52,6 +52,15 @@ async fn no_hot_statement_scans_a_table() {
         sql!("prune_ended_executions"),
         sql!("prune_late_results"),
         sql!("prune_cancel_requests"),
+        sql!("prune_fired_slots"),
+        sql!("schedules_due"),
+        sql!("schedules_next"),
+        sql!("schedule"),
+        sql!("schedule_as_seen"),
+        sql!("schedule_move"),
+        sql!("schedule_update"),
+        sql!("fired_slots"),
+        sql!("fired_slots_forget"),
         sql!("queue_is_paused"),
         sql!("queues_next_lane"),
         sql!("queues_count"),
@@ -118,4 +127,14 @@ async fn a_flow_is_found_by_its_index() {
     let (_, statement) = sql!("flow_ids");
     let plan = plan(&file.connect(), statement).join("\n");
     assert!(plan.contains("task_engine_created_by_correlation (<expr>=? AND rowid>?)"), "{plan}");
+}
+
+#[tokio::test]
+async fn only_due_schedules_are_read() {
+    let file = File::with_tables().await;
+    for (name, statement) in [sql!("schedules_due"), sql!("schedules_next")] {
+        let plan = plan(&file.connect(), statement).join("\n");
+        assert!(plan.contains("task_engine_schedules_by_next_at (next_at"), "{name}: {plan}");
+        assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+    }
 }

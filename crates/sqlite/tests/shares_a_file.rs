@@ -21,6 +21,7 @@ async fn listen(file: &File) -> (mpsc::UnboundedReceiver<WakeUp>, tokio::task::J
         let _ = store.listen(&hear).await;
     });
     assert_eq!(heard.recv().await, Some(WakeUp::Work), "listening has begun");
+    assert_eq!(heard.recv().await, Some(WakeUp::Schedule), "whatever was changed before");
     (heard, task)
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod migrate;
 pub(crate) mod queues;
 pub(crate) mod recover;
 pub(crate) mod retry;
+pub(crate) mod schedules;
 pub(crate) mod show;
 pub(crate) mod start;
 pub(crate) mod tasks;

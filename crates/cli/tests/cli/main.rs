@@ -5,6 +5,7 @@ mod bench;
 mod commands;
 mod demo;
 mod docs;
+mod keeps_schedules;
 mod loses_nothing;
 mod queues;
 mod recovers;

@@ -5,6 +5,7 @@ mod creates_on_terms;
 mod fails_and_retries;
 mod flows;
 mod hooks;
+mod keeps_schedules;
 mod knows_its_name;
 mod outlives_its_database;
 mod outlives_its_tasks;

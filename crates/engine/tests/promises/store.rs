@@ -56,6 +56,10 @@ pub(crate) async fn sqlite() -> Fresh {
 }
 
 impl Fresh {
+    pub(crate) fn on(store: Arc<dyn Store>) -> Self {
+        Self { store, _folder: None }
+    }
+
     pub(crate) fn engine(&self) -> Engine<()> {
         Engine::new(self.store.clone(), ()).instance("test")
     }

@@ -8,8 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
+use task_engine::model::schedule::row::{
+    DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
+};
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
@@ -155,6 +159,34 @@ impl Store for Witnessed {
 
     fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
         self.store.flow(page)
+    }
+
+    fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)> {
+        self.store.schedule(name)
+    }
+
+    fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>> {
+        self.store.schedules(after, limit)
+    }
+
+    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool> {
+        self.store.write_schedule(write)
+    }
+
+    fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+        self.store.remove_schedule(name)
+    }
+
+    fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules> {
+        self.store.due_schedules(limit)
+    }
+
+    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>> {
+        self.store.fire_schedules(firings)
+    }
+
+    fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
+        self.store.fired_slots(schedule_id, limit)
     }
 }
 

@@ -1,0 +1,90 @@
+//! `task-engine schedules`: regular tasks.
+
+mod edit;
+mod next;
+mod show;
+
+use clap::{Args, Subcommand};
+use task_engine::model::schedule::operate::ScheduleError;
+
+use crate::console::Console;
+use crate::exit::Fault;
+
+/// Regular tasks: list, add, change, pause and preview them
+///
+/// Engines create one task for each time of a schedule, once in the whole
+/// cluster, however many of them run.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    List(show::ListArguments),
+    Show(show::ShowArguments),
+    Add(edit::AddArguments),
+    Set(edit::SetArguments),
+    Pause(edit::PauseArguments),
+    /// Let a schedule fire again; times that passed meanwhile do not
+    Resume(Name),
+    /// Create one task of a schedule now, beside its times
+    Run(Name),
+    /// Remove a schedule; its tasks stay
+    Remove(Name),
+    Next(next::Arguments),
+}
+
+#[derive(Debug, Args)]
+struct Name {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// When it runs: one of the two.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct RuleArguments {
+    /// At the times of a cron expression: "MINUTE HOUR DAY MONTH WEEKDAY", with
+    /// seconds in front if there are six fields, or @daily, @hourly, …
+    #[arg(long, value_name = "EXPRESSION", allow_hyphen_values = true)]
+    cron: Option<String>,
+    /// In equal steps: 30s, 15m, 1h30m, "2 days"
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    every: Option<String>,
+}
+
+impl RuleArguments {
+    fn rule(&self) -> Option<String> {
+        self.cron.clone().or_else(|| self.every.as_ref().map(|every| format!("every {every}")))
+    }
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    match args.command {
+        Command::List(args) => show::list(console, args).await,
+        Command::Show(args) => show::show(console, args).await,
+        Command::Add(args) => edit::add(console, args).await,
+        Command::Set(args) => edit::set(console, args).await,
+        Command::Pause(args) => edit::pause(console, args).await,
+        Command::Resume(args) => edit::resume(console, &args.name).await,
+        Command::Run(args) => edit::run(console, &args.name).await,
+        Command::Remove(args) => edit::remove(console, &args.name).await,
+        Command::Next(args) => next::run(console, args).await,
+    }
+}
+
+impl From<ScheduleError> for Fault {
+    fn from(error: ScheduleError) -> Self {
+        match error {
+            ScheduleError::Bad(_) => Self::Usage(error.to_string()),
+            ScheduleError::Exists(_) => {
+                Self::Conflict(format!("{error}; change it with `schedules set`"))
+            }
+            ScheduleError::NotFound(_) => Self::NotFound(error.to_string()),
+            ScheduleError::Store(error) => error.into(),
+        }
+    }
+}

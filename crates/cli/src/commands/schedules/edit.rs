@@ -1,0 +1,219 @@
+//! Adds, changes, pauses, runs and removes schedules.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use task_engine::model::schedule::operate::{Done, Schedules};
+use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::{Missed, NewTask, Overlap, Schedule, Store};
+
+use super::RuleArguments;
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::escape::escape;
+use crate::exit::Fault;
+use crate::parameters;
+use crate::spans::clock_and_relative;
+use crate::times::duration;
+
+/// Add a schedule
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AddArguments {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The class of its tasks: which code runs
+    #[arg(value_name = "CLASS")]
+    class: String,
+    /// Their parameters: a JSON object, @FILE to read one, or - for the standard
+    /// input [default: {}]
+    #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    parameters: Option<String>,
+    #[command(flatten)]
+    rule: RuleArguments,
+    /// Whose clock the cron expression is about
+    #[arg(long, default_value = "UTC", value_name = "ZONE")]
+    time_zone: String,
+    /// The queue of its tasks
+    #[arg(long, default_value = DEFAULT_QUEUE, value_name = "NAME")]
+    queue: String,
+    /// Their priority: higher runs first
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
+    priority: i32,
+    /// What becomes of times that passed while no engine ran: `skip` them, make
+    /// the `last` good, or all of them up to a number, `all:N`
+    #[arg(long, default_value = "last", value_name = "HOW", value_parser = missed)]
+    missed: Missed,
+    /// What happens while the task of the time before has not ended: `allow` both
+    /// to run, `skip` the new one, or `wait` for the end
+    #[arg(long, default_value = "allow", value_name = "HOW", value_parser = overlap)]
+    overlap: Overlap,
+    /// Let each task wait for up to so long after its time, at random
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+    jitter: Duration,
+}
+
+const EXAMPLES: &str = r#"Examples:
+  task-engine schedules add nightly WaitingTask '{"waiting_time": 2}' --cron '0 3 * * *' --time-zone Europe/Paris
+  task-engine schedules add tidy WaitingTask '{"waiting_time": 1}' --every 15m --overlap skip"#;
+
+/// Change a schedule: what is not named stays
+///
+/// If an application declares it, its next start leaves this change alone,
+/// unless the declaration itself has changed.
+#[derive(Debug, Args)]
+pub(crate) struct SetArguments {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    rule: RuleArguments,
+    /// Whose clock the cron expression is about
+    #[arg(long, value_name = "ZONE")]
+    time_zone: Option<String>,
+    /// The class of its tasks
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Their parameters
+    #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    parameters: Option<String>,
+    /// Their queue
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+    /// Their priority
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// What becomes of times that passed while no engine ran
+    #[arg(long, value_name = "HOW", value_parser = missed)]
+    missed: Option<Missed>,
+    /// What happens while the task of the time before has not ended
+    #[arg(long, value_name = "HOW", value_parser = overlap)]
+    overlap: Option<Overlap>,
+    /// Let each task wait for up to so long after its time, at random
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    jitter: Option<Duration>,
+}
+
+/// Stop a schedule from firing until it is resumed
+#[derive(Debug, Args)]
+pub(crate) struct PauseArguments {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Why, for whoever finds it paused
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+fn missed(text: &str) -> Result<Missed, String> {
+    text.parse()
+}
+
+fn overlap(text: &str) -> Result<Overlap, String> {
+    text.parse()
+}
+
+pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fault> {
+    // All that can be wrong with the input is found before anything is opened.
+    let wrong = |error: task_engine::model::task::BadTask| Fault::Usage(error.to_string());
+    let Some(rule) = args.rule.rule() else {
+        return Err(Fault::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
+    };
+    let parameters = parameters::read(args.parameters.as_deref(), console)?;
+    let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
+    let task = task.queue(args.queue.as_str()).map_err(wrong)?.priority(args.priority);
+    let schedule = Schedule::new(args.name.as_str(), rule)
+        .time_zone(args.time_zone)
+        .new_task(task)
+        .missed(args.missed)
+        .overlap(args.overlap)
+        .jitter(args.jitter);
+    schedule.definition().map_err(|error| Fault::Usage(error.to_string()))?;
+    let store = console.database()?.open(Access::MayCreate).await?;
+    for applied in store.migrate().await? {
+        console.say(format_args!("Applied migration {applied}"));
+    }
+    Schedules::of(&*store).add(&schedule).await?;
+    tell(console, &*store, &args.name, "is added").await
+}
+
+pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fault> {
+    let parameters = args.parameters.as_deref();
+    let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
+    let store = console.database()?.open(Access::MustExist).await?;
+    let schedules = Schedules::of(&*store);
+    let change = schedules.change(&args.name, |stored| {
+        let mut definition = stored.clone();
+        let new = |field: &mut String, value: &Option<String>| {
+            if let Some(value) = value {
+                field.clone_from(value);
+            }
+        };
+        new(&mut definition.rule, &args.rule.rule());
+        new(&mut definition.time_zone, &args.time_zone);
+        new(&mut definition.task_class, &args.class);
+        new(&mut definition.queue, &args.queue);
+        if let Some(parameters) = &parameters {
+            definition.task_parameters = parameters.clone();
+        }
+        definition.priority = args.priority.unwrap_or(definition.priority);
+        definition.missed = args.missed.unwrap_or(definition.missed);
+        definition.overlap = args.overlap.unwrap_or(definition.overlap);
+        definition.jitter = args.jitter.unwrap_or(definition.jitter);
+        Ok(definition)
+    });
+    change.await?;
+    tell(console, &*store, &args.name, "is changed").await
+}
+
+pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let done = Schedules::of(&*store).pause(&args.name, args.reason.as_deref()).await?;
+    say(console, &args.name, if done == Done::Changed { "is paused" } else { "was paused before" })
+}
+
+pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    match Schedules::of(&*store).resume(name).await? {
+        Done::Changed => tell(console, &*store, name, "is resumed").await,
+        Done::Unchanged => say(console, name, "was not paused"),
+    }
+}
+
+pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let id = Schedules::of(&*store).run(name).await?;
+    console.say("Created 1 task:");
+    let mut out = console.results();
+    writeln!(out, "{id}")?;
+    Ok(out.flush()?)
+}
+
+pub(super) async fn remove(console: &Console, name: &str) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    Schedules::of(&*store).remove(name).await?;
+    say(console, name, "is removed; its tasks stay")
+}
+
+/// Says what was done, and when it runs next.
+async fn tell(console: &Console, store: &dyn Store, name: &str, what: &str) -> Result<(), Fault> {
+    let (row, _) = store.schedule(name).await?;
+    let next_at = row.as_ref().and_then(|row| row.state.next_at);
+    let what = match next_at {
+        Some(next_at) => {
+            let now = now();
+            let when = clock_and_relative(next_at, now.timestamp(), now.time_zone());
+            format!("{what}; it runs next at {when}")
+        }
+        None => format!("{what}; it stays paused"),
+    };
+    say(console, name, &what)
+}
+
+fn say(console: &Console, name: &str, what: &str) -> Result<(), Fault> {
+    let mut out = console.results();
+    writeln!(out, "schedule {} {what}", escape(name))?;
+    Ok(out.flush()?)
+}

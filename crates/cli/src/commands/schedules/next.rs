@@ -1,0 +1,129 @@
+//! `task-engine schedules next`: when a schedule runs, before it does.
+
+use std::io::Write;
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use task_engine::model::schedule::operate::Schedules;
+use task_engine::model::schedule::timetable::Preview;
+use task_engine::model::schedule::{BadSchedule, Timetable, Wrong};
+
+use super::RuleArguments;
+use crate::console::Console;
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::spans::relative;
+use crate::table::table;
+
+/// Show when a schedule runs next, with notes on clock changes
+///
+/// Of a stored one by its name, or of any rule, without a database.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// A stored schedule
+    #[arg(value_name = "NAME", conflicts_with_all = ["cron", "every", "time_zone"])]
+    name: Option<String>,
+    #[command(flatten)]
+    rule: RuleArguments,
+    /// Whose clock the cron expression is about [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    time_zone: Option<String>,
+    /// How many times
+    #[arg(short = 'n', long, default_value_t = 10, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    number: u32,
+    /// From when on: 2027-03-13, or 2027-03-13T12:00:00Z [default: now]
+    #[arg(long, value_name = "TIME")]
+    after: Option<String>,
+    /// Print JSON, one time a line
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  task-engine schedules next --cron '30 2 * * *' --time-zone America/New_York --after 2027-03-13
+  task-engine schedules next nightly -n 3";
+
+pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let (timetable, now) = match (&args.name, args.rule.rule()) {
+        (Some(name), _) => stored(console, name).await?,
+        (None, Some(rule)) => {
+            let now = Timestamp::now();
+            (typed(&rule, args.time_zone.as_deref().unwrap_or("UTC"), now)?, now)
+        }
+        (None, None) => {
+            return Err(Fault::Usage(
+                "name a schedule, or say --cron EXPRESSION or --every DURATION".to_owned(),
+            ));
+        }
+    };
+    let after = match &args.after {
+        Some(text) => time(text, &timetable.zone)?,
+        None => now,
+    };
+    let previews = timetable.preview(after, args.number as usize);
+    let mut out = console.results();
+    if args.json {
+        for preview in &previews {
+            serde_json::to_writer(&mut out, preview).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+    } else {
+        writeln!(out, "{}", times(&previews, now))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Times as a table.
+pub(super) fn times(previews: &[Preview], now: Timestamp) -> String {
+    let row = |preview: &Preview| {
+        vec![
+            preview.local.strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string(),
+            preview.at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+            relative(preview.at, now),
+            preview.note.clone().unwrap_or_default(),
+        ]
+    };
+    table(&["LOCAL", "UTC", "WHEN", "NOTE"], &[], previews.iter().map(row).collect())
+}
+
+async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let (row, _, now) = Schedules::of(&*store).show(name, 0).await?;
+    let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));
+    let timetable = timetable
+        .map_err(|why| Fault::Conflict(BadSchedule { name: name.to_owned(), why }.to_string()))?;
+    if let Some(pause) = &row.state.paused {
+        let since = relative(pause.at, now);
+        console.say(format_args!(
+            "It is paused (since {since}), and runs at none of these times until it is resumed."
+        ));
+    }
+    Ok((timetable, now))
+}
+
+fn typed(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, Fault> {
+    let wrong = |why: Wrong| Fault::Usage(why.to_string());
+    let zone = TimeZone::get(zone).map_err(|_| wrong(Wrong::Zone(zone.to_owned())))?;
+    let rule_read = rule.parse().map_err(|why| wrong(Wrong::Rule(why)))?;
+    let timetable = Timetable { rule: rule_read, zone, anchor };
+    if timetable.next_after(anchor).is_none() {
+        return Err(wrong(Wrong::Never(rule.to_owned())));
+    }
+    Ok(timetable)
+}
+
+fn time(text: &str, zone: &TimeZone) -> Result<Timestamp, Fault> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let begin = |date: Date| date.to_zoned(zone.clone()).map(|zoned| zoned.timestamp());
+    text.parse::<Date>().and_then(begin).map_err(|_| {
+        Fault::Usage(format!(
+            "--after {text:?} is not a time; write 2027-03-13 or 2027-03-13T12:00:00Z"
+        ))
+    })
+}

@@ -1,0 +1,223 @@
+//! Lists schedules, and shows one whole.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use task_engine::model::schedule::operate::Schedules;
+use task_engine::model::schedule::row::{FiredSlot, ScheduleRow};
+use task_engine::model::schedule::timetable::Preview;
+use task_engine::model::schedule::{Definition, Wrong};
+
+use super::next::times;
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::escape::{escape, summary};
+use crate::exit::Fault;
+use crate::pretty::pretty;
+use crate::spans::{clock_and_relative, count, relative, span};
+use crate::table::table;
+
+/// List schedules, by name
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// How many at the most
+    #[arg(long, default_value_t = 1000, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Only those whose names come after this one: the next page
+    #[arg(long, value_name = "NAME")]
+    after: Option<String>,
+    /// Print JSON, one schedule a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show everything about a schedule: its task, its last times and its next
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many times that fired, and that will, are shown.
+const FIRED_SHOWN: u32 = 10;
+const NEXT_SHOWN: usize = 5;
+
+pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let rows = store.schedules(args.after.as_deref(), args.limit).await?;
+    let mut out = console.results();
+    if args.json {
+        for row in &rows {
+            serde_json::to_writer(&mut out, row).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(out.flush()?);
+    }
+    if rows.is_empty() {
+        console.say(format_args!(
+            "There are no {}schedules on {}.\nAdd one: {}",
+            if args.after.is_some() { "more " } else { "" },
+            store.place(),
+            console.command("schedules add tidy WaitingTask '{\"waiting_time\": 1}' --every 15m")
+        ));
+        return Ok(());
+    }
+    let now = now().timestamp();
+    let header = ["NAME", "RULE", "TIME ZONE", "CLASS", "STATE", "NEXT", "LAST"];
+    let lines = rows.iter().map(|row| line(row, now)).collect();
+    writeln!(out, "{}", table(&header, &[], lines))?;
+    out.flush()?;
+    if let Some(last) = rows.last().filter(|_| rows.len() == args.limit as usize) {
+        let shown = count(rows.len(), "schedule");
+        console.say(format_args!(
+            "{shown} shown; there may be more: --after '{}'",
+            escape(&last.name)
+        ));
+    }
+    Ok(())
+}
+
+fn line(row: &ScheduleRow, now: Timestamp) -> Vec<String> {
+    let definition = row.definition();
+    let field = |read: fn(&Definition) -> &str, most| {
+        definition.as_ref().map_or_else(|_| "?".to_owned(), |known| summary(read(known), most))
+    };
+    let when =
+        |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), |time| relative(time, now));
+    vec![
+        summary(&row.name, 40),
+        field(|known| &known.rule, 40),
+        field(|known| &known.time_zone, 40),
+        field(|known| &known.task_class, 40),
+        state(row).to_owned(),
+        when(row.state.next_at),
+        when(row.last_slot),
+    ]
+}
+
+fn state(row: &ScheduleRow) -> &'static str {
+    match row.state {
+        _ if row.state.paused.is_some() => "paused",
+        _ if row.state.error.is_some() => "error",
+        _ => "active",
+    }
+}
+
+/// A schedule for programs.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    row: &'a ScheduleRow,
+    fired: &'a [FiredSlot],
+    next: &'a [Preview],
+}
+
+pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let (row, fired, time) = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
+    let definition = row.definition();
+    let next = upcoming(&row, definition.as_ref(), time);
+    let mut out = console.results();
+    if args.json {
+        let whole = Whole { row: &row, fired: &fired, next: &next };
+        serde_json::to_writer(&mut out, &whole).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(out.flush()?);
+    }
+    print(&mut out, &row, definition.as_ref(), &fired, &next)?;
+    out.flush()?;
+    if row.state.paused.is_some() || row.state.error.is_some() {
+        let resume =
+            console.command(&format!("schedules resume {}", crate::console::quoted(&row.name)));
+        console.say(format_args!("\nTo let it run again: {resume}"));
+    }
+    Ok(())
+}
+
+fn upcoming(
+    row: &ScheduleRow,
+    definition: Result<&Definition, &Wrong>,
+    now: Timestamp,
+) -> Vec<Preview> {
+    let timetable = definition.ok().and_then(|known| known.timetable(row.state.anchor).ok());
+    match timetable {
+        Some(timetable) if row.state.next_at.is_some() => timetable.preview(now, NEXT_SHOWN),
+        _ => Vec::new(),
+    }
+}
+
+fn print(
+    out: &mut impl Write,
+    row: &ScheduleRow,
+    definition: Result<&Definition, &Wrong>,
+    fired: &[FiredSlot],
+    next: &[Preview],
+) -> io::Result<()> {
+    let now = now();
+    let time = |time| clock_and_relative(time, now.timestamp(), now.time_zone());
+    writeln!(out, "Schedule {}: {}", escape(&row.name), state(row))?;
+    let mut field = |name: &str, text: &str| -> io::Result<()> {
+        let mut lines = text.lines();
+        writeln!(out, "  {name:10}  {}", lines.next().unwrap_or_default())?;
+        lines.try_for_each(|line| writeln!(out, "  {:10}  {line}", ""))
+    };
+    if let Some(pause) = &row.state.paused {
+        let reason = pause.reason.as_deref().unwrap_or("no reason was given");
+        field("paused", &format!("{}: {}", time(pause.at), escape(reason)))?;
+    }
+    if let Some(error) = &row.state.error {
+        field("error", &escape(error))?;
+    }
+    match definition {
+        Ok(known) => {
+            field("rule", &format!("{}, {}", escape(&known.rule), escape(&known.time_zone)))?;
+            let place = format!("queue {}, priority {}", escape(&known.queue), known.priority);
+            field("task", &format!("{}, {place}", escape(&known.task_class)))?;
+            field("parameters", &pretty(known.task_parameters.as_str()))?;
+            if known.context.as_str() != "{}" {
+                field("context", &pretty(known.context.as_str()))?;
+            }
+            field("missed", &known.missed.to_string())?;
+            field("overlap", known.overlap.as_str())?;
+            if !known.jitter.is_zero() {
+                field("jitter", &format!("up to {}", span(known.jitter)))?;
+            }
+            field("declared", declaration(row, known))?;
+        }
+        Err(why) => field("unknown", &escape(&why.to_string()))?,
+    }
+    field("created", &time(row.created_at))?;
+    field("changed", &time(row.updated_at))?;
+    if let Some(next_at) = row.state.next_at {
+        field("next", &time(next_at))?;
+    }
+    if !fired.is_empty() {
+        let line = |slot: &FiredSlot| {
+            let late = slot.fired_at.duration_since(slot.slot);
+            vec![time(slot.slot), slot.task_id.to_string(), span(late.unsigned_abs())]
+        };
+        let lines = fired.iter().map(line).collect();
+        writeln!(out, "\nFired\n{}", table(&["TIME", "TASK", "FIRED AFTER"], &[1], lines))?;
+    }
+    if !next.is_empty() {
+        writeln!(out, "\nNext\n{}", times(next, now.timestamp()))?;
+    }
+    Ok(())
+}
+
+fn declaration(row: &ScheduleRow, definition: &Definition) -> &'static str {
+    match &row.state.declared {
+        None => "no, it was added by hand",
+        Some(said) if definition.to_declaration().is_ok_and(|now| now == *said) => {
+            "by an application's code"
+        }
+        Some(_) => "by an application's code, and changed by hand since",
+    }
+}

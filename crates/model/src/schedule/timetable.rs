@@ -1,0 +1,207 @@
+//! When a schedule runs: pure functions of its rule, its time zone and a time.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};
+use serde::Serialize;
+
+use super::cron::{ClockChange, Cron, Found};
+use super::fields::BadCron;
+
+/// No interval is shorter: what must run more often is one task that goes on.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// No interval is longer.
+pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// How the times of a schedule follow each other.
+#[derive(Debug, Clone)]
+pub enum Rule {
+    /// At times of the clock.
+    Cron(Box<Cron>),
+    /// In equal steps from an anchor: the time of step n is the anchor plus n
+    /// times this. What runs late does not make the next one late.
+    Every(Duration),
+}
+
+/// What is wrong with a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadRule {
+    /// A cron expression.
+    #[error(transparent)]
+    Cron(#[from] BadCron),
+    /// An interval.
+    #[error("the interval {text:?} is wrong: {why}")]
+    Interval {
+        /// As given, without `every`.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl FromStr for Rule {
+    type Err = BadRule;
+
+    /// `every 15m`, or a cron expression.
+    fn from_str(text: &str) -> Result<Self, BadRule> {
+        let text = text.trim();
+        let every = text.strip_prefix('@').unwrap_or(text).strip_prefix("every");
+        match every.filter(|rest| rest.starts_with(char::is_whitespace)) {
+            Some(interval) => interval_of(interval.trim()).map(Self::Every),
+            None => Ok(Self::Cron(Box::new(Cron::parse(text)?))),
+        }
+    }
+}
+
+fn interval_of(text: &str) -> Result<Duration, BadRule> {
+    let wrong = |why| Err(BadRule::Interval { text: text.to_owned(), why });
+    let Ok(span) = text.parse::<Span>() else {
+        return wrong("write it like 30s, 15m, 1h30m or \"2 days\"");
+    };
+    let Ok(long) = span.to_duration(SpanRelativeTo::days_are_24_hours()) else {
+        return wrong("months and years are not always the same length; write it in days");
+    };
+    match Duration::try_from(long) {
+        Ok(long) if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&long) => {
+            wrong("it must be between 100 ms and 366 days")
+        }
+        Ok(long) if !long.subsec_nanos().is_multiple_of(1_000_000) => {
+            wrong("it must be whole milliseconds")
+        }
+        Ok(long) => Ok(long),
+        Err(_) => wrong("it cannot be negative"),
+    }
+}
+
+/// A rule where and when it applies.
+#[derive(Debug, Clone)]
+pub struct Timetable {
+    /// How times follow each other.
+    pub rule: Rule,
+    /// Whose clock a cron expression is about.
+    pub zone: TimeZone,
+    /// Where intervals are counted from.
+    pub anchor: Timestamp,
+}
+
+impl Timetable {
+    /// The first time to run after this one, if there is any.
+    #[must_use]
+    pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
+        self.find_after(time).map(|found| found.at)
+    }
+
+    /// The newest `limit` times from `first` to `last`, both included, in order.
+    ///
+    /// However long nobody has looked, no more is computed than a small multiple
+    /// of what is returned.
+    #[must_use]
+    pub fn newest(&self, first: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
+        let mut window = match self.rule {
+            Rule::Every(step) => step.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX)),
+            Rule::Cron(_) => Duration::from_secs(1),
+        };
+        loop {
+            let back = SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX);
+            let from = last.checked_sub(back).unwrap_or(Timestamp::MIN).max(first);
+            let slots = self.newest_from(from, last, limit);
+            if slots.len() == limit || from == first {
+                return slots;
+            }
+            window = window.saturating_mul(4);
+        }
+    }
+
+    fn newest_from(&self, from: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
+        let mut slots = VecDeque::new();
+        let just_before = from.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(from);
+        let mut next = self.next_after(just_before);
+        while let Some(slot) = next.filter(|slot| *slot <= last) {
+            slots.push_back(slot);
+            if slots.len() > limit {
+                slots.pop_front();
+            }
+            next = self.next_after(slot);
+        }
+        slots.into()
+    }
+
+    /// The next `number` times after this one, as people want to see them.
+    #[must_use]
+    pub fn preview(&self, after: Timestamp, number: usize) -> Vec<Preview> {
+        let mut previews = Vec::new();
+        let mut next = self.find_after(after);
+        while let Some(found) = next.filter(|_| previews.len() < number) {
+            let local = found.at.to_zoned(self.zone.clone());
+            let note = found.change.map(|change| self.note(change, &local));
+            previews.push(Preview { at: found.at, local, note });
+            next = self.find_after(found.at);
+        }
+        previews
+    }
+
+    fn find_after(&self, time: Timestamp) -> Option<Found> {
+        match &self.rule {
+            Rule::Cron(cron) => cron.next_after(time, &self.zone),
+            Rule::Every(step) => {
+                let step = i128::try_from(step.as_nanos()).ok()?;
+                let since = time.as_nanosecond() - self.anchor.as_nanosecond();
+                let at = self.anchor.as_nanosecond() + (since.div_euclid(step) + 1) * step;
+                Some(Found { at: Timestamp::from_nanosecond(at).ok()?, change: None })
+            }
+        }
+    }
+
+    fn note(&self, change: ClockChange, runs: &Zoned) -> String {
+        let zone = self.zone.iana_name().unwrap_or("this time zone");
+        let at = Clock(runs.datetime());
+        match change {
+            ClockChange::Moved { from } => {
+                let (asked, date) = (Clock(from), from.date());
+                format!("{asked} does not exist on {date} in {zone}; runs at {at}")
+            }
+            ClockChange::LeftOut { from } => {
+                let (asked, date) = (Clock(from), from.date());
+                format!("{asked} does not exist on {date} in {zone}; left out")
+            }
+            ClockChange::FirstOfTwo => {
+                let date = runs.date();
+                format!("{at} happens twice on {date} in {zone}; runs at the first")
+            }
+            ClockChange::EachOfTwo => {
+                let date = runs.date();
+                format!("{at} happens twice on {date} in {zone}; runs each time")
+            }
+        }
+    }
+}
+
+/// A time to run, as people want to see it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Preview {
+    /// The time.
+    pub at: Timestamp,
+    /// The same on the clock of the schedule's time zone.
+    pub local: Zoned,
+    /// What a change of clocks does to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// The time of day, without seconds if there are none.
+struct Clock(DateTime);
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}:{:02}", self.0.hour(), self.0.minute())?;
+        if self.0.second() != 0 {
+            write!(f, ":{:02}", self.0.second())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+-- Regular tasks: a slot fires once in the whole cluster, without a leader.
+
+-- One row a schedule. Every write, and every slot that was dealt with, makes a
+-- new version; whoever has seen an older one changes nothing.
+CREATE TABLE task_engine.schedules (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  version bigint NOT NULL DEFAULT 1,
+  -- The next slot that has not been dealt with. Null: none is awaited.
+  next_at timestamptz,
+  anchor timestamptz NOT NULL,            -- where intervals are counted from
+  last_slot timestamptz,
+  last_task_id bigint,
+  created_at timestamptz NOT NULL,
+  updated_at timestamptz NOT NULL,
+  paused_at timestamptz,
+  name text NOT NULL UNIQUE
+    CONSTRAINT "a schedule needs a name of 1 to 200 bytes"
+    CHECK (octet_length(name) BETWEEN 1 AND 200),
+  overlap text NOT NULL
+    CONSTRAINT "a schedule allows, skips or waits for overlapping tasks"
+    CHECK (overlap IN ('allow', 'skip', 'wait')),
+  definition jsonb NOT NULL,
+  declared text,                          -- what an application's code last said
+  pause_reason text,
+  error text,                             -- why it cannot fire
+  CONSTRAINT "a schedule that is paused or has an error awaits no slot"
+    CHECK (next_at IS NULL OR (paused_at IS NULL AND error IS NULL)),
+  CONSTRAINT "no slot is awaited that has fired"
+    CHECK (next_at > last_slot)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- However many schedules there are, only those that are due are read.
+CREATE INDEX schedules_by_next_at ON task_engine.schedules (next_at) WHERE next_at IS NOT NULL;
+
+-- One row a slot that has fired, written with its task. The primary key is what
+-- no mistake of anybody's can get around.
+CREATE TABLE task_engine.fired_slots (
+  -- Removed with it, also those of a firing that the removal had to wait for.
+  schedule_id bigint NOT NULL REFERENCES task_engine.schedules ON DELETE CASCADE,
+  slot timestamptz NOT NULL,
+  task_id bigint NOT NULL,
+  fired_at timestamptz NOT NULL,
+  PRIMARY KEY (schedule_id, slot)
+);
+CREATE INDEX fired_slots_by_task ON task_engine.fired_slots (task_id);
+
+-- Whether a task has not ended, in the snapshot of the statement that asks: in
+-- every snapshot a task is in one place. A task that was sent back after its end
+-- waits or is held again; one that retention has removed has ended.
+CREATE FUNCTION task_engine.is_open(task_id bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = $1)
+    OR EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = $1) AND (
+      (SELECT e.ends_task FROM task_engine.ended_executions e
+       WHERE e.task_id = $1 ORDER BY e.attempt DESC LIMIT 1) IS NULL
+      OR EXISTS (SELECT FROM task_engine.held_attempts h WHERE h.task_id = $1))
+$$;

@@ -1,0 +1,54 @@
+-- Regular tasks: a slot fires once, however many processes share this file.
+
+-- One row a schedule. Every write, and every slot that was dealt with, makes a
+-- new version; whoever has seen an older one changes nothing.
+CREATE TABLE task_engine_schedules (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    name         TEXT NOT NULL UNIQUE
+        CONSTRAINT a_schedule_has_a_name CHECK (name <> ''),
+    version      INTEGER NOT NULL DEFAULT 1,
+    definition   TEXT NOT NULL,
+    -- What an application's code last said.
+    declared     TEXT,
+    overlap      TEXT NOT NULL
+        CONSTRAINT overlap_is_allowed_skipped_or_waited_for CHECK (overlap IN ('allow', 'skip', 'wait')),
+    -- Where intervals are counted from.
+    anchor       INTEGER NOT NULL,
+    paused_at    INTEGER,
+    pause_reason TEXT,
+    -- Why it cannot fire.
+    error        TEXT,
+    -- The next slot that has not been dealt with. Null: none is awaited.
+    next_at      INTEGER,
+    last_slot    INTEGER,
+    last_task_id INTEGER,
+    created_at   INTEGER NOT NULL,
+    updated_at   INTEGER NOT NULL,
+    CONSTRAINT a_schedule_that_is_paused_or_has_an_error_awaits_no_slot
+        CHECK (next_at IS NULL OR (paused_at IS NULL AND error IS NULL)),
+    CONSTRAINT no_slot_is_awaited_that_has_fired CHECK (next_at > last_slot)
+) STRICT;
+
+-- However many schedules there are, only those that are due are read.
+CREATE INDEX task_engine_schedules_by_next_at
+    ON task_engine_schedules (next_at) WHERE next_at IS NOT NULL;
+
+-- One row a slot that has fired, written with its task. The primary key is what
+-- no mistake of anybody's can get around.
+CREATE TABLE task_engine_fired_slots (
+    schedule_id INTEGER NOT NULL,
+    slot        INTEGER NOT NULL,
+    task_id     INTEGER NOT NULL,
+    fired_at    INTEGER NOT NULL,
+    PRIMARY KEY (schedule_id, slot)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX task_engine_fired_slots_by_task ON task_engine_fired_slots (task_id);
+
+-- How often schedules were changed; firing is no change. Whoever listens sees a
+-- change by the higher number.
+CREATE TABLE task_engine_schedule_changes (
+    id     INTEGER PRIMARY KEY CHECK (id = 1),
+    number INTEGER NOT NULL
+) STRICT;
+INSERT INTO task_engine_schedule_changes (id, number) VALUES (1, 0);

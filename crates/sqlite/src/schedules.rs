@@ -1,0 +1,212 @@
+//! Schedules: kept, found when they are due, and fired.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+use task_engine_model::schedule::Overlap;
+use task_engine_model::schedule::row::{
+    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
+    ScheduleState, ScheduleVersion, ScheduleWrite,
+};
+use task_engine_model::{Json, TaskId};
+
+use crate::create::create;
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::{between, timestamp};
+
+pub(crate) fn schedule(
+    turn: &Turn<'_>,
+    name: &str,
+) -> Result<(Option<ScheduleRow>, Timestamp), Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("schedule"))?;
+    let row = statement.query_row([name], schedule_row).optional()?;
+    Ok((row, timestamp(turn.now())))
+}
+
+pub(crate) fn schedules(
+    turn: &Turn<'_>,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Vec<ScheduleRow>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("schedules"))?;
+    let rows = statement.query_map(params![after.unwrap_or(""), limit], schedule_row)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Fault> {
+    let ScheduleState { definition, declared, overlap, anchor, paused, error, next_at } =
+        &write.state;
+    let paused_at = paused.as_ref().map(|pause| pause.at.as_microsecond());
+    let reason = paused.as_ref().and_then(|pause| pause.reason.as_deref());
+    let (definition, overlap) = (definition.as_str(), overlap.as_str());
+    let (anchor, next_at) = (anchor.as_microsecond(), next_at.map(Timestamp::as_microsecond));
+    let written = match write.expected {
+        None => turn.db.prepare_cached(sql!("schedule_insert"))?.execute(params![
+            write.name,
+            definition,
+            declared,
+            overlap,
+            anchor,
+            paused_at,
+            reason,
+            error,
+            next_at,
+            turn.now()
+        ])?,
+        Some(ScheduleVersion { id, version }) => {
+            turn.db.prepare_cached(sql!("schedule_update"))?.execute(params![
+                write.name,
+                definition,
+                declared,
+                overlap,
+                anchor,
+                paused_at,
+                reason,
+                error,
+                next_at,
+                turn.now(),
+                id,
+                version
+            ])?
+        }
+    };
+    if written > 0 {
+        tell(turn)?;
+    }
+    Ok(written > 0)
+}
+
+pub(crate) fn remove(turn: &Turn<'_>, name: &str) -> Result<bool, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("schedule_remove"))?;
+    let id: Option<i64> = statement.query_row([name], |row| row.get(0)).optional()?;
+    if let Some(id) = id {
+        turn.db.prepare_cached(sql!("schedule_remove_slots"))?.execute([id])?;
+        tell(turn)?;
+    }
+    Ok(id.is_some())
+}
+
+/// Tells engines to set their timers again, in this process and in others.
+fn tell(turn: &Turn<'_>) -> Result<(), Fault> {
+    turn.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
+    turn.changes_schedules.set(true);
+    Ok(())
+}
+
+pub(crate) fn due(turn: &Turn<'_>, limit: u32) -> Result<DueSchedules, Fault> {
+    let now = turn.now();
+    let mut due = DueSchedules {
+        rows: Vec::new(),
+        blocked: false,
+        next_in: next_after(turn, now)?.map(|next| between(now, next)),
+        now: timestamp(now),
+    };
+    let mut statement = turn.db.prepare_cached(sql!("schedules_due"))?;
+    let mut rows = statement.query([now])?;
+    while due.rows.len() < limit as usize
+        && let Some(row) = rows.next()?
+    {
+        let row = schedule_row(row)?;
+        let last_runs = row.state.overlap != Overlap::Allow && is_open(turn, row.last_task)?;
+        if last_runs && row.state.overlap == Overlap::Wait {
+            due.blocked = true;
+        } else {
+            due.rows.push(DueSchedule { row, last_runs });
+        }
+    }
+    Ok(due)
+}
+
+/// How long it is until the next slot, or nothing if one is due.
+pub(crate) fn next_in(turn: &Turn<'_>) -> Result<Option<std::time::Duration>, Fault> {
+    Ok(next_after(turn, i64::MIN)?.map(|next| between(turn.now(), next)))
+}
+
+fn next_after(turn: &Turn<'_>, time: i64) -> Result<Option<i64>, Fault> {
+    Ok(turn.db.prepare_cached(sql!("schedules_next"))?.query_row([time], |row| row.get(0))?)
+}
+
+/// One writer: what is seen here stays so until it is written.
+pub(crate) fn fire(turn: &Turn<'_>, firings: &[Firing]) -> Result<Vec<bool>, Fault> {
+    firings.iter().map(|firing| fire_one(turn, firing)).collect()
+}
+
+fn fire_one(turn: &Turn<'_>, firing: &Firing) -> Result<bool, Fault> {
+    let ScheduleVersion { id, version } = firing.schedule;
+    let as_seen: bool = turn
+        .db
+        .prepare_cached(sql!("schedule_as_seen"))?
+        .query_row([id, version], |row| row.get(0))?;
+    if !as_seen || is_open(turn, firing.after)? {
+        return Ok(false);
+    }
+    let tasks: Vec<_> = firing.slots.iter().map(|(_, task)| task.clone()).collect();
+    let created = create(turn, &tasks)?;
+    let mut last = None;
+    for ((slot, _), created) in firing.slots.iter().zip(created) {
+        let (slot, task) = (slot.as_microsecond(), created.id().0);
+        turn.db.prepare_cached(sql!("fired_slot_insert"))?.execute(params![
+            id,
+            slot,
+            task,
+            turn.now()
+        ])?;
+        last = Some((slot, task));
+    }
+    turn.db.prepare_cached(sql!("fired_slots_forget"))?.execute(params![id, FIRED_SLOTS_KEPT])?;
+    turn.db.prepare_cached(sql!("schedule_move"))?.execute(params![
+        id,
+        firing.next_at.map(Timestamp::as_microsecond),
+        last.map(|(slot, _)| slot),
+        last.map(|(_, task)| task),
+    ])?;
+    turn.brings_work.set(last.is_some() || turn.brings_work.get());
+    Ok(true)
+}
+
+fn is_open(turn: &Turn<'_>, task: Option<TaskId>) -> Result<bool, Fault> {
+    let Some(task) = task else {
+        return Ok(false);
+    };
+    Ok(turn.db.prepare_cached(sql!("task_is_open"))?.query_row([task.0], |row| row.get(0))?)
+}
+
+pub(crate) fn fired_slots(
+    turn: &Turn<'_>,
+    schedule_id: i64,
+    limit: u32,
+) -> Result<Vec<FiredSlot>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("fired_slots"))?;
+    let rows = statement.query_map(params![schedule_id, limit], |row| {
+        Ok(FiredSlot {
+            slot: timestamp(row.get(0)?),
+            task_id: TaskId(row.get(1)?),
+            fired_at: timestamp(row.get(2)?),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
+    let time =
+        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
+    let overlap: String = row.get(5)?;
+    let reason: Option<String> = row.get(8)?;
+    Ok(ScheduleRow {
+        name: row.get(2)?,
+        version: ScheduleVersion { id: row.get(0)?, version: row.get(1)? },
+        state: ScheduleState {
+            definition: Json::from_store(row.get(3)?),
+            declared: row.get(4)?,
+            overlap: overlap.parse().unwrap_or(Overlap::Allow),
+            anchor: timestamp(row.get(6)?),
+            paused: time(7)?.map(|at| Pause { at, reason }),
+            error: row.get(9)?,
+            next_at: time(10)?,
+        },
+        last_slot: time(11)?,
+        last_task: row.get::<_, Option<i64>>(12)?.map(TaskId),
+        created_at: timestamp(row.get(13)?),
+        updated_at: timestamp(row.get(14)?),
+    })
+}
