@@ -326,7 +326,11 @@ async fn an_old_snapshot_decides_nothing() {
 async fn a_replacement_wakes() {
     let fresh = fresh().await;
     fresh.create(replacing("k").after(Duration::from_secs(3600))).await;
-    fresh.app.batch_execute("INSERT INTO task_engine.sleepers VALUES (0)").await.unwrap();
+    fresh
+        .app
+        .batch_execute("INSERT INTO task_engine.sleepers VALUES (0, 0, '{default}', 0)")
+        .await
+        .unwrap();
     let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let store = fresh.bench.store.clone();
     tokio::spawn(async move {
