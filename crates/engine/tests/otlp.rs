@@ -240,8 +240,13 @@ async fn spans_of_executions_are_under_those_of_their_creators() {
     let id = id.instrument(tracing::info_span!("request")).await;
     let stop = engine.stop_handle();
     let engine = tokio::spawn(engine.run_until_stopped());
-    let page =
-        task_engine::model::FlowPage { correlation_id: id.to_string(), after: None, limit: 10 };
+    // What is created in a trace is the flow of that trace.
+    let correlation_id = store.task(id).await.unwrap().unwrap().correlation_id;
+    let page = task_engine::model::FlowPage {
+        correlation_id: correlation_id.clone(),
+        after: None,
+        limit: 10,
+    };
     let begun = Instant::now();
     loop {
         let flow = store.flow(&page).await.unwrap();
@@ -274,7 +279,9 @@ async fn spans_of_executions_are_under_those_of_their_creators() {
     assert_eq!(others, 0, "each execution once");
     assert_eq!((&first.trace_id, &first.parent_id), (&request.trace_id, &request.span_id));
     assert_eq!((first.status, first.kind), (2, 5), "an error, of a consumer");
-    assert_eq!(first.attributes["correlation_id"], id.to_string());
+    let trace_id: String = request.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(correlation_id, trace_id);
+    assert_eq!(first.attributes["correlation_id"], trace_id);
     assert_eq!(first.attributes["task.id"], id.to_string());
     assert_eq!(first.links, []);
 
@@ -289,7 +296,7 @@ async fn spans_of_executions_are_under_those_of_their_creators() {
     let step = steps().find(|step| step.parent_id == retry.span_id).expect("the hook's span");
     let child = spans.iter().find(|span| span.parent_id == step.span_id).expect("the child's span");
     assert_eq!((child.name.as_str(), &child.trace_id), ("execute child", &retry.trace_id));
-    assert_eq!(child.attributes["correlation_id"], id.to_string());
+    assert_eq!(child.attributes["correlation_id"], trace_id, "of its flow, not of its own trace");
     let thread = spans.iter().filter(|span| span.name == "inside a thread");
     let parents: Vec<_> = thread.map(|span| &span.parent_id).collect();
     assert_eq!(parents.len(), 2);

@@ -156,10 +156,12 @@ impl Client {
         if let Some(span) = span {
             flow::fill_traceparent(&mut task, span);
         }
-        match &self.parent {
-            Some(parent) => parent.stamp(task),
-            None => task,
+        match (&self.parent, span) {
+            (Some(parent), _) => return parent.stamp(task),
+            (None, Some(span)) => flow::fill_correlation(&mut task, span),
+            (None, None) => {}
         }
+        task
     }
 
     /// Cancels a task: at once if it waits, by request if it runs. The record of

@@ -2,7 +2,8 @@
 //!
 //! All tasks of a flow share a correlation id. Nothing is stored for a task
 //! that begins a flow of its own: its correlation id is its own id, as text.
-//! Others have it in their context, together with the id of their parent.
+//! Others have it in their context: given, of the trace that they were created
+//! in, or of the task that created them, together with its id.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,6 +99,12 @@ pub(crate) fn set_traceparent(task: &mut NewTask, traceparent: Traceparent) {
 
 pub(crate) fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
     task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], Mode::Fill);
+}
+
+/// All that one trace creates belongs together, unless it says otherwise.
+pub(crate) fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
+    let trace_id = format!("{:032x}", traceparent.trace_id());
+    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&trace_id))], Mode::Fill);
 }
 
 /// What becomes of a field that is there already.
