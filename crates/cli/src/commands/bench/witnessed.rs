@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
@@ -187,6 +189,22 @@ impl Store for Witnessed {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         self.store.fired_slots(schedule_id, limit)
+    }
+
+    fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
+        self.store.moving(look)
+    }
+
+    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>> {
+        self.store.endings(look)
+    }
+
+    fn unhappy(&self) -> Answer<'_, Unhappy> {
+        self.store.unhappy()
+    }
+
+    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
+        self.store.ahead(look)
     }
 }
 
