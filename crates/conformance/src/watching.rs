@@ -194,7 +194,7 @@ pub async fn as_many_are_ahead_as_are_claimed_first(db: &dyn Database) {
         places.push((ahead.counted, *id));
     }
     places.sort();
-    let claimed = engine.claim(ids.len()).await;
+    let claimed = engine.claim_all(ids.len()).await;
     let order: Vec<_> = claimed.iter().map(crate::bench::Hold::task_id).collect();
     assert_eq!(places.iter().map(|(_, id)| *id).collect::<Vec<_>>(), order);
     assert_eq!(places.iter().map(|(place, _)| *place).collect::<Vec<_>>(), Vec::from_iter(0..60));

@@ -331,11 +331,8 @@ fn takers<'a>(
             continue;
         }
         // One that says nothing of pools has one for all.
-        let whole = Pool {
-            queues: engine.queues.clone(),
-            workers: engine.workers,
-            lowest_priority: None,
-        };
+        let whole =
+            Pool { queues: engine.queues.clone(), workers: engine.workers, lowest_priority: None };
         let pools: Vec<_> = if engine.pools.is_empty() {
             vec![std::borrow::Cow::Owned(whole)]
         } else {

@@ -37,10 +37,8 @@ impl Inner {
             .query_one(&*self.schema.sql(NEWEST), &[])
             .await
             .map_err(|e| store_error(&e))?;
-        let held = transaction
-            .query(&*self.schema.sql(HELD), &[])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let held =
+            transaction.query(&*self.schema.sql(HELD), &[]).await.map_err(|e| store_error(&e))?;
         let next = self.next(&transaction, look).await?;
         Ok(Moving {
             now: newest.get("now"),
@@ -75,10 +73,7 @@ impl Inner {
             look.ids.iter().map(|(low, high)| (low.0, high.0)).unzip();
         let client = self.connections.work().await?;
         let rows = client
-            .query(
-                &*self.schema.sql(ENDINGS),
-                &[&low, &high, &look.limit, &soonest(look.age_max)],
-            )
+            .query(&*self.schema.sql(ENDINGS), &[&low, &high, &look.limit, &soonest(look.age_max)])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(ending_row).collect())

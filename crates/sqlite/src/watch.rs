@@ -102,10 +102,12 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
         } else {
             (due_at.min(turn.now()), look.id.0)
         };
-        tasks.add(count.query_row(
-            params![queue, class, lane, until, id, Count::PER_LANE_MAX + 1],
-            |row| row.get(0),
-        )?);
+        tasks.add(
+            count.query_row(
+                params![queue, class, lane, until, id, Count::PER_LANE_MAX + 1],
+                |row| row.get(0),
+            )?,
+        );
     }
     // One process writes at a time, and not for long: no row has a lock.
     Ok(Some(Ahead { tasks, locked_by: None }))
@@ -135,9 +137,8 @@ fn held_row(row: &Row<'_>) -> rusqlite::Result<HeldRow> {
 }
 
 fn ending_row(row: &Row<'_>) -> Result<EndingRow, Fault> {
-    let time = |column| -> rusqlite::Result<_> {
-        Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
-    };
+    let time =
+        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
     let ends_task: Option<String> = row.get(8)?;
     Ok(EndingRow {
         task_id: TaskId(row.get(0)?),

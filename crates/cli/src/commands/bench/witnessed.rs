@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
-use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
     InstanceRow, NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
