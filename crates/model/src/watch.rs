@@ -334,10 +334,10 @@ pub struct Figures {
     pub engines: Vec<EngineFigures>,
 }
 
-/// What is read about endings at each place.
-pub const ENDINGS_PER_PLACE: i64 = 2_000;
-/// Around so many places endings are looked for.
-const PLACES_MAX: usize = 20;
+/// So many endings are read at the most, for figures of what ended lately.
+const ENDINGS_MAX: i64 = 5_000;
+/// Around so many places they are looked for.
+const PLACES_MAX: u8 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -355,18 +355,21 @@ impl Moving {
         }
         near.extend(lanes.into_values());
         near.extend(self.held.iter().map(|held| held.task_id));
-        let mut look = EndingsLook::new(ENDINGS_PER_PLACE, HOUR);
-        look.below(near, PLACES_MAX);
+        let mut look = EndingsLook::new(ENDINGS_MAX / i64::from(PLACES_MAX), HOUR);
+        look.below(near, PLACES_MAX.into());
+        look.limit = ENDINGS_MAX / i64::try_from(look.ids.len().max(1)).unwrap_or(1);
         look
     }
 }
 
 impl Figures {
-    /// Puts together what a store was asked for.
+    /// Puts together what a store was asked for; `per_place` is how many endings
+    /// were looked for at each place.
     #[must_use]
     pub fn of(
         moving: &Moving,
         endings: &[EndingRow],
+        per_place: i64,
         unhappy: Unhappy,
         queues: Vec<QueueRow>,
         engines: &[InstanceRow],
@@ -378,7 +381,7 @@ impl Figures {
             })
         };
         let (due, later) = (sum(|queue| queue.due), sum(|queue| queue.later));
-        let lately = |time| Lately::of(endings, moving.now, time, ENDINGS_PER_PLACE);
+        let lately = |time| Lately::of(endings, moving.now, time, per_place);
         let oldest = |queue: &QueueRow| {
             let of_queue = moving.next.iter().filter(|next| next.queue == queue.name);
             let oldest = of_queue.map(|next| next.due_at).min()?;

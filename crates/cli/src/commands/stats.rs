@@ -47,6 +47,8 @@ pub(crate) struct Look {
     pub(crate) figures: Figures,
     pub(crate) moving: Moving,
     pub(crate) endings: Vec<EndingRow>,
+    /// How many endings were looked for at each place.
+    pub(crate) per_place: i64,
     /// The names of engines, by their lives.
     pub(crate) names: Vec<(task_engine::model::InstanceId, String)>,
 }
@@ -59,9 +61,9 @@ impl Look {
         let unhappy = store.unhappy().await?;
         let queues = store.queues().await?;
         let engines = store.instances(None).await?;
-        let figures = Figures::of(&moving, &endings, unhappy, queues, &engines);
+        let figures = Figures::of(&moving, &endings, look.limit, unhappy, queues, &engines);
         let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
-        Ok(Self { figures, moving, endings, names })
+        Ok(Self { figures, moving, endings, per_place: look.limit, names })
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut checked = begun;
     awaited.check(&*store).await?;
     let mut pause = LOOK_FIRST;
-    while !awaited.open.is_empty() && !(args.any && awaited.ended > 0) {
+    while !awaited.is_enough(args.any) {
         let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(Fault::TimedOut(format!(
@@ -96,6 +96,10 @@ struct Awaited<'a> {
 }
 
 impl Awaited<'_> {
+    fn is_enough(&self, any: bool) -> bool {
+        self.open.is_empty() || any && self.ended > 0
+    }
+
     /// Whether one of them may have ended: one statement, by their keys.
     async fn anything_new(&self, store: &dyn Store) -> Result<bool, Fault> {
         let mut look = EndingsLook::new(1, EVER);

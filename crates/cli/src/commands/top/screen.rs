@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use task_engine::model::watch::{ENDINGS_PER_PLACE, Lately};
+use task_engine::model::watch::Lately;
 
 use super::super::stats::{Look, classes, ended, overview, queues};
 use crate::escape::summary;
@@ -19,7 +19,7 @@ pub(super) fn lines(look: &Look, before: Option<&Look>, height: usize) -> Vec<St
     let figures = &look.figures;
     let busy: i64 = figures.engines.iter().map(|engine| engine.busy).sum();
     let workers: i32 = figures.engines.iter().map(|engine| engine.workers).sum();
-    let now = Lately::of(&look.endings, figures.at, RATE_OVER, ENDINGS_PER_PLACE);
+    let now = Lately::of(&look.endings, figures.at, RATE_OVER, look.per_place);
     let mut lines = vec![
         overview(figures),
         format!(
