@@ -60,6 +60,8 @@ impl Unhappy {
 impl MovingLook {
     /// More lanes than these are not looked at.
     pub const LANES_MAX: i32 = 1_000;
+    /// More tasks than these are not read, of all lanes together.
+    pub const TASKS_MAX: i64 = 20_000;
 }
 
 /// An attempt that has not ended.

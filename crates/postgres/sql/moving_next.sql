@@ -1,5 +1,5 @@
 -- The first $1 tasks of each of the first $2 lanes that are due within $3
--- microseconds. One probe finds a lane, and each is read from its beginning
+-- microseconds, $4 in all. One probe finds a lane, and each is read from its beginning
 -- (waiting_tasks_by_lane).
 WITH RECURSIVE lane AS (
   (SELECT queue, task_class, priority, 1 AS place FROM task_engine.waiting_tasks
@@ -20,3 +20,4 @@ FROM lane CROSS JOIN LATERAL (
     AND w.due_at <= now() + $3::bigint * interval '1 microsecond'
   ORDER BY w.due_at, w.task_id LIMIT $1::bigint
 ) AS first
+LIMIT $4::bigint

@@ -55,7 +55,10 @@ impl Inner {
     ) -> Result<Vec<NextTask>, StoreError> {
         let soon = soonest(look.soon);
         let rows = transaction
-            .query(&*self.schema.sql(NEXT), &[&look.per_lane, &MovingLook::LANES_MAX, &soon])
+            .query(
+                &*self.schema.sql(NEXT),
+                &[&look.per_lane, &MovingLook::LANES_MAX, &soon, &MovingLook::TASKS_MAX],
+            )
             .await
             .map_err(|e| store_error(&e))?;
         let next = |row: &Row| NextTask {

@@ -319,7 +319,7 @@ async fn watching_reads_no_history() {
     let big = ["created_tasks", "ended_executions", "ended_executions near", "waiting_tasks w"];
     for (name, statement, arguments) in [
         ("held", include_str!("../sql/moving_held.sql"), ""),
-        ("next", include_str!("../sql/moving_next.sql"), "1, 10, 0"),
+        ("next", include_str!("../sql/moving_next.sql"), "1, 10, 0, 100"),
         ("endings", include_str!("../sql/endings.sql"), "'{1}', '{2}', 10, 1000"),
         ("ahead", include_str!("../sql/ahead.sql"), "1, '{a}', '{b}', 10"),
         ("locker", include_str!("../sql/locked_by.sql"), "1"),

@@ -42,7 +42,9 @@ fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
-        let mut rows = first.query(params![at.0, at.1, at.2, until, look.per_lane])?;
+        let room = MovingLook::TASKS_MAX - i64::try_from(next.len()).unwrap_or(i64::MAX);
+        let limit = look.per_lane.min(room);
+        let mut rows = first.query(params![at.0, at.1, at.2, until, limit])?;
         while let Some(row) = rows.next()? {
             next.push(NextTask {
                 task_id: TaskId(row.get(0)?),

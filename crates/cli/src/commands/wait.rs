@@ -57,12 +57,13 @@ const EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let begun = Instant::now();
-    let mut awaited = Awaited { console, open: args.tasks.each_once(), failed: 0, ended: 0 };
+    let mut awaited =
+        Awaited { console, any: args.any, open: args.tasks.each_once(), failed: 0, ended: 0 };
     let all = awaited.open.len();
     let mut checked = begun;
     awaited.check(&*store).await?;
     let mut pause = LOOK_FIRST;
-    while !awaited.is_enough(args.any) {
+    while !awaited.is_enough() {
         let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(Fault::TimedOut(format!(
@@ -90,14 +91,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 
 struct Awaited<'a> {
     console: &'a Console,
+    /// One is enough.
+    any: bool,
     open: Vec<TaskId>,
     failed: usize,
     ended: usize,
 }
 
 impl Awaited<'_> {
-    fn is_enough(&self, any: bool) -> bool {
-        self.open.is_empty() || any && self.ended > 0
+    fn is_enough(&self) -> bool {
+        self.open.is_empty() || self.any && self.ended > 0
     }
 
     /// Whether one of them may have ended: one statement, by their keys.
@@ -118,7 +121,8 @@ impl Awaited<'_> {
             let Some(task) = store.task(id).await? else {
                 return Err(no_such_task(id, store));
             };
-            if matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
+            let is_open = matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running);
+            if is_open || self.any && self.ended > 0 {
                 still.push(id);
                 continue;
             }

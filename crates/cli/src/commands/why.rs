@@ -1,6 +1,7 @@
 //! `task-engine why`.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -45,10 +46,7 @@ struct Answer<'a> {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let Some(task) = store.task(args.id).await? else {
-        return Err(no_such_task(args.id, &*store));
-    };
-    let (at, reasons) = ask(&*store, &task).await?;
+    let (task, at, reasons) = ask(&*store, args.id).await?;
     let row = &task.row;
     let mut out = console.results();
     if args.json {
@@ -73,25 +71,42 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(out.flush()?)
 }
 
+/// A task that goes on while it is asked about is asked about again.
+const ASKED_MAX: usize = 3;
+
 /// The facts, one bounded question each, and what follows from them.
-async fn ask(store: &dyn Store, task: &TaskDetails) -> Result<(Timestamp, Vec<Reason>), Fault> {
-    let engines = store.instances(None).await?;
-    let paused = store.paused_queues().await?;
-    let moving = store.moving(MovingLook { per_lane: 1, soon: std::time::Duration::ZERO }).await?;
-    let (mut ahead, mut endings) = (None, Vec::new());
-    if task.row.status == TaskStatus::Waiting {
-        ahead = store.ahead(&ahead_look(task, &engines)).await?;
-        let mut look = moving.look_for_endings();
-        look.age_max = RATE_OVER;
-        endings = store.endings(&look).await?;
+async fn ask(
+    store: &dyn Store,
+    id: TaskId,
+) -> Result<(TaskDetails, Timestamp, Vec<Reason>), Fault> {
+    let mut asked = 0;
+    loop {
+        let Some(task) = store.task(id).await? else {
+            return Err(no_such_task(id, store));
+        };
+        let engines = store.instances(None).await?;
+        let paused = store.paused_queues().await?;
+        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+        let (mut ahead, mut endings) = (None, Vec::new());
+        if task.row.status == TaskStatus::Waiting {
+            ahead = store.ahead(&ahead_look(&task, &engines)).await?;
+            asked += 1;
+            if ahead.is_none() && asked < ASKED_MAX {
+                continue;
+            }
+            let mut look = moving.look_for_endings();
+            look.age_max = RATE_OVER;
+            endings = store.endings(&look).await?;
+        }
+        let facts = Facts {
+            task: &task,
+            moving: &moving,
+            engines: &engines,
+            paused: paused.iter().find(|paused| paused.queue == task.row.queue),
+            ahead: ahead.as_ref(),
+            endings: &endings,
+        };
+        let reasons = reasons(&facts);
+        return Ok((task, moving.now, reasons));
     }
-    let facts = Facts {
-        task,
-        moving: &moving,
-        engines: &engines,
-        paused: paused.iter().find(|paused| paused.queue == task.row.queue),
-        ahead: ahead.as_ref(),
-        endings: &endings,
-    };
-    Ok((moving.now, reasons(&facts)))
 }

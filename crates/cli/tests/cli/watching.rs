@@ -154,8 +154,9 @@ fn waits(place: &Place) {
     assert!(line["error"]["message"].is_string(), "{line}");
 
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
-    let any = place.run(&["wait", "3", "1", "--any"]);
+    let any = place.run(&["wait", "3", "1", "2", "--any"]);
     assert_eq!((any.code, any.out.lines().count()), (Some(0), 1), "{any:?}");
+    assert_eq!(place.run(&["wait", "2", "1", "--any"]).code, Some(10), "the first decides");
     let waiting = place.start(&["wait", "3"]);
     place.ok(&["cancel", "3"]);
     assert_eq!(waiting.end().code, Some(10), "a cancelled task did not do its work");

@@ -7,7 +7,7 @@ use task_engine::model::watch::Lately;
 use super::super::stats::{Look, classes, ended, overview, queues};
 use crate::escape::summary;
 use crate::said::far;
-use crate::spans::span;
+use crate::spans::{count, span};
 use crate::table::table;
 
 /// The rate that is shown is that of so long.
@@ -23,8 +23,8 @@ pub(super) fn lines(look: &Look, before: Option<&Look>, height: usize) -> Vec<St
     let mut lines = vec![
         overview(figures),
         format!(
-            "{} engines, {busy} of {workers} workers busy{}",
-            figures.engines.len(),
+            "{}, {busy} of {workers} workers busy{}",
+            count(figures.engines.len(), "engine"),
             before.map(|before| changes(look, before)).unwrap_or_default()
         ),
         format!("last 10 s: {}", ended(&now)),
