@@ -98,16 +98,13 @@ pub(crate) fn overview(figures: &Figures) -> String {
 /// `12 attempts ended (0.2 a second), 3 failed`
 pub(crate) fn ended(lately: &Lately) -> String {
     let more = if lately.and_more { "+" } else { "" };
-    let rate = if lately.per_sec >= 10.0 {
-        format!("{:.0}", lately.per_sec)
-    } else {
-        format!("{:.1}", lately.per_sec)
+    let rate = match lately.per_sec {
+        rate if rate >= 10.0 => format!(" (about {rate:.0} a second)"),
+        rate if rate >= 0.1 => format!(" (about {rate:.1} a second)"),
+        _ => String::new(),
     };
     let attempts = if lately.ended == 1 { "attempt" } else { "attempts" };
-    format!(
-        "{}{more} {attempts} ended (about {rate} a second), {}{more} failed",
-        lately.ended, lately.failed
-    )
+    format!("{}{more} {attempts} ended{rate}, {}{more} failed", lately.ended, lately.failed)
 }
 
 pub(crate) fn classes(lately: &Lately) -> String {

@@ -80,8 +80,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         let moving = store.moving(look).await?;
         let mut endings = store.endings(&moved(&last, &moving, since)).await?;
         endings.retain(|ending| ending.stopped_at >= since && seen.is_new(ending));
-        printer.started(&last, &moving)?;
         printer.ended(&endings)?;
+        printer.started(&last, &moving)?;
         last = moving;
         if left.is_some_and(|left| left <= LOOK_EVERY) {
             return Ok(());
