@@ -3,7 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, tasks, trace,
+    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, stats, tail,
+    tasks, top, trace, wait, why,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -56,6 +57,11 @@ pub(crate) enum Command {
     /// Bring the tables of the database to this version
     Migrate,
     Trace(trace::Arguments),
+    Why(why::Arguments),
+    Wait(wait::Arguments),
+    Tail(tail::Arguments),
+    Stats(stats::Arguments),
+    Top(top::Arguments),
     Bench(bench::Arguments),
     #[command(hide = true)]
     BenchEngine(bench::engine::Arguments),
@@ -75,7 +81,9 @@ Exit codes:
   2  wrong usage or settings; nothing was changed
   3  not found: no such task, engine or database file
   4  conflict: the task or engine is not in a state for this
+  8  timed out: what was waited for has not happened
   9  stopped, and running tasks were given back to wait
+ 10  a task that was waited for failed or was cancelled
 
 Environment:
   TASK_ENGINE_DATABASE_URL  the database; better than --database for a URL with a password

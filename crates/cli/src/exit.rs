@@ -24,6 +24,12 @@ pub(crate) enum Fault {
     /// The engine stopped, and not all of its tasks had ended.
     #[error("{0}")]
     GivenBack(String),
+    /// It took longer than somebody wanted to wait.
+    #[error("{0}")]
+    TimedOut(String),
+    /// A task that was waited for did not do its work.
+    #[error("{0}")]
+    AwaitedFailed(String),
     /// Nobody reads the output any more.
     #[error("nobody reads the output")]
     OutputClosed,
@@ -37,7 +43,9 @@ impl Fault {
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Conflict(_) => 4,
+            Self::TimedOut(_) => 8,
             Self::GivenBack(_) => 9,
+            Self::AwaitedFailed(_) => 10,
         })
     }
 }

@@ -8,6 +8,7 @@
 //! - `pools`: workers and queues, as they are typed and shown;
 //! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
 //! - `said`, `cancelled`: what a task has said, and how it took a wish to cancel it;
+//! - `reasons`: why a task does not run, in words;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `witness`: a task class that leaves traces outside the database.
 
@@ -22,6 +23,7 @@ mod log;
 mod parameters;
 mod pools;
 mod pretty;
+mod reasons;
 mod said;
 mod spans;
 mod table;
@@ -72,6 +74,11 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Migrate => commands::migrate::run(console).await,
             Command::Logs(args) => commands::logs::run(console, args).await,
             Command::Trace(args) => commands::trace::run(console, args).await,
+            Command::Why(args) => commands::why::run(console, args).await,
+            Command::Wait(args) => commands::wait::run(console, args).await,
+            Command::Tail(args) => commands::tail::run(console, args).await,
+            Command::Stats(args) => commands::stats::run(console, args).await,
+            Command::Top(args) => commands::top::run(console, args).await,
             Command::Bench(args) => commands::bench::run(console, args).await,
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }

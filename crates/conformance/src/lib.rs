@@ -14,7 +14,7 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`], [`schedules`]: the cases, by promise;
+//!   [`mod@unique`], [`flows`], [`schedules`], [`watching`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -38,6 +38,7 @@ pub mod schedules;
 pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
+pub mod watching;
 mod world;
 
 use std::any::Any;
@@ -289,6 +290,16 @@ macro_rules! suite {
                 a_heartbeat_tells_when_the_next_slot_is
                 a_task_outside_the_slots
             }
+
+            watching {
+                what_moves_is_told
+                the_first_of_each_lane_come_next
+                endings_are_found_where_they_are_looked_for
+                endings_go_by_age_and_limit
+                what_failed_is_counted_as_it_is_now
+                as_many_are_ahead_as_are_claimed_first
+                what_is_paused_or_not_wanted_is_not_ahead
+            }
         }
     };
 }
@@ -342,6 +353,7 @@ mod tests {
             include_str!("unique.rs"),
             include_str!("flows.rs"),
             include_str!("schedules.rs"),
+            include_str!("watching.rs"),
         ] {
             let cases = source
                 .lines()

@@ -20,7 +20,8 @@
 //! - [`unique`]: what happens when a task is created twice;
 //! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom;
 //! - [`report`]: what an attempt says while it runs;
-//! - [`cancel`]: what became of a wish to cancel it.
+//! - [`cancel`]: what became of a wish to cancel it;
+//! - [`watch`], [`why`]: what goes on, and why a task does not run.
 
 pub mod attempt;
 pub mod cancel;
@@ -38,6 +39,8 @@ pub mod store;
 pub mod task;
 pub mod traceparent;
 pub mod unique;
+pub mod watch;
+pub mod why;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use client::Client;

@@ -22,6 +22,8 @@ use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::unique::Creation;
+use crate::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use crate::why::{Ahead, AheadLook};
 
 /// What a store's methods return.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -176,6 +178,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The newest slots that a schedule has fired, newest first.
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>>;
+
+    /// What engines hold, and the first tasks of each lane.
+    fn moving(&self, look: MovingLook) -> Answer<'_, Moving>;
+
+    /// Attempts that have ended lately, where they are looked for; the oldest
+    /// first, each once.
+    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>>;
+
+    /// How many tasks have failed or were cancelled, counted up to a limit.
+    fn unhappy(&self) -> Answer<'_, Unhappy>;
+
+    /// What is before a waiting task. `None` if it does not wait.
+    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

@@ -81,7 +81,7 @@ CREATE TABLE task_engine.ended_executions (
 );
 -- Few, and what an operator asks for.
 CREATE INDEX ended_executions_to_look_at
-  ON task_engine.ended_executions (task_id) WHERE ends_task IN ('failed', 'cancelled');
+  ON task_engine.ended_executions (ends_task, task_id) WHERE ends_task IN ('failed', 'cancelled');
 
 -- What came after the end: evidence, never a verdict.
 CREATE TABLE task_engine.late_results (

@@ -37,6 +37,7 @@ pub mod schema;
 mod sleep;
 mod store;
 mod tls;
+mod watch;
 
 pub use schema::Schema;
 pub use store::PgStore;

@@ -13,6 +13,8 @@ use task_engine_model::schedule::row::{
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
+use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
     Answer, AttemptId, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, NewTask, Store,
     StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
@@ -218,6 +220,22 @@ impl Store for PgStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         limited(self.inner.fired_slots(schedule_id, limit))
+    }
+
+    fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
+        limited(self.inner.moving(look))
+    }
+
+    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>> {
+        limited(self.inner.endings(look))
+    }
+
+    fn unhappy(&self) -> Answer<'_, Unhappy> {
+        limited(self.inner.unhappy())
+    }
+
+    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
+        limited(self.inner.ahead(look))
     }
 }
 

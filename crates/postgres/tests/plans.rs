@@ -311,3 +311,28 @@ async fn schedules_are_fired_by_keys() {
             .await;
     assert_by_keys(&fire, &["schedules", "fired_slots"]);
 }
+
+/// Those who watch read by keys, however much history there is.
+#[tokio::test]
+async fn watching_reads_no_history() {
+    let client = tables().await;
+    let big = ["created_tasks", "ended_executions", "ended_executions near", "waiting_tasks w"];
+    for (name, statement, arguments) in [
+        ("held", include_str!("../sql/moving_held.sql"), ""),
+        ("next", include_str!("../sql/moving_next.sql"), "1, 10, 0, 100"),
+        ("endings", include_str!("../sql/endings.sql"), "'{1}', '{2}', 10, 1000"),
+        ("ahead", include_str!("../sql/ahead.sql"), "1, '{a}', '{b}', 10"),
+        ("locker", include_str!("../sql/locked_by.sql"), "1"),
+    ] {
+        let plan = plan(&client, name, statement, arguments).await;
+        assert_by_keys(&plan, &big);
+        assert!(!plan.contains("Seq Scan on ended_executions"), "{plan}");
+        assert!(!plan.contains("Seq Scan on created_tasks"), "{plan}");
+        assert!(!plan.contains("Seq Scan on waiting_tasks"), "{plan}");
+    }
+    let newest = plan(&client, "newest", include_str!("../sql/moving_newest.sql"), "").await;
+    assert!(newest.contains("Limit") && newest.contains("Backward"), "{newest}");
+    let unhappy = plan(&client, "unhappy", include_str!("../sql/unhappy.sql"), "10").await;
+    assert!(unhappy.contains("ended_executions_to_look_at"), "{unhappy}");
+    assert!(!unhappy.contains("Seq Scan on ended_executions"), "{unhappy}");
+}

@@ -67,6 +67,7 @@ mod schedules;
 mod store;
 mod unique;
 mod verify;
+mod watch;
 mod writer;
 
 pub use create::{create_each_in, create_in};

@@ -12,6 +12,8 @@ use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
     InstanceRow, NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow,
@@ -21,6 +23,7 @@ use task_engine_model::{
 use crate::claim::{Wanted, claim};
 use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
+use crate::watch;
 use crate::writer::write_all;
 use crate::{
     connection, create, flow, instances, migrate, operate, queues, read, record, recover, report,
@@ -266,6 +269,24 @@ impl Store for SqliteStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         Box::pin(self.reader().ask(move |turn| schedules::fired_slots(turn, schedule_id, limit)))
+    }
+
+    fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
+        Box::pin(self.reader().ask(move |turn| watch::moving(turn, look)))
+    }
+
+    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>> {
+        let look = look.clone();
+        Box::pin(self.reader().ask(move |turn| watch::endings(turn, &look)))
+    }
+
+    fn unhappy(&self) -> Answer<'_, Unhappy> {
+        Box::pin(self.reader().ask(watch::unhappy))
+    }
+
+    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
+        let look = look.clone();
+        Box::pin(self.reader().ask(move |turn| watch::ahead(turn, &look)))
     }
 }
 

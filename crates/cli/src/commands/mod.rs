@@ -13,8 +13,13 @@ pub(crate) mod retry;
 pub(crate) mod schedules;
 pub(crate) mod show;
 pub(crate) mod start;
+pub(crate) mod stats;
+pub(crate) mod tail;
 pub(crate) mod tasks;
+pub(crate) mod top;
 pub(crate) mod trace;
+pub(crate) mod wait;
+pub(crate) mod why;
 
 use clap::Args;
 use task_engine::TaskId;

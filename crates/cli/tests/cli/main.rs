@@ -13,4 +13,5 @@ mod says;
 mod stops;
 mod support;
 mod trace;
+mod watching;
 mod wrong_inputs;

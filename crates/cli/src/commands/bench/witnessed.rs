@@ -15,6 +15,8 @@ use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
     InstanceRow, NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
@@ -187,6 +189,22 @@ impl Store for Witnessed {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         self.store.fired_slots(schedule_id, limit)
+    }
+
+    fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
+        self.store.moving(look)
+    }
+
+    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>> {
+        self.store.endings(look)
+    }
+
+    fn unhappy(&self) -> Answer<'_, Unhappy> {
+        self.store.unhappy()
+    }
+
+    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
+        self.store.ahead(look)
     }
 }
 

@@ -1,0 +1,158 @@
+//! `task-engine stats`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use task_engine::Store;
+use task_engine::model::watch::{EndingRow, Figures, Lately, Moving, MovingLook};
+
+use crate::console::Console;
+use crate::database::Access;
+use crate::escape::summary;
+use crate::exit::Fault;
+use crate::reasons::counted;
+use crate::spans::span;
+use crate::table::table;
+
+/// Say how much waits, runs, ends and fails
+///
+/// All figures come from bounded reads, however much history there is: waiting
+/// tasks are counted up to 100,000 of a class, failed ones up to 10,000, and of
+/// what ended lately the newest thousands are looked at. A + says that there
+/// may be more.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let look = Look::take(&*store).await?;
+    let mut out = console.results();
+    if args.json {
+        serde_json::to_writer(&mut out, &look.figures).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}", page(&look.figures))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Everything that was read at one time.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) figures: Figures,
+    pub(crate) moving: Moving,
+    pub(crate) endings: Vec<EndingRow>,
+    /// How many endings were looked for at each place.
+    pub(crate) per_place: i64,
+    /// The names of engines, by their lives.
+    pub(crate) names: Vec<(task_engine::model::InstanceId, String)>,
+}
+
+impl Look {
+    pub(crate) async fn take(store: &dyn Store) -> Result<Self, Fault> {
+        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+        let look = moving.look_for_endings();
+        let endings = store.endings(&look).await?;
+        let unhappy = store.unhappy().await?;
+        let queues = store.queues().await?;
+        let engines = store.instances(None).await?;
+        let figures = Figures::of(&moving, &endings, look.limit, unhappy, queues, &engines);
+        let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
+        Ok(Self { figures, moving, endings, per_place: look.limit, names })
+    }
+}
+
+fn page(figures: &Figures) -> String {
+    let mut parts = vec![overview(figures)];
+    for (name, lately) in [("last minute", &figures.last_minute), ("last hour", &figures.last_hour)]
+    {
+        parts.push(format!("In the {name}: {}", ended(lately)));
+    }
+    if !figures.last_hour.classes.is_empty() {
+        parts.push(format!("\n{}", classes(&figures.last_hour)));
+    }
+    if !figures.queues.is_empty() {
+        parts.push(format!("\n{}", queues(figures)));
+    }
+    parts.push(format!("\n{}", engines(figures)));
+    parts.join("\n")
+}
+
+/// `waiting 3 due, 1 later; running 2; failed 0; cancelled 0`
+pub(crate) fn overview(figures: &Figures) -> String {
+    format!(
+        "waiting {} due, {} later; running {}; failed {}; cancelled {}",
+        counted(figures.due),
+        counted(figures.later),
+        figures.running,
+        counted(figures.unhappy.failed),
+        counted(figures.unhappy.cancelled),
+    )
+}
+
+/// `12 attempts ended (0.2 a second), 3 failed`
+pub(crate) fn ended(lately: &Lately) -> String {
+    let more = if lately.and_more { "+" } else { "" };
+    let rate = match lately.per_sec {
+        rate if rate >= 10.0 => format!(" (about {rate:.0} a second)"),
+        rate if rate >= 0.1 => format!(" (about {rate:.1} a second)"),
+        _ => String::new(),
+    };
+    let attempts = if lately.ended == 1 { "attempt" } else { "attempts" };
+    format!("{}{more} {attempts} ended{rate}, {}{more} failed", lately.ended, lately.failed)
+}
+
+pub(crate) fn classes(lately: &Lately) -> String {
+    let time = |secs: Option<f64>| {
+        let time = secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+        time.map_or_else(String::new, span)
+    };
+    let rows = lately.classes.iter().map(|class| {
+        vec![
+            summary(&class.task_class, 50),
+            class.ended.to_string(),
+            class.failed.to_string(),
+            time(class.run_secs_p50),
+            time(class.run_secs_p95),
+            class.last_error.as_ref().map(|error| summary(error, 60)).unwrap_or_default(),
+        ]
+    });
+    let header = ["CLASS", "ENDED", "FAILED", "P50", "P95", "LAST ERROR"];
+    table(&header, &[1, 2, 3, 4], rows.collect())
+}
+
+pub(crate) fn queues(figures: &Figures) -> String {
+    let rows = figures.queues.iter().map(|queue| {
+        let oldest = queue.oldest_due_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+        vec![
+            summary(&queue.row.name, 50),
+            counted(queue.row.due),
+            counted(queue.row.later),
+            queue.row.running.to_string(),
+            oldest.map_or_else(String::new, span),
+            if queue.row.paused.is_some() { "paused" } else { "open" }.to_owned(),
+        ]
+    });
+    let header = ["QUEUE", "DUE", "LATER", "RUNNING", "OLDEST", "STATE"];
+    table(&header, &[1, 2, 3, 4], rows.collect())
+}
+
+fn engines(figures: &Figures) -> String {
+    if figures.engines.is_empty() {
+        return "No engine is alive.".to_owned();
+    }
+    let rows = figures.engines.iter().map(|engine| {
+        vec![
+            summary(&engine.instance, 50),
+            engine.workers.to_string(),
+            engine.busy.to_string(),
+            (i64::from(engine.workers) - engine.busy).max(0).to_string(),
+        ]
+    });
+    table(&["ENGINE", "WORKERS", "BUSY", "FREE"], &[1, 2, 3], rows.collect())
+}

@@ -1,0 +1,197 @@
+//! `task-engine tail`.
+//!
+//! There is no index by the time of an end. What ends is found because it was
+//! seen before: it ran at the last look, or was among the first of its lane, or
+//! was created since. Each look is bounded, however much history there is.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use task_engine::model::AttemptId;
+use task_engine::model::watch::{EndingRow, EndingsLook, HeldRow, Moving, MovingLook};
+use task_engine::{TaskId, TaskStatus};
+
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::escape::{escape, summary};
+use crate::exit::Fault;
+use crate::spans::span;
+use crate::times::duration;
+
+/// Follow what ends, one line each, until Ctrl-C
+///
+/// Attempts that end are found because they were seen before: twice a second it
+/// is looked at what runs, what comes next, and what is new. Of a class that
+/// ends more than a thousand a second, a part is shown.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Only tasks of this class; may be given several times
+    #[arg(long, value_name = "CLASS")]
+    class: Vec<String>,
+    /// Only attempts that failed
+    #[arg(long, conflicts_with = "starts")]
+    failed: bool,
+    /// Say also what begins, if it runs long enough to be seen
+    #[arg(long)]
+    starts: bool,
+    /// Print one JSON document a line
+    #[arg(long, alias = "json")]
+    jsonl: bool,
+    /// Stop after this time [default: never]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    lasting: Option<Duration>,
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What will be due before the look after the next.
+const SOON: Duration = Duration::from_secs(2);
+const PER_LANE: i64 = 500;
+const ENDINGS_MAX: i64 = 5_000;
+/// A task may become visible after one with a higher id.
+const LATE_IDS: i64 = 1_000;
+
+/// The cost of asking ends before that of forgetting begins.
+const SEEN_MAX: usize = 100_000;
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Event<'a> {
+    Started(&'a HeldRow),
+    Ended(&'a EndingRow),
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let begun = Instant::now();
+    let look = MovingLook { per_lane: PER_LANE, soon: SOON };
+    let mut last = store.moving(look).await?;
+    console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.place()));
+    let since = last.now;
+    let mut seen = Seen::default();
+    let mut printer = Printer { out: console.results(), zone: now().time_zone().clone(), args };
+    loop {
+        let left = printer.args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
+        tokio::time::sleep(LOOK_EVERY.min(left.unwrap_or(LOOK_EVERY))).await;
+        let moving = store.moving(look).await?;
+        let mut endings = store.endings(&moved(&last, &moving, since)).await?;
+        endings.retain(|ending| ending.stopped_at >= since && seen.is_new(ending));
+        printer.ended(&endings)?;
+        printer.started(&last, &moving)?;
+        last = moving;
+        if left.is_some_and(|left| left <= LOOK_EVERY) {
+            return Ok(());
+        }
+    }
+}
+
+/// Where to look for what has ended between two looks.
+fn moved(last: &Moving, moving: &Moving, since: Timestamp) -> EndingsLook {
+    let age = Duration::try_from(moving.now.duration_since(since)).unwrap_or_default();
+    let mut look = EndingsLook::new(ENDINGS_MAX, age + Duration::from_secs(60));
+    let runs: HashSet<_> = moving.held.iter().map(|held| (held.task_id, held.attempt)).collect();
+    let waits: HashSet<_> = moving.next.iter().map(|next| (next.task_id, next.due_at)).collect();
+    for held in &last.held {
+        if !runs.contains(&(held.task_id, held.attempt)) {
+            look.of(held.task_id);
+        }
+    }
+    for next in &last.next {
+        if !waits.contains(&(next.task_id, next.due_at)) {
+            look.of(next.task_id);
+        }
+    }
+    look.after(last.newest.map_or(TaskId(0), |id| TaskId((id.0 - LATE_IDS).max(0))));
+    look
+}
+
+/// What was told, so that nothing is told twice.
+#[derive(Debug, Default)]
+struct Seen(BTreeSet<(Timestamp, AttemptId)>);
+
+impl Seen {
+    fn is_new(&mut self, ending: &EndingRow) -> bool {
+        let is_new = self.0.insert((ending.stopped_at, ending.id()));
+        if self.0.len() > SEEN_MAX {
+            self.0.pop_first();
+        }
+        is_new
+    }
+}
+
+struct Printer<W> {
+    out: W,
+    zone: TimeZone,
+    args: Arguments,
+}
+
+impl<W: Write> Printer<W> {
+    fn wants(&self, class: &str) -> bool {
+        self.args.class.is_empty() || self.args.class.iter().any(|wanted| wanted == class)
+    }
+
+    fn started(&mut self, last: &Moving, moving: &Moving) -> Result<(), Fault> {
+        if !self.args.starts {
+            return Ok(());
+        }
+        let ran: HashSet<_> = last.held.iter().map(|held| (held.task_id, held.attempt)).collect();
+        for held in &moving.held {
+            if ran.contains(&(held.task_id, held.attempt)) || !self.wants(&held.task_class) {
+                continue;
+            }
+            let class = escape(&held.task_class);
+            let text = format!("{}  {class}  started, attempt {}", held.task_id, held.attempt);
+            self.line(&Event::Started(held), held.claimed_at, &text)?;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn ended(&mut self, endings: &[EndingRow]) -> Result<(), Fault> {
+        for ending in endings {
+            let fits =
+                self.wants(&ending.task_class) && (!self.args.failed || ending.error.is_some());
+            if fits {
+                self.line(&Event::Ended(ending), ending.stopped_at, &line(ending))?;
+            }
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn line(&mut self, event: &Event<'_>, at: Timestamp, text: &str) -> Result<(), Fault> {
+        if self.args.jsonl {
+            serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)?;
+            return Ok(writeln!(self.out)?);
+        }
+        let at = at.to_zoned(self.zone.clone()).strftime("%H:%M:%S.%3f").to_string();
+        Ok(writeln!(self.out, "{at}  {text}")?)
+    }
+}
+
+fn line(ending: &EndingRow) -> String {
+    let what = match ending.ends_task {
+        Some(TaskStatus::Stopped) => "stopped".to_owned(),
+        Some(status) => status.to_string(),
+        None => {
+            let after = ending.retry_at.map(|at| at.duration_since(ending.stopped_at));
+            match after.and_then(|after| Duration::try_from(after).ok()) {
+                Some(after) if !after.is_zero() => format!("retried in {}", span(after)),
+                _ => "waits again".to_owned(),
+            }
+        }
+    };
+    let mut text = format!("{}  {}  {what}", ending.task_id, escape(&ending.task_class));
+    if let Some(lasted) = ending.lasted() {
+        text += &format!(" after {}", span(lasted));
+    }
+    if let Some(name) = &ending.instance {
+        text += &format!(" on {}", escape(name));
+    }
+    if let Some(error) = &ending.error {
+        text += &format!(": {}", summary(error, 200));
+    }
+    text
+}

@@ -1,0 +1,105 @@
+//! What stands on the screen: lines out of figures.
+
+use std::time::Duration;
+
+use task_engine::model::watch::Lately;
+
+use super::super::stats::{Look, classes, ended, overview, queues};
+use crate::escape::summary;
+use crate::said::far;
+use crate::spans::{count, span};
+use crate::table::table;
+
+/// The rate that is shown is that of so long.
+const RATE_OVER: Duration = Duration::from_secs(10);
+
+/// All that is to be seen, in so many lines or fewer: running tasks, which may be
+/// many, get what the rest leaves.
+pub(super) fn lines(look: &Look, before: Option<&Look>, height: usize) -> Vec<String> {
+    let figures = &look.figures;
+    let busy: i64 = figures.engines.iter().map(|engine| engine.busy).sum();
+    let workers: i32 = figures.engines.iter().map(|engine| engine.workers).sum();
+    let now = Lately::of(&look.endings, figures.at, RATE_OVER, look.per_place);
+    let mut lines = vec![
+        overview(figures),
+        format!(
+            "{}, {busy} of {workers} workers busy{}",
+            count(figures.engines.len(), "engine"),
+            before.map(|before| changes(look, before)).unwrap_or_default()
+        ),
+        format!("last 10 s: {}", ended(&now)),
+        format!("last hour: {}", ended(&figures.last_hour)),
+    ];
+    if !figures.last_hour.classes.is_empty() {
+        section(&mut lines, &classes(&figures.last_hour), few(height));
+    }
+    if !figures.queues.is_empty() {
+        section(&mut lines, &queues(figures), few(height));
+    }
+    if !look.moving.held.is_empty() {
+        let left = height.saturating_sub(lines.len() + 1);
+        section(&mut lines, &running(look), left);
+    }
+    lines
+}
+
+fn few(height: usize) -> usize {
+    (height / 4).max(3)
+}
+
+/// A table with its header, and how many rows did not fit.
+fn section(lines: &mut Vec<String>, text: &str, rows_max: usize) {
+    lines.push(String::new());
+    let all: Vec<_> = text.lines().collect();
+    if all.len() <= rows_max {
+        lines.extend(all.into_iter().map(str::to_owned));
+        return;
+    }
+    let shown = rows_max.saturating_sub(1);
+    lines.extend(all.iter().take(shown).map(|line| (*line).to_owned()));
+    lines.push(format!("… and {} more", all.len() - shown));
+}
+
+/// What has changed since the look before.
+fn changes(look: &Look, before: &Look) -> String {
+    let id = |look: &Look| look.figures.newest_task.map_or(0, |id| id.0);
+    let created = id(look) - id(before);
+    let due = look.figures.due.counted - before.figures.due.counted;
+    format!("; {created} created, {due:+} due since the last look")
+}
+
+fn running(look: &Look) -> String {
+    let rows = look.moving.held.iter().map(|held| {
+        let name = look.names.iter().find(|(id, _)| *id == held.instance_id);
+        let time = look.moving.now.duration_since(held.claimed_at).unsigned_abs();
+        vec![
+            held.task_id.to_string(),
+            summary(&held.task_class, 40),
+            name.map_or_else(String::new, |(_, name)| summary(name, 30)),
+            span(time),
+            held.progress.as_ref().map(|progress| summary(&far(progress), 50)).unwrap_or_default(),
+        ]
+    });
+    table(&["RUNNING", "CLASS", "ENGINE", "FOR", "PROGRESS"], &[0, 3], rows.collect())
+}
+
+/// As many characters as fit.
+pub(super) fn cut(line: &str, width: usize) -> String {
+    line.chars().take(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let mut lines = Vec::new();
+        section(&mut lines, "H\n1\n2\n3\n4", 3);
+        assert_eq!(lines, ["", "H", "1", "… and 3 more"]);
+        lines.clear();
+        section(&mut lines, "H\n1", 3);
+        assert_eq!(lines, ["", "H", "1"]);
+        assert_eq!(cut("Grüße", 3), "Grü");
+    }
+}

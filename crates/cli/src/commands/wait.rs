@@ -1,0 +1,151 @@
+//! `task-engine wait`.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use task_engine::model::watch::EndingsLook;
+use task_engine::model::{TaskDetails, TaskError};
+use task_engine::{Json, Store, TaskId, TaskStatus};
+
+use super::TaskIds;
+use super::show::no_such_task;
+use crate::console::Console;
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::spans::{count, span};
+use crate::times::duration;
+
+/// Wait until tasks have ended, and print what came of them as JSON
+///
+/// The exit code is 0 if they did their work, 10 if one failed or was
+/// cancelled, 8 if --timeout came first, and 3 if there is no such task. With
+/// --quiet, nothing is printed.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    tasks: TaskIds,
+    /// How long to wait at the most [default: without limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Wait for all of them; this is the default
+    #[arg(long, conflicts_with = "any")]
+    all: bool,
+    /// Wait for the first one only
+    #[arg(long)]
+    any: bool,
+}
+
+/// What is printed about a task that has ended, one line each.
+#[derive(Debug, Serialize)]
+struct Ended<'a> {
+    id: TaskId,
+    status: TaskStatus,
+    result: Option<&'a Json>,
+    error: Option<&'a TaskError>,
+}
+
+/// The first look comes soon, for tasks that are quick; later ones are rarer.
+const LOOK_FIRST: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How often it is checked that a task which does not end is still there.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// No end is older.
+const EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let begun = Instant::now();
+    let mut awaited =
+        Awaited { console, any: args.any, open: args.tasks.each_once(), failed: 0, ended: 0 };
+    let all = awaited.open.len();
+    let mut checked = begun;
+    awaited.check(&*store).await?;
+    let mut pause = LOOK_FIRST;
+    while !awaited.is_enough() {
+        let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Fault::TimedOut(format!(
+                "{} of {all} had not ended after {}",
+                count(awaited.open.len(), "task"),
+                span(begun.elapsed())
+            )));
+        }
+        tokio::time::sleep(pause.min(left.unwrap_or(pause))).await;
+        pause = (pause * 3 / 2).min(LOOK_MAX);
+        if checked.elapsed() >= CHECK_EVERY || awaited.anything_new(&*store).await? {
+            checked = Instant::now();
+            awaited.check(&*store).await?;
+        }
+    }
+    match awaited.failed {
+        0 => Ok(()),
+        failed => Err(Fault::AwaitedFailed(format!(
+            "{} of {all} failed or {} cancelled",
+            count(failed, "task"),
+            if failed == 1 { "was" } else { "were" }
+        ))),
+    }
+}
+
+struct Awaited<'a> {
+    console: &'a Console,
+    /// One is enough.
+    any: bool,
+    open: Vec<TaskId>,
+    failed: usize,
+    ended: usize,
+}
+
+impl Awaited<'_> {
+    fn is_enough(&self) -> bool {
+        self.open.is_empty() || self.any && self.ended > 0
+    }
+
+    /// Whether one of them may have ended: one statement, by their keys.
+    async fn anything_new(&self, store: &dyn Store) -> Result<bool, Fault> {
+        let mut look = EndingsLook::new(1, EVER);
+        for id in &self.open {
+            look.of(*id);
+        }
+        let endings = store.endings(&look).await?;
+        Ok(endings.iter().any(|ending| ending.ends_task.is_some()))
+    }
+
+    /// Prints those that have ended, and keeps the others.
+    async fn check(&mut self, store: &dyn Store) -> Result<(), Fault> {
+        let mut still = Vec::new();
+        let mut out = self.console.results();
+        for id in std::mem::take(&mut self.open) {
+            let Some(task) = store.task(id).await? else {
+                return Err(no_such_task(id, store));
+            };
+            let is_open = matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running);
+            if is_open || self.any && self.ended > 0 {
+                still.push(id);
+                continue;
+            }
+            self.ended += 1;
+            self.failed += usize::from(task.row.status != TaskStatus::Stopped);
+            if !self.console.is_quiet() {
+                print(&mut out, &task)?;
+            }
+        }
+        self.open = still;
+        Ok(())
+    }
+}
+
+fn print(out: &mut impl Write, task: &TaskDetails) -> Result<(), Fault> {
+    let last = task.executions.last();
+    let ended = Ended {
+        id: task.row.id,
+        status: task.row.status,
+        result: last.and_then(|execution| execution.result.as_ref()),
+        error: task.row.error.as_ref(),
+    };
+    serde_json::to_writer(&mut *out, &ended).map_err(io::Error::from)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,383 @@
+//! Watching: why a task does not run, waiting for it, and what goes on.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use task_engine_conformance::postgres_server::TestServer;
+
+use super::support::{Place, eventually};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The reasons, as `why` prints them and by their names.
+fn why(place: &Place, id: &str) -> (String, Vec<String>) {
+    let names = json(&place.ok(&["why", id, "--json"]))["reasons"]
+        .as_array()
+        .expect("reasons")
+        .iter()
+        .map(|reason| reason["reason"].as_str().expect("a name").to_owned())
+        .collect();
+    (place.ok(&["why", id]), names)
+}
+
+/// Each reason that can be brought about from outside.
+fn tells_why(place: &Place) {
+    let long = r#"{"waiting_time": 600}"#;
+    let words = |id: &str, expected: &[&str], text: &str| {
+        let (said, names) = why(place, id);
+        assert_eq!(names, expected, "{said}");
+        assert!(said.contains(text), "{text}: {said}");
+    };
+    place.ok(&["migrate"]);
+    let missing = place.run(&["why", "1"]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(3), ""));
+    assert!(missing.err.contains("there is no task 1"), "{}", missing.err);
+
+    place.ok(&["create", "WaitingTask", long]);
+    words("1", &["no_engine"], "none was ever seen");
+    let args = ["start", "--workers", "1", "--instance", "e", "--queue", "default", "--queue", "b"];
+    let engine = place.start(&args);
+    eventually("it runs", || place.status("1") == "running");
+    words("1", &["running"], "it runs on e: attempt 1, ");
+    words("1", &["running"], "its engine was heard of");
+
+    place.ok(&["create", "WaitingTask", long, "--in", "10m"]);
+    words("2", &["not_due"], "(in 10 min)");
+    place.ok(&["create", "Nobodys"]);
+    words("3", &["unknown_class"], "no living engine knows its class Nobodys; alive: e knows ");
+    place.ok(&["create", "WaitingTask", long, "--queue", "c"]);
+    words("4", &["queue_not_served"], "takes from its queue c; e serves ");
+    place.ok(&["create", "WaitingTask", long]);
+    words("5", &["workers_busy"], "the one worker that could take it is busy");
+    place.ok(&["create", "WaitingTask", long]);
+    words("6", &["workers_busy", "behind"], "1 task is before it");
+    place.ok(&["create", "WaitingTask", long, "--queue", "b", "--in", "10m"]);
+    place.ok(&["queues", "pause", "b", "--reason", "provider is down"]);
+    words("7", &["not_due", "queue_paused"], "b was paused");
+    words("7", &["not_due", "queue_paused"], "provider is down");
+
+    place.ok(&["cancel", "5", "6"]);
+    words("5", &["ended"], "it has ended cancelled");
+    // Its worker is free after that, and takes one that fails.
+    place.ok(&["cancel", "1", "--wait"]);
+    place.ok(&["create", "FailingTask"]);
+    eventually("it failed", || place.task("8")["retry_number"] == 1);
+    words("8", &["retry"], "it waits for retry 1 of 10: ");
+    words("8", &["retry"], ", after ");
+    place.ok(&["create", "FailingNotRetryTask"]);
+    eventually("it failed", || place.status("9") == "failed");
+    words("9", &["ended"], "it has ended failed");
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    eventually("it ran", || place.status("10") == "stopped");
+    words("10", &["ended"], "it has done its work");
+
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+    words("2", &["not_due", "no_engine"], "no engine is alive; the last one was heard of");
+}
+
+#[test]
+fn why_on_an_embedded_database() {
+    tells_why(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    tells_why(&Place::with_database(&url));
+}
+
+/// A transaction that holds a task is named, with its process and its client.
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_who_has_locked_a_task() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    let (client, connection) = task_engine::postgres::tokio_postgres::connect(
+        &url,
+        task_engine::postgres::tokio_postgres::NoTls,
+    )
+    .await
+    .expect("a connection");
+    tokio::spawn(connection);
+    place.ok(&["migrate"]);
+    let engine = place.start(&["start"]);
+    engine.says("started with");
+    // Locked before its time has come.
+    let lock = "SET application_name = 'an application';
+        BEGIN; SELECT task_engine.create_task(
+            'WaitingTask', '{\"waiting_time\": 0}', delay => '1 second'); COMMIT;
+        BEGIN; SELECT FROM task_engine.waiting_tasks FOR UPDATE";
+    client.batch_execute(lock).await.expect("a lock");
+    let pid = client.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid");
+    let pid: i32 = pid.get(0);
+    eventually("it is due", || why(&place, "1").1 == ["locked"]);
+    let (said, _) = why(&place, "1");
+    for words in [format!("process {pid} of the server"), "(an application)".to_owned()] {
+        assert!(said.contains(&words), "{words}: {said}");
+    }
+    client.batch_execute("ROLLBACK").await.expect("rollback");
+    eventually("it runs", || place.status("1") == "stopped");
+}
+
+fn waits(place: &Place) {
+    place.ok(&["migrate"]);
+    let missing = place.run(&["wait", "1"]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(3), ""), "{missing:?}");
+
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let begun = Instant::now();
+    let late = place.run(&["wait", "1", "--timeout", "200ms"]);
+    assert_eq!((late.code, late.out.as_str()), (Some(8), ""), "{late:?}");
+    assert!(late.err.contains("1 task of 1 had not ended after"), "{}", late.err);
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+
+    let waiting = place.start(&["wait", "1"]);
+    let engine = place.start(&["start"]);
+    let ended = waiting.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let line = json(&ended.out);
+    assert_eq!((&line["id"], &line["status"]), (&1.into(), &"stopped".into()));
+    assert!(line.get("result").is_some() && line["error"].is_null(), "{line}");
+    let quiet = place.run(&["wait", "1", "--quiet"]);
+    assert_eq!((quiet.code, quiet.out.as_str()), (Some(0), ""));
+
+    place.ok(&["create", "FailingNotRetryTask"]);
+    let failed = place.run(&["wait", "1", "2"]);
+    assert_eq!(failed.code, Some(10), "{failed:?}");
+    assert!(failed.err.contains("1 task of 2 failed or was cancelled"), "{}", failed.err);
+    let lines: Vec<_> = failed.out.lines().map(json).collect();
+    assert_eq!(lines.len(), 2, "each once");
+    let line = lines.iter().find(|line| line["id"] == 2).expect("the one that failed");
+    assert_eq!(line["status"], "failed");
+    assert!(line["error"]["message"].is_string(), "{line}");
+
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
+    let any = place.run(&["wait", "3", "1", "2", "--any"]);
+    assert_eq!((any.code, any.out.lines().count()), (Some(0), 1), "{any:?}");
+    assert_eq!(place.run(&["wait", "2", "1", "--any"]).code, Some(10), "the first decides");
+    let waiting = place.start(&["wait", "3"]);
+    place.ok(&["cancel", "3"]);
+    assert_eq!(waiting.end().code, Some(10), "a cancelled task did not do its work");
+
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
+    let waiting = place.start(&["wait", "4"]);
+    eventually("it runs", || place.status("4") == "running");
+    waiting.signal("INT");
+    assert_eq!(waiting.end().code, None, "Ctrl-C ends it, and nothing else");
+    assert_eq!(place.status("4"), "running");
+    place.ok(&["cancel", "4", "--wait"]);
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
+fn wait_on_an_embedded_database() {
+    waits(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    waits(&Place::with_database(&url));
+}
+
+fn follows(place: &Place) {
+    place.ok(&["migrate"]);
+    // One that waited before, one that ran before, and later new ones.
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "3s"]);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 2}"#]);
+    let engine = place.start(&["start", "--instance", "e"]);
+    eventually("it runs", || place.status("2") == "running");
+    let lines = place.start(&["tail"]);
+    let documents = place.start(&["tail", "--jsonl", "--starts"]);
+    let failures = place.start(&["tail", "--failed", "--jsonl"]);
+    let others = place.start(&["tail", "--class", "FailingTask", "--jsonl"]);
+    for tail in [&lines, &documents, &failures, &others] {
+        tail.says("Following what ends on");
+    }
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "FailingTask"]);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 1.5}"#]);
+    let ended = |out: &str| -> Vec<i64> {
+        let lines = out.lines().map(json).filter(|line| line["event"] == "ended");
+        let mut ids: Vec<_> = lines.map(|line| line["task_id"].as_i64().expect("an id")).collect();
+        ids.sort_unstable();
+        ids
+    };
+    eventually("all are told", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
+    eventually("failures are told", || ended(&failures.out()) == [3, 4]);
+    eventually("one class is told", || ended(&others.out()) == [4]);
+    let started = documents.out();
+    let started = started.lines().map(json).find(|line| line["event"] == "started");
+    assert!(started.is_some(), "what runs for a while is seen to begin");
+    eventually("lines are told", || lines.out().lines().count() == 5);
+    let lines = lines.out();
+    for words in [
+        "  2  WaitingTask  stopped after ",
+        " on e",
+        "  3  FailingNotRetryTask  failed",
+        "retried in 1 min",
+    ] {
+        assert!(lines.contains(words), "{words}: {lines}");
+    }
+    let ends = place.ok(&["tail", "--for", "100ms"]);
+    assert_eq!(ends, "", "what ended before is history");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
+fn tail_on_an_embedded_database() {
+    follows(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    follows(&Place::with_database(&url));
+}
+
+fn counts(place: &Place) {
+    place.ok(&["migrate"]);
+    let empty = place.ok(&["stats"]);
+    assert!(empty.contains("waiting 0 due, 0 later; running 0; failed 0"), "{empty}");
+    assert!(empty.contains("No engine is alive."), "{empty}");
+    for _ in 0..3 {
+        place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    }
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    place.ok(&["create", "Nobodys", "--queue", "evil\u{202e}"]);
+    let engine = place.start(&["start", "--instance", "e", "--workers", "3"]);
+    place.ok(&["wait", "1", "2", "3"]);
+    assert_eq!(place.run(&["wait", "4"]).code, Some(10));
+    place.ok(&["create", "ReportingTask", r#"{"steps": 1000, "step_time": 0.1}"#]);
+    eventually("it says how far it is", || place.ok(&["top"]).contains(" %"));
+
+    let stats = json(&place.ok(&["stats", "--json"]));
+    for (name, expected) in [("due", 1), ("later", 1), ("failed", 1), ("cancelled", 0)] {
+        assert_eq!(stats[name]["counted"], expected, "{name}: {stats}");
+    }
+    assert_eq!((&stats["running"], &stats["newest_task"]), (&1.into(), &7.into()), "{stats}");
+    let hour = &stats["last_hour"];
+    assert_eq!((&hour["ended"], &hour["failed"]), (&4.into(), &1.into()), "{hour}");
+    assert_eq!(stats["last_minute"]["ended"], 4);
+    let classes = hour["classes"].as_array().expect("classes");
+    assert_eq!(classes[0]["task_class"], "WaitingTask");
+    assert_eq!((&classes[0]["ended"], &classes[0]["failed"]), (&3.into(), &0.into()));
+    assert!(classes[0]["run_secs_p95"].as_f64().is_some_and(|secs| secs < 5.0), "{hour}");
+    assert!(classes[1]["last_error"].is_string(), "{hour}");
+    let engines = &stats["engines"][0];
+    assert_eq!((&engines["instance"], &engines["workers"]), (&"e".into(), &3.into()));
+    assert_eq!(engines["busy"], 1);
+    let queues = stats["queues"].as_array().expect("queues");
+    let queue = queues.iter().find(|queue| queue["name"] == "evil\u{202e}").expect("a queue");
+    assert!(queue["oldest_due_secs"].as_f64().is_some_and(|secs| secs > 0.0), "{queue}");
+    let default = queues.iter().find(|queue| queue["name"] == "default").expect("a queue");
+    assert!(default["oldest_due_secs"].is_null(), "only one for later: {default}");
+
+    for command in ["stats", "top"] {
+        let shown = place.ok(&[command]);
+        for words in ["failed 1", "WaitingTask", r"evil\u{202e}", "RUNNING"] {
+            assert!(shown.contains(words), "{command}: {words}: {shown}");
+        }
+        assert!(!shown.contains(['\u{202e}', '\u{1b}']), "{command}: {shown}");
+    }
+    let top = place.ok(&["top"]);
+    assert!(top.contains("1 of 3 workers busy"), "{top}");
+    place.ok(&["cancel", "7", "--wait"]);
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
+fn stats_on_an_embedded_database() {
+    counts(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stats_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    counts(&Place::with_database(&url));
+}
+
+/// On a terminal it fills the screen, and gives the terminal back as it was.
+#[test]
+fn top_gives_the_terminal_back() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    let script =
+        r#"stty rows 20 cols 60; stty -a >before; "$0" top; echo "code $?"; stty -a >after"#;
+    for end in ["q", "signal"] {
+        let program = env!("CARGO_BIN_EXE_task-engine");
+        let inner = format!("sh -c '{script}' {program}");
+        let keys = std::process::Stdio::piped();
+        let mut child = std::process::Command::new("script")
+            .args(["-qfec", &inner, "typescript"])
+            .current_dir(place.path(""))
+            .env_remove("TASK_ENGINE_DATABASE_URL")
+            .stdin(keys)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("script runs");
+        let mut keys = child.stdin.take().expect("a terminal");
+        let screen = || std::fs::read(place.path("typescript")).unwrap_or_default();
+        let shows = |words: &str| String::from_utf8_lossy(&screen()).contains(words);
+        eventually("it shows something", || shows("waiting 0 due, 1 later"));
+        use std::io::Write;
+        keys.write_all(b"p").expect("a key");
+        eventually("it is paused", || shows("paused; p goes on"));
+        if end == "q" {
+            keys.write_all(b"q").expect("a key");
+        } else {
+            let top = || {
+                let found = std::process::Command::new("pgrep")
+                    .args(["-f", &format!("^{program} top$")])
+                    .output()
+                    .expect("pgrep runs");
+                let text = String::from_utf8(found.stdout).expect("text");
+                let mine = text.lines().filter(|pid| {
+                    let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
+                    folder == std::fs::canonicalize(place.path("")).ok()
+                });
+                mine.map(str::to_owned).collect::<Vec<_>>()
+            };
+            let pids = top();
+            assert_eq!(pids.len(), 1, "the one in this folder");
+            let sent = std::process::Command::new("kill").arg(&pids[0]).status();
+            assert!(sent.expect("kill runs").success());
+        }
+        eventually("it has ended", || shows("code 0"));
+        assert!(child.wait().expect("an end").success());
+        let read = |name: &str| std::fs::read_to_string(place.path(name)).expect("settings");
+        assert_eq!(read("before"), read("after"), "{end}");
+        let screen = String::from_utf8_lossy(&screen()).into_owned();
+        assert!(screen.contains("\u{1b}[?1049l") && screen.contains("\u{1b}[?25h"), "{end}");
+        std::fs::remove_file(place.path("typescript")).expect("a file");
+    }
+}
+
+#[test]
+fn wrong_inputs_are_explained() {
+    let place = Place::new();
+    let none = place.run(&["stats"]);
+    assert_eq!(none.code, Some(3), "no database yet: {none:?}");
+    place.ok(&["migrate"]);
+    for (args, words) in [
+        (&["why"][..], "ID"),
+        (&["why", "x"], "invalid value 'x'"),
+        (&["why", "-1"], "-1"),
+        (&["wait"], "ID"),
+        (&["wait", "1", "--all", "--any"], "cannot be used with"),
+        (&["wait", "1", "--timeout", "soon"], "--timeout"),
+        (&["tail", "--for", "x"], "--for"),
+        (&["tail", "--failed", "--starts"], "cannot be used with"),
+        (&["top", "--every", "0"], "--every"),
+    ] {
+        let finished = place.run(args);
+        assert_eq!((finished.code, finished.out.as_str()), (Some(2), ""), "{args:?}: {finished:?}");
+        assert!(finished.err.contains(words), "{args:?}: {}", finished.err);
+    }
+}

@@ -1,0 +1,759 @@
+//! Why a task does not run: facts in, reasons out, the one to look at first in
+//! front. Words for them are made by whoever shows them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::instance::InstanceRow;
+use crate::queue::{Count, PausedQueue, Pool};
+use crate::report::ProgressRow;
+use crate::task::{ExecutionStatus, TaskDetails, TaskId, TaskStatus, retry_override};
+use crate::watch::{EndingRow, Moving};
+
+/// Which tasks count as being before another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AheadLook {
+    /// The task.
+    pub id: TaskId,
+    /// Those of these queues,
+    pub queues: Vec<String>,
+    /// and of these classes.
+    pub classes: Vec<String>,
+}
+
+/// What is before a task that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// Due tasks that are claimed before it, those of paused queues left out.
+    pub tasks: Count,
+    /// Who has locked it, if that can be seen.
+    pub locked_by: Option<Locker>,
+}
+
+/// A transaction that holds a lock on a waiting task. Claims go round it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Locker {
+    /// The process of the server.
+    pub pid: i32,
+    /// What the client calls itself.
+    pub application: String,
+    /// Since when the transaction has been open.
+    pub since: Option<Timestamp>,
+}
+
+/// All that is known about a task and about those who could run it.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// The task.
+    pub task: &'a TaskDetails,
+    /// What goes on.
+    pub moving: &'a Moving,
+    /// Engines, living and dead.
+    pub engines: &'a [InstanceRow],
+    /// Set if its queue is paused.
+    pub paused: Option<&'a PausedQueue>,
+    /// What is before it, if it waits.
+    pub ahead: Option<&'a Ahead>,
+    /// Attempts that ended not longer ago than [`RATE_OVER`].
+    pub endings: &'a [EndingRow],
+}
+
+/// The rate at which tasks are done now is that of so long.
+pub const RATE_OVER: Duration = Duration::from_secs(300);
+/// An engine looks for work at least as often, whatever notifications are lost.
+pub const POLL: Duration = Duration::from_secs(10);
+
+/// One thing to know about why a task is where it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Reason {
+    /// It has ended.
+    Ended {
+        /// How.
+        status: TaskStatus,
+        /// When.
+        at: Timestamp,
+        /// The last error.
+        error: Option<String>,
+    },
+    /// It runs.
+    Running {
+        /// On this engine.
+        instance: Option<String>,
+        /// Since then.
+        since: Timestamp,
+        /// The number of the attempt.
+        attempt: i32,
+        /// What it last said.
+        progress: Option<ProgressRow>,
+        /// How long ago its engine was heard of, in seconds.
+        heartbeat_age_secs: Option<f64>,
+        /// After so many seconds without a word, its engine counts as dead.
+        lease_secs: Option<f64>,
+        /// Whether its engine counts as alive.
+        engine_is_alive: bool,
+        /// Since when somebody wants it cancelled.
+        cancel_requested_at: Option<Timestamp>,
+    },
+    /// An attempt failed, and the next one has its time.
+    Retry {
+        /// Its number.
+        retry: i32,
+        /// How many there may be, if a living engine knows its rule.
+        of: Option<u32>,
+        /// When it is due.
+        due_at: Timestamp,
+        /// What the last attempt failed with.
+        error: Option<String>,
+    },
+    /// Its time has not come.
+    NotDue {
+        /// When it comes.
+        due_at: Timestamp,
+    },
+    /// Nobody takes tasks from its queue.
+    QueuePaused {
+        /// The queue.
+        queue: String,
+        /// Since when.
+        since: Timestamp,
+        /// Why.
+        because: Option<String>,
+    },
+    /// No engine is alive.
+    NoEngine {
+        /// When the last one was heard of.
+        last_seen: Option<Timestamp>,
+    },
+    /// No living engine knows its class.
+    UnknownClass {
+        /// The class.
+        task_class: String,
+        /// Who is alive, and what they know.
+        engines: Vec<Knows>,
+    },
+    /// Those who know its class do not take from its queue.
+    QueueNotServed {
+        /// The queue.
+        queue: String,
+        /// Who knows its class, and what they serve.
+        engines: Vec<Knows>,
+    },
+    /// Those who serve its queue are for higher priorities.
+    PriorityTooLow {
+        /// Its priority.
+        priority: i32,
+        /// The lowest that is taken.
+        lowest: i32,
+        /// By these engines.
+        engines: Vec<String>,
+    },
+    /// Another transaction has locked it.
+    Locked(Locker),
+    /// All workers that could take it are busy.
+    WorkersBusy {
+        /// So many.
+        workers: i32,
+        /// Since when the one runs that has run longest.
+        oldest_since: Option<Timestamp>,
+    },
+    /// Others come first.
+    Behind {
+        /// So many.
+        ahead: Count,
+        /// About how long that takes, in seconds; nothing if nothing ended lately.
+        about_secs: Option<f64>,
+    },
+    /// Nothing stands in its way.
+    Ready {
+        /// It starts within so many seconds.
+        within_secs: f64,
+    },
+}
+
+/// An engine, and what it would take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Knows {
+    /// Its name.
+    pub instance: String,
+    /// The classes, or the queues.
+    pub names: Vec<String>,
+}
+
+/// What a store is asked for to tell what is before a task: what those would
+/// claim who could claim it.
+#[must_use]
+pub fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLook {
+    let mut look = AheadLook { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
+    for (engine, pool) in takers(task, engines) {
+        look.queues.extend(pool.queues.iter().cloned());
+        look.classes.extend(engine.classes.keys().cloned());
+    }
+    for names in [&mut look.queues, &mut look.classes] {
+        names.sort();
+        names.dedup();
+    }
+    look
+}
+
+/// The reasons why a task is where it is, in the order in which somebody should
+/// look at them. Never empty.
+#[must_use]
+pub fn reasons(facts: &Facts<'_>) -> Vec<Reason> {
+    match facts.task.row.status {
+        TaskStatus::Waiting => waiting(facts),
+        TaskStatus::Running => vec![running(facts)],
+        status => vec![Reason::Ended {
+            status,
+            at: facts.task.row.updated_at,
+            error: facts.task.row.error.as_ref().map(ToString::to_string),
+        }],
+    }
+}
+
+fn running(facts: &Facts<'_>) -> Reason {
+    let row = &facts.task.row;
+    let attempt = facts.task.executions.iter().rfind(|one| one.status == ExecutionStatus::Running);
+    let held = facts.moving.held.iter().find(|held| held.task_id == row.id);
+    let life = |engine: &&InstanceRow| match held {
+        Some(held) => engine.id == held.instance_id,
+        // It was not under way when that was asked, a moment apart from this.
+        None => Some(&engine.name) == row.instance.as_ref(),
+    };
+    let engine = facts.engines.iter().find(life);
+    Reason::Running {
+        instance: row.instance.clone(),
+        since: row.updated_at,
+        attempt: attempt.map_or(row.attempts, |one| one.attempt),
+        progress: attempt.and_then(|one| one.progress.clone()),
+        heartbeat_age_secs: engine.map(|engine| engine.heartbeat_age.as_secs_f64()),
+        lease_secs: engine.map(|engine| engine.lease.as_secs_f64()),
+        engine_is_alive: engine.is_some_and(InstanceRow::is_alive),
+        cancel_requested_at: attempt
+            .and_then(|one| one.cancel.as_ref())
+            .filter(|_| facts.task.cancel_requested)
+            .map(|cancel| cancel.requested_at),
+    }
+}
+
+fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
+    let row = &facts.task.row;
+    let is_due = row.scheduled_at <= facts.moving.now;
+    let mut reasons = Vec::new();
+    if row.retry_number > 0 && !is_due {
+        reasons.push(Reason::Retry {
+            retry: row.retry_number,
+            of: retries(facts),
+            due_at: row.scheduled_at,
+            error: row.error.as_ref().map(ToString::to_string),
+        });
+    } else if !is_due {
+        reasons.push(Reason::NotDue { due_at: row.scheduled_at });
+    }
+    reasons.extend(facts.paused.map(|paused| Reason::QueuePaused {
+        queue: paused.queue.clone(),
+        since: paused.paused_at,
+        because: paused.reason.clone(),
+    }));
+    if let Some(reason) = no_taker(facts) {
+        reasons.push(reason);
+    } else if is_due {
+        reasons.extend(facts.ahead.and_then(|ahead| ahead.locked_by.clone()).map(Reason::Locked));
+        if facts.paused.is_none() {
+            reasons.extend(no_turn(facts));
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push(Reason::Ready { within_secs: POLL.as_secs_f64() });
+    }
+    reasons
+}
+
+/// How many retries it may have: by the newest engine that knows its class, and
+/// by its own context.
+fn retries(facts: &Facts<'_>) -> Option<u32> {
+    let own = retry_override(&facts.task.context).unwrap_or_default();
+    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
+    Some(rule.retry.with(&own).maximum)
+}
+
+/// That nobody alive would take it, ever.
+fn no_taker(facts: &Facts<'_>) -> Option<Reason> {
+    let row = &facts.task.row;
+    let alive: Vec<_> = facts.engines.iter().filter(|engine| engine.is_alive()).collect();
+    if alive.is_empty() {
+        let last_seen = facts.engines.iter().map(|engine| engine.heartbeat_at).max();
+        return Some(Reason::NoEngine { last_seen });
+    }
+    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(&row.task_class);
+    let knowing: Vec<_> = alive.iter().filter(knows).collect();
+    if knowing.is_empty() {
+        let each = |engine: &&InstanceRow| Knows {
+            instance: engine.name.clone(),
+            names: engine.classes.keys().cloned().collect(),
+        };
+        let engines = alive.iter().map(each).collect();
+        return Some(Reason::UnknownClass { task_class: row.task_class.clone(), engines });
+    }
+    let serves = |engine: &&&&InstanceRow| engine.queues.contains(&row.queue);
+    let serving: Vec<_> = knowing.iter().filter(serves).collect();
+    if serving.is_empty() {
+        let each = |engine: &&&InstanceRow| Knows {
+            instance: engine.name.clone(),
+            names: engine.queues.clone(),
+        };
+        let engines = knowing.iter().map(each).collect();
+        return Some(Reason::QueueNotServed { queue: row.queue.clone(), engines });
+    }
+    if !takers(facts.task, facts.engines).is_empty() {
+        return None;
+    }
+    let pools = serving.iter().flat_map(|engine| &engine.pools);
+    let pools = pools.filter(|pool| pool.queues.contains(&row.queue));
+    Some(Reason::PriorityTooLow {
+        priority: row.priority,
+        lowest: pools.filter_map(|pool| pool.lowest_priority).min().unwrap_or_default(),
+        engines: serving.iter().map(|engine| engine.name.clone()).collect(),
+    })
+}
+
+/// The pools of living engines that would take it.
+fn takers<'a>(
+    task: &TaskDetails,
+    engines: &'a [InstanceRow],
+) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
+    let row = &task.row;
+    let mut takers = Vec::new();
+    for engine in engines.iter().filter(|engine| engine.is_alive()) {
+        if !engine.classes.contains_key(&row.task_class) {
+            continue;
+        }
+        // One that says nothing of pools has one for all.
+        let whole =
+            Pool { queues: engine.queues.clone(), workers: engine.workers, lowest_priority: None };
+        let pools: Vec<_> = if engine.pools.is_empty() {
+            vec![std::borrow::Cow::Owned(whole)]
+        } else {
+            engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
+        };
+        let takes = |pool: &std::borrow::Cow<'_, Pool>| takes(pool, &row.queue, row.priority);
+        takers.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));
+    }
+    takers
+}
+
+fn takes(pool: &Pool, queue: &str, priority: i32) -> bool {
+    let fits = pool.lowest_priority.is_none_or(|lowest| priority >= lowest);
+    fits && pool.queues.iter().any(|name| name == queue)
+}
+
+/// That it is due and somebody would take it, but not yet.
+fn no_turn(facts: &Facts<'_>) -> Vec<Reason> {
+    let takers = takers(facts.task, facts.engines);
+    let mut reasons = Vec::new();
+    let workers: i32 = takers.iter().map(|(_, pool)| pool.workers).sum();
+    // What these pools hold, as far as it can be told: which worker has which
+    // task is not on record before its end.
+    let mut busy: Vec<_> = facts
+        .moving
+        .held
+        .iter()
+        .filter(|held| {
+            takers.iter().any(|(engine, pool)| {
+                engine.id == held.instance_id && takes(pool, &held.queue, held.priority)
+            })
+        })
+        .collect();
+    busy.sort_by_key(|held| held.claimed_at);
+    if workers > 0 && busy.len() >= usize::try_from(workers).unwrap_or(0) {
+        let oldest_since = busy.first().map(|held| held.claimed_at);
+        reasons.push(Reason::WorkersBusy { workers, oldest_since });
+    }
+    if let Some(ahead) = facts.ahead.map(|ahead| ahead.tasks).filter(|ahead| ahead.counted > 0) {
+        reasons.push(Reason::Behind { ahead, about_secs: about(facts, &takers, ahead) });
+    }
+    reasons
+}
+
+/// How long those before it take at the rate of lately.
+fn about<P>(facts: &Facts<'_>, takers: &[(&InstanceRow, P)], ahead: Count) -> Option<f64> {
+    let by_them = |ending: &&EndingRow| {
+        takers.iter().any(|(engine, _)| Some(engine.id) == ending.instance_id)
+    };
+    let ages = facts.endings.iter().filter(by_them).map(|ending| {
+        let age = facts.moving.now.duration_since(ending.stopped_at);
+        Duration::try_from(age).unwrap_or_default()
+    });
+    let ages: Vec<_> = ages.filter(|age| *age <= RATE_OVER).collect();
+    // Too few to speak of a rate; an engine that began to work a moment ago is
+    // judged by that moment.
+    const ENDINGS_MIN: usize = 3;
+    if ages.len() < ENDINGS_MIN {
+        return None;
+    }
+    let covered = ages.iter().max()?.max(&Duration::from_millis(100)).as_secs_f64();
+    let ended = u32::try_from(ages.len()).unwrap_or(u32::MAX);
+    #[allow(clippy::cast_precision_loss)] // It says "about".
+    let ahead = ahead.counted as f64;
+    Some(ahead * covered / f64::from(ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempt::TaskError;
+    use crate::instance::InstanceId;
+    use crate::json::Json;
+    use crate::task::{ClassRules, TaskRow};
+    use crate::watch::HeldRow;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + secs).unwrap()
+    }
+
+    fn task(status: TaskStatus, due_secs: i64, retry_number: i32) -> TaskDetails {
+        TaskDetails {
+            row: TaskRow {
+                id: TaskId(7),
+                status,
+                task_class: "mail".into(),
+                queue: "default".into(),
+                priority: 0,
+                created_at: at(-100),
+                scheduled_at: at(due_secs),
+                updated_at: at(-50),
+                attempts: retry_number,
+                retry_number,
+                instance: None,
+                error: (retry_number > 0).then(|| TaskError::new("E", "m")),
+            },
+            task_parameters: Json::empty_object(),
+            context: Json::empty_object(),
+            executions: Vec::new(),
+            cancel_requested: false,
+            late_results: Vec::new(),
+            correlation_id: "7".into(),
+            parent_id: None,
+        }
+    }
+
+    fn engine(
+        id: i64,
+        age_secs: u64,
+        class: &str,
+        pools: &[(&str, i32, Option<i32>)],
+    ) -> InstanceRow {
+        let pools: Vec<_> = pools
+            .iter()
+            .map(|(queue, workers, lowest_priority)| Pool {
+                queues: vec![(*queue).to_owned()],
+                workers: *workers,
+                lowest_priority: *lowest_priority,
+            })
+            .collect();
+        InstanceRow {
+            id: InstanceId(id),
+            name: format!("e{id}"),
+            host: "h".into(),
+            pid: 1,
+            process: None,
+            version: String::new(),
+            workers: pools.iter().map(|pool| pool.workers).sum(),
+            queues: pools.iter().flat_map(|pool| pool.queues.clone()).collect(),
+            pools,
+            classes: [(class.to_owned(), ClassRules::default())].into(),
+            started_at: at(-1000),
+            heartbeat_at: at(-i64::try_from(age_secs).unwrap()),
+            heartbeat_age: Duration::from_secs(age_secs),
+            lease: Duration::from_secs(30),
+            stopped_at: None,
+            lost_at: None,
+            held: 0,
+        }
+    }
+
+    fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldRow {
+        HeldRow {
+            task_id: TaskId(100 + id),
+            attempt: 1,
+            task_class: "mail".into(),
+            queue: queue.into(),
+            priority,
+            instance_id: InstanceId(id),
+            claimed_at: at(since),
+            progress: None,
+        }
+    }
+
+    fn moving(held: Vec<HeldRow>) -> Moving {
+        Moving { now: at(0), newest: None, held, next: Vec::new() }
+    }
+
+    struct Case {
+        task: TaskDetails,
+        engines: Vec<InstanceRow>,
+        held: Vec<HeldRow>,
+        paused: Option<PausedQueue>,
+        ahead: Option<Ahead>,
+        endings: Vec<EndingRow>,
+    }
+
+    impl Default for Case {
+        fn default() -> Self {
+            Self {
+                task: task(TaskStatus::Waiting, -1, 0),
+                engines: vec![engine(1, 1, "mail", &[("default", 2, None)])],
+                held: Vec::new(),
+                paused: None,
+                ahead: None,
+                endings: Vec::new(),
+            }
+        }
+    }
+
+    impl Case {
+        fn reasons(&self) -> Vec<Reason> {
+            reasons(&Facts {
+                task: &self.task,
+                moving: &moving(self.held.clone()),
+                engines: &self.engines,
+                paused: self.paused.as_ref(),
+                ahead: self.ahead.as_ref(),
+                endings: &self.endings,
+            })
+        }
+    }
+
+    fn ahead(counted: i64, and_more: bool) -> Option<Ahead> {
+        Some(Ahead { tasks: Count { counted, and_more }, locked_by: None })
+    }
+
+    fn ending(instance: i64, ago_secs: i64) -> EndingRow {
+        EndingRow {
+            task_id: TaskId(1000 + ago_secs),
+            attempt: 1,
+            task_class: "mail".into(),
+            queue: "default".into(),
+            instance_id: Some(InstanceId(instance)),
+            instance: None,
+            started_at: None,
+            stopped_at: at(-ago_secs),
+            ends_task: Some(TaskStatus::Stopped),
+            retry_at: None,
+            error: None,
+        }
+    }
+
+    fn paused() -> PausedQueue {
+        PausedQueue { queue: "default".into(), reason: Some("why".into()), paused_at: at(-5) }
+    }
+
+    fn queue_paused() -> Reason {
+        Reason::QueuePaused { queue: "default".into(), since: at(-5), because: Some("why".into()) }
+    }
+
+    fn knows(id: i64, name: &str) -> Vec<Knows> {
+        vec![Knows { instance: format!("e{id}"), names: vec![name.into()] }]
+    }
+
+    #[test]
+    fn the_table_of_reasons() {
+        let no_engine = |secs| Reason::NoEngine { last_seen: Some(at(secs)) };
+        let behind = |counted, and_more, about_secs| Reason::Behind {
+            ahead: Count { counted, and_more },
+            about_secs,
+        };
+        let busy = |workers, since| Reason::WorkersBusy { workers, oldest_since: Some(at(since)) };
+        let not_due = Reason::NotDue { due_at: at(60) };
+        let retry = |of| Reason::Retry { retry: 3, of, due_at: at(60), error: Some("E: m".into()) };
+        let reserved = || vec![engine(1, 1, "mail", &[("default", 2, Some(5))])];
+        let other_pools = || vec![engine(1, 1, "mail", &[("default", 1, None), ("slow", 3, None)])];
+        for (name, case, expected) in [
+            ("nothing", Case::default(), vec![Reason::Ready { within_secs: 10.0 }]),
+            (
+                "not due",
+                Case { task: task(TaskStatus::Waiting, 60, 0), ..Case::default() },
+                vec![not_due.clone()],
+            ),
+            (
+                "a retry, with the rule of its class",
+                Case { task: task(TaskStatus::Waiting, 60, 3), ..Case::default() },
+                vec![retry(Some(ClassRules::default().retry.maximum))],
+            ),
+            (
+                "a retry, and nobody left who knows the rule",
+                Case { task: task(TaskStatus::Waiting, 60, 3), engines: vec![], ..Case::default() },
+                vec![retry(None), Reason::NoEngine { last_seen: None }],
+            ),
+            (
+                "a retry that is due is a task that is due",
+                Case { task: task(TaskStatus::Waiting, -1, 3), ..Case::default() },
+                vec![Reason::Ready { within_secs: 10.0 }],
+            ),
+            (
+                "a paused queue is all that matters",
+                Case {
+                    paused: Some(paused()),
+                    ahead: ahead(3, false),
+                    held: vec![held(1, "default", 0, -9); 2],
+                    ..Case::default()
+                },
+                vec![queue_paused()],
+            ),
+            (
+                "not due, paused, and nobody there: in this order",
+                Case {
+                    task: task(TaskStatus::Waiting, 60, 0),
+                    paused: Some(paused()),
+                    engines: vec![engine(1, 31, "mail", &[("default", 2, None)])],
+                    ..Case::default()
+                },
+                vec![not_due.clone(), queue_paused(), no_engine(-31)],
+            ),
+            (
+                "a class that nobody knows",
+                Case {
+                    engines: vec![
+                        engine(1, 31, "mail", &[("default", 2, None)]),
+                        engine(2, 1, "other", &[("default", 2, None)]),
+                    ],
+                    ..Case::default()
+                },
+                vec![Reason::UnknownClass {
+                    task_class: "mail".into(),
+                    engines: knows(2, "other"),
+                }],
+            ),
+            (
+                "a queue that those who know it do not serve",
+                Case {
+                    engines: vec![
+                        engine(1, 1, "mail", &[("slow", 2, None)]),
+                        engine(2, 1, "other", &[("default", 2, None)]),
+                    ],
+                    ..Case::default()
+                },
+                vec![Reason::QueueNotServed { queue: "default".into(), engines: knows(1, "slow") }],
+            ),
+            (
+                "only workers for higher priorities",
+                Case { engines: reserved(), ..Case::default() },
+                vec![Reason::PriorityTooLow { priority: 0, lowest: 5, engines: vec!["e1".into()] }],
+            ),
+            (
+                "all busy, and others before it",
+                Case {
+                    held: vec![held(1, "default", 0, -9), held(1, "default", 0, -30)],
+                    ahead: ahead(100_000, true),
+                    ..Case::default()
+                },
+                vec![busy(2, -30), behind(100_000, true, None)],
+            ),
+            (
+                "one is free",
+                Case { held: vec![held(1, "default", 0, -9)], ..Case::default() },
+                vec![Reason::Ready { within_secs: 10.0 }],
+            ),
+            (
+                "those of another engine and another pool do not count",
+                Case {
+                    engines: other_pools(),
+                    held: vec![held(1, "slow", 0, -9), held(2, "default", 0, -9)],
+                    ..Case::default()
+                },
+                vec![Reason::Ready { within_secs: 10.0 }],
+            ),
+            (
+                "the pool of its queue is busy, another is not",
+                Case {
+                    engines: other_pools(),
+                    held: vec![held(1, "default", 0, -9)],
+                    ..Case::default()
+                },
+                vec![busy(1, -9)],
+            ),
+            (
+                "by the rate of the engines that take it",
+                Case {
+                    ahead: ahead(50, false),
+                    endings: vec![
+                        ending(1, 10),
+                        ending(1, 5),
+                        ending(1, 3),
+                        ending(1, 1),
+                        ending(2, 1),
+                    ],
+                    ..Case::default()
+                },
+                vec![behind(50, false, Some(125.0))],
+            ),
+            (
+                "what ended long ago, or was one thing, is no rate",
+                Case {
+                    ahead: ahead(50, false),
+                    endings: vec![ending(1, 301), ending(1, 302), ending(1, 303), ending(1, 1)],
+                    ..Case::default()
+                },
+                vec![behind(50, false, None)],
+            ),
+        ] {
+            assert_eq!(case.reasons(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_named() {
+        let locker = Locker { pid: 4, application: "psql".into(), since: None };
+        let case = Case {
+            ahead: Some(Ahead { tasks: Count::default(), locked_by: Some(locker.clone()) }),
+            ..Case::default()
+        };
+        assert_eq!(case.reasons(), [Reason::Locked(locker)]);
+    }
+
+    #[test]
+    fn what_runs_is_told_with_its_engine() {
+        let mut case = Case { task: task(TaskStatus::Running, -1, 0), ..Case::default() };
+        case.task.row.instance = Some("e1".into());
+        let mut mine = held(1, "default", 0, -50);
+        mine.task_id = TaskId(7);
+        case.held = vec![mine];
+        // A later life of the same name is another engine.
+        case.engines[0].lost_at = Some(at(-1));
+        let mut later = engine(1, 2, "mail", &[("default", 2, None)]);
+        later.id = InstanceId(9);
+        case.engines.insert(0, later);
+        let reasons = case.reasons();
+        let [Reason::Running { instance, since, heartbeat_age_secs, engine_is_alive, .. }] =
+            &reasons[..]
+        else {
+            panic!("it runs: {reasons:?}")
+        };
+        assert_eq!((instance.as_deref(), *since), (Some("e1"), at(-50)));
+        assert_eq!((*heartbeat_age_secs, *engine_is_alive), (Some(1.0), false));
+    }
+
+    #[test]
+    fn what_has_ended_says_how() {
+        let case = Case { task: task(TaskStatus::Failed, -1, 2), ..Case::default() };
+        let error = Some("E: m".into());
+        let ended = Reason::Ended { status: TaskStatus::Failed, at: at(-50), error };
+        assert_eq!(case.reasons(), [ended]);
+    }
+
+    #[test]
+    fn those_count_as_ahead_whom_the_same_workers_take() {
+        let engines = [
+            engine(1, 1, "mail", &[("default", 1, None), ("slow", 3, None)]),
+            engine(2, 31, "mail", &[("default", 1, None)]),
+            engine(3, 1, "other", &[("default", 1, None)]),
+        ];
+        let look = ahead_look(&task(TaskStatus::Waiting, -1, 0), &engines);
+        assert_eq!(
+            (look.queues, look.classes),
+            (vec!["default".to_owned()], vec!["mail".to_owned()])
+        );
+    }
+}

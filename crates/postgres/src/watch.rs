@@ -1,0 +1,164 @@
+//! What goes on, for those who watch.
+
+use std::time::Duration;
+
+use task_engine_model::queue::Count;
+use task_engine_model::report::ProgressRow;
+use task_engine_model::watch::{
+    EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
+};
+use task_engine_model::why::{Ahead, AheadLook, Locker};
+use task_engine_model::{InstanceId, StoreError, TaskId};
+use tokio_postgres::{Row, Transaction};
+
+use crate::error::store_error;
+use crate::store::{Inner, micros};
+
+const HELD: &str = include_str!("../sql/moving_held.sql");
+const NEWEST: &str = include_str!("../sql/moving_newest.sql");
+const NEXT: &str = include_str!("../sql/moving_next.sql");
+const ENDINGS: &str = include_str!("../sql/endings.sql");
+const UNHAPPY: &str = include_str!("../sql/unhappy.sql");
+const AHEAD: &str = include_str!("../sql/ahead.sql");
+const LOCKED_BY: &str = include_str!("../sql/locked_by.sql");
+
+impl Inner {
+    pub(crate) async fn moving(&self, look: MovingLook) -> Result<Moving, StoreError> {
+        let mut client = self.connections.work().await?;
+        // One snapshot for all of it: in each, a task is in one place.
+        let transaction = client
+            .build_transaction()
+            .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await
+            .map_err(|e| store_error(&e))?;
+        let newest = transaction
+            .query_one(&*self.schema.sql(NEWEST), &[])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let held =
+            transaction.query(&*self.schema.sql(HELD), &[]).await.map_err(|e| store_error(&e))?;
+        let next = self.next(&transaction, look).await?;
+        Ok(Moving {
+            now: newest.get("now"),
+            newest: newest.get::<_, Option<i64>>("newest").map(TaskId),
+            held: held.iter().map(held_row).collect(),
+            next,
+        })
+    }
+
+    async fn next(
+        &self,
+        transaction: &Transaction<'_>,
+        look: MovingLook,
+    ) -> Result<Vec<NextTask>, StoreError> {
+        let soon = soonest(look.soon);
+        let rows = transaction
+            .query(
+                &*self.schema.sql(NEXT),
+                &[&look.per_lane, &MovingLook::LANES_MAX, &soon, &MovingLook::TASKS_MAX],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        let next = |row: &Row| NextTask {
+            task_id: TaskId(row.get("task_id")),
+            queue: row.get("queue"),
+            task_class: row.get("task_class"),
+            priority: row.get("priority"),
+            due_at: row.get("due_at"),
+        };
+        Ok(rows.iter().map(next).collect())
+    }
+
+    pub(crate) async fn endings(&self, look: &EndingsLook) -> Result<Vec<EndingRow>, StoreError> {
+        let (low, high): (Vec<i64>, Vec<i64>) =
+            look.ids.iter().map(|(low, high)| (low.0, high.0)).unzip();
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&*self.schema.sql(ENDINGS), &[&low, &high, &look.limit, &soonest(look.age_max)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(ending_row).collect())
+    }
+
+    pub(crate) async fn unhappy(&self) -> Result<Unhappy, StoreError> {
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&*self.schema.sql(UNHAPPY), &[&(Unhappy::COUNTED_MAX + 1)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let seen = |at: usize| rows.get(at).map_or(0, |row| row.get("seen"));
+        Ok(Unhappy::of(seen(0), seen(1)))
+    }
+
+    pub(crate) async fn ahead(&self, look: &AheadLook) -> Result<Option<Ahead>, StoreError> {
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(
+                &*self.schema.sql(AHEAD),
+                &[&look.id.0, &look.queues, &look.classes, &(Count::PER_LANE_MAX + 1)],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let mut tasks = Count::default();
+        for seen in rows.iter().filter_map(|row| row.get::<_, Option<i64>>("seen")) {
+            tasks.add(seen);
+        }
+        let locked_by = client
+            .query_opt(&*self.schema.sql(LOCKED_BY), &[&look.id.0])
+            .await
+            .map_err(|e| store_error(&e))?
+            .map(|row| Locker {
+                pid: row.get("pid"),
+                application: row.get("application"),
+                since: row.get("since"),
+            });
+        Ok(Some(Ahead { tasks, locked_by }))
+    }
+}
+
+/// Microseconds, no more than the calendar has room for.
+fn soonest(time: Duration) -> i64 {
+    const MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
+    micros(time.min(MAX))
+}
+
+fn held_row(row: &Row) -> HeldRow {
+    let progress = || {
+        Some(ProgressRow {
+            percent: row.get::<_, Option<f64>>("percent")?,
+            message: row.get::<_, Option<String>>("message")?,
+            reported_at: row.get::<_, Option<jiff::Timestamp>>("reported_at")?,
+        })
+    };
+    HeldRow {
+        task_id: TaskId(row.get("task_id")),
+        attempt: row.get("attempt"),
+        task_class: row.get("task_class"),
+        queue: row.get("queue"),
+        priority: row.get("priority"),
+        instance_id: InstanceId(row.get("instance_id")),
+        claimed_at: row.get("claimed_at"),
+        progress: progress(),
+    }
+}
+
+fn ending_row(row: &Row) -> EndingRow {
+    EndingRow {
+        task_id: TaskId(row.get("task_id")),
+        attempt: row.get("attempt"),
+        task_class: row.get("task_class"),
+        queue: row.get("queue"),
+        instance_id: row.get::<_, Option<i64>>("instance_id").map(InstanceId),
+        instance: row.get("instance"),
+        started_at: row.get("started_at"),
+        stopped_at: row.get("stopped_at"),
+        ends_task: row.get::<_, Option<&str>>("ends_task").and_then(|word| word.parse().ok()),
+        retry_at: row.get("retry_at"),
+        error: row.get("error"),
+    }
+}

@@ -1,0 +1,158 @@
+//! What goes on, for those who watch.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{OptionalExtension, Row, params};
+use task_engine_model::queue::Count;
+use task_engine_model::report::ProgressRow;
+use task_engine_model::watch::{
+    EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
+};
+use task_engine_model::why::{Ahead, AheadLook};
+use task_engine_model::{InstanceId, TaskId};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::{micros, timestamp};
+use crate::read::status;
+
+pub(crate) fn moving(turn: &Turn<'_>, look: MovingLook) -> Result<Moving, Fault> {
+    let newest: Option<i64> =
+        turn.db.prepare_cached(sql!("moving_newest"))?.query_row([], |row| row.get(0))?;
+    let mut held = turn.db.prepare_cached(sql!("moving_held"))?;
+    let held = held.query_map([], held_row)?.collect::<rusqlite::Result<_>>()?;
+    Ok(Moving {
+        now: timestamp(turn.now()),
+        newest: newest.map(TaskId),
+        held,
+        next: next(turn, look)?,
+    })
+}
+
+/// Jumps from lane to lane, and reads the beginning of each.
+fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
+    let mut next_lane = turn.db.prepare_cached(sql!("queues_next_lane"))?;
+    let mut first = turn.db.prepare_cached(sql!("moving_next"))?;
+    let until = turn.now().saturating_add(micros(look.soon));
+    let mut at = (String::new(), String::new(), 0_i32);
+    let mut next = Vec::new();
+    for _ in 0..MovingLook::LANES_MAX {
+        let found = next_lane
+            .query_row(params![at.0, at.1, at.2], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()?;
+        let Some(lane) = found else { break };
+        at = lane;
+        let room = MovingLook::TASKS_MAX - i64::try_from(next.len()).unwrap_or(i64::MAX);
+        let limit = look.per_lane.min(room);
+        let mut rows = first.query(params![at.0, at.1, at.2, until, limit])?;
+        while let Some(row) = rows.next()? {
+            next.push(NextTask {
+                task_id: TaskId(row.get(0)?),
+                queue: at.0.clone(),
+                task_class: at.1.clone(),
+                priority: at.2,
+                due_at: timestamp(row.get(1)?),
+            });
+        }
+    }
+    Ok(next)
+}
+
+pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsLook) -> Result<Vec<EndingRow>, Fault> {
+    let since = turn.now().saturating_sub(micros(look.age_max));
+    let mut statement = turn.db.prepare_cached(sql!("endings"))?;
+    // Places may overlap.
+    let mut found = BTreeMap::new();
+    for (low, high) in &look.ids {
+        let mut rows = statement.query(params![low.0, high.0, look.limit, since])?;
+        while let Some(row) = rows.next()? {
+            let ending = ending_row(row)?;
+            found.insert((ending.stopped_at, ending.id()), ending);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+pub(crate) fn unhappy(turn: &Turn<'_>) -> Result<Unhappy, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("unhappy"))?;
+    let mut seen = |status: &str| {
+        statement.query_row(params![status, Unhappy::COUNTED_MAX + 1], |row| row.get(0))
+    };
+    Ok(Unhappy::of(seen("failed")?, seen("cancelled")?))
+}
+
+pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, Fault> {
+    let found = turn
+        .db
+        .prepare_cached(sql!("ahead_of"))?
+        .query_row([look.id.0], |row| Ok((row.get::<_, i32>(0)?, row.get::<_, i64>(1)?)))
+        .optional()?;
+    let Some((priority, due_at)) = found else {
+        return Ok(None);
+    };
+    // The claim's own way to find lanes, from this task's priority up.
+    let mut lanes = turn.db.prepare_cached(sql!("claim_lanes"))?;
+    let mut count = turn.db.prepare_cached(sql!("ahead_count"))?;
+    let (queues, classes) =
+        (serde_json::to_string(&look.queues)?, serde_json::to_string(&look.classes)?);
+    let mut rows = lanes.query(params![queues, classes, priority])?;
+    let mut tasks = Count::default();
+    while let Some(row) = rows.next()? {
+        let (queue, class, lane): (String, String, i32) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (until, id) = if lane > priority {
+            (turn.now(), i64::MAX)
+        } else {
+            (due_at.min(turn.now()), look.id.0)
+        };
+        tasks.add(
+            count.query_row(
+                params![queue, class, lane, until, id, Count::PER_LANE_MAX + 1],
+                |row| row.get(0),
+            )?,
+        );
+    }
+    // One process writes at a time, and not for long: no row has a lock.
+    Ok(Some(Ahead { tasks, locked_by: None }))
+}
+
+fn held_row(row: &Row<'_>) -> rusqlite::Result<HeldRow> {
+    let percent: Option<f64> = row.get(7)?;
+    let message: Option<String> = row.get(8)?;
+    let reported_at: Option<i64> = row.get(9)?;
+    let progress = || {
+        Some(ProgressRow {
+            percent: percent?,
+            message: message?,
+            reported_at: timestamp(reported_at?),
+        })
+    };
+    Ok(HeldRow {
+        task_id: TaskId(row.get(0)?),
+        attempt: row.get(1)?,
+        instance_id: InstanceId(row.get(2)?),
+        claimed_at: timestamp(row.get(3)?),
+        task_class: row.get(4)?,
+        queue: row.get(5)?,
+        priority: row.get(6)?,
+        progress: progress(),
+    })
+}
+
+fn ending_row(row: &Row<'_>) -> Result<EndingRow, Fault> {
+    let time =
+        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
+    let ends_task: Option<String> = row.get(8)?;
+    Ok(EndingRow {
+        task_id: TaskId(row.get(0)?),
+        attempt: row.get(1)?,
+        task_class: row.get(2)?,
+        queue: row.get(3)?,
+        instance_id: row.get::<_, Option<i64>>(4)?.map(InstanceId),
+        instance: row.get(5)?,
+        started_at: time(6)?,
+        stopped_at: timestamp(row.get(7)?),
+        ends_task: ends_task.as_deref().map(status).transpose()?,
+        retry_at: time(9)?,
+        error: row.get(10)?,
+    })
+}
