@@ -3,7 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, tasks, trace,
+    bench, cancel, check, create, demo, logs, queues, recover, retry, schedules, show, start,
+    tasks, trace,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -42,6 +43,7 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     Demo(demo::Arguments),
     Start(start::Arguments),
+    Check(check::Arguments),
     Create(create::Arguments),
     Tasks(tasks::Arguments),
     Show(show::Arguments),
