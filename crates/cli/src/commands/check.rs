@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::escape::summary;
 use crate::executables::{self, Executable, FILE, Mistake, Mode, Read};
 use crate::exit::Fault;
-use crate::spans::{count, span};
+use crate::spans::span;
 use crate::table::table;
 
 /// Check the file of executables, without a database
@@ -58,7 +58,7 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     } else {
         format!("{} classes", classes.len())
     };
-    console.say(format_args!("{}: {number}, {}", file.display(), count(0, "mistake")));
+    console.say(format_args!("{}: {number}, no mistakes", file.display()));
     Ok(())
 }
 

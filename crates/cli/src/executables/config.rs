@@ -524,7 +524,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 /// bare name is looked for beside the file, then in PATH.
 fn find(name: &str, folder: &Path) -> Result<PathBuf, String> {
     if name.contains('/') {
-        let path = folder.join(name);
+        let path: PathBuf = folder.join(name).components().collect();
         return if path.exists() {
             runnable(path)
         } else {

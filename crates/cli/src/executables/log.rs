@@ -29,9 +29,12 @@ impl Tail {
         self.0.back().map(|line| line.trim())
     }
 
-    /// A failure that has these lines where others have a backtrace.
+    /// A failure that has these lines where others have a backtrace; a single
+    /// one that is in its message already is not repeated.
     pub(super) fn of(&self, failure: Failure) -> Failure {
-        failure.with_trace(self.0.iter().cloned().collect())
+        let known = self.0.len() == 1 && failure.message().contains(self.0[0].trim());
+        let lines = if known { Vec::new() } else { self.0.iter().cloned().collect() };
+        failure.with_trace(lines)
     }
 }
 

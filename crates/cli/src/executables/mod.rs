@@ -65,13 +65,9 @@ pub(crate) fn load(file: Option<&Path>) -> Result<Vec<Executable>, Fault> {
     }
 }
 
-/// The rules of a class, if the file in the working folder has it. A creator may
-/// be on another machine than the programs: a file with mistakes says nothing.
+/// The rules of a class, if the file in the working folder has it.
 pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, Fault> {
-    let Some(Read { executables: Ok(executables), .. }) = read(None)? else {
-        return Ok(None);
-    };
-    Ok(executables.into_iter().find(|one| one.class == class).map(|one| one.rules()))
+    Ok(load(None)?.into_iter().find(|one| one.class == class).map(|one| one.rules()))
 }
 
 /// All mistakes of a file, one a line.
