@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::console::Console;
 use crate::escape::summary;
-use crate::executables::{self, Executable, FILE, Mistake, Mode, Read};
+use crate::executables::{self, Executable, FILE, Mistake, Mode, Purpose, Read};
 use crate::exit::Fault;
 use crate::spans::span;
 use crate::table::table;
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let file = args.file.unwrap_or_else(|| PathBuf::from(FILE));
-    let Some(Read { file, executables }) = executables::read(Some(&file))? else {
+    let Some(Read { file, executables }) = executables::read(Some(&file), Purpose::Run)? else {
         return Ok(());
     };
     let (classes, mistakes) = match executables {

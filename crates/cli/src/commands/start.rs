@@ -10,7 +10,7 @@ use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
 
 use crate::console::Console;
 use crate::database::Access;
-use crate::executables;
+use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::pools::{AskedQueue, Reserved, check_workers, staff};
 use crate::spans::count;
@@ -104,7 +104,7 @@ impl From<RecoveryMode> for Recovery {
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     // Before a database is opened, or even made.
     check_workers(args.workers, &args.queues)?;
-    let executables = executables::load(args.config.as_deref())?;
+    let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
     let queues = executables::with_queues(args.queues, &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;

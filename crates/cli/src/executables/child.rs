@@ -112,8 +112,11 @@ pub(super) struct Waiting {
 impl Waiting {
     /// How it ended: said when nothing of it is left.
     pub(super) async fn ending(mut self) -> Ending {
-        let mut said = String::new();
-        let _ = self.answers.read_to_string(&mut said).await;
+        let mut said = Vec::new();
+        // An error is an end, too: a supervisor that has gone without having read
+        // all of its frames resets the socket. What it said comes before that.
+        while let Ok(1..) = self.answers.read_buf(&mut said).await {}
+        let said = String::from_utf8_lossy(&said);
         let _ = self.supervisor.wait().await;
         let ending = parse(&said);
         if ending == Ending::Unsupervised {

@@ -115,9 +115,22 @@ pub(crate) struct Mistake {
     pub(crate) message: String,
 }
 
+/// For whom a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Programs and folders must be there.
+    Run,
+    /// They may be elsewhere: with the engine.
+    Create,
+}
+
 /// Reads the text of a file that lies in `folder`, which must be absolute.
-pub(crate) fn parse(text: &str, folder: &Path) -> Result<Vec<Executable>, Vec<Mistake>> {
-    let mut reader = Reader { text, folder, mistakes: Vec::new() };
+pub(crate) fn parse(
+    text: &str,
+    folder: &Path,
+    purpose: Purpose,
+) -> Result<Vec<Executable>, Vec<Mistake>> {
+    let mut reader = Reader { text, folder, purpose, mistakes: Vec::new() };
     let executables = match DeTable::parse(text) {
         Ok(table) => reader.file(table.get_ref()),
         Err(error) => {
@@ -140,6 +153,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Vec<Executable>, Vec<Mi
 struct Reader<'a> {
     text: &'a str,
     folder: &'a Path,
+    purpose: Purpose,
     mistakes: Vec<Mistake>,
 }
 
@@ -226,7 +240,7 @@ impl Reader<'_> {
             result_bytes: self
                 .whole(table, "result_bytes", 1, most(BYTES_MAX))
                 .unwrap_or(BYTES_MAX),
-            log_lines: self.whole(table, "log_lines", 0, most(LINES_MAX)).unwrap_or(LINES_MAX),
+            log_lines: self.whole(table, "log_lines", 0, most(LINES_MAX)).unwrap_or(usize::MAX),
             program: PathBuf::new(),
             arguments: Vec::new(),
         };
@@ -261,6 +275,7 @@ impl Reader<'_> {
         }
         match find(program, self.folder) {
             Ok(found) => Some((found, arguments.to_vec())),
+            Err(_) if self.purpose == Purpose::Create => Some((program.into(), arguments.to_vec())),
             Err(message) => {
                 self.mistake(place, message);
                 None
@@ -308,7 +323,7 @@ impl Reader<'_> {
             return self.folder.to_owned();
         };
         let folder = self.folder.join(text);
-        if !folder.is_dir() {
+        if self.purpose == Purpose::Run && !folder.is_dir() {
             self.mistake(value.span(), format!("there is no folder {}", folder.display()));
         }
         folder
@@ -584,7 +599,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Executable>, Vec<String>> {
-        parse(text, Path::new("/")).map_err(|mistakes| {
+        parse(text, Path::new("/"), Purpose::Run).map_err(|mistakes| {
             let lines = mistakes.iter();
             lines.map(|m| format!("{}:{}: {}", m.line, m.column, m.message)).collect()
         })
@@ -693,8 +708,11 @@ result_bytes = 100
     #[test]
     fn all_mistakes_are_told_at_once_in_their_order() {
         let text = "[class.b]\ncommand = [\"sh\"]\ntimeout = \"x\"\n[class.a]\ncommand = [\"no-such\"]\nx = 1";
-        let places: Vec<_> =
-            parse(text, Path::new("/")).unwrap_err().iter().map(|m| m.line).collect();
-        assert_eq!(places, [3, 5, 6]);
+        let places = |purpose| -> Vec<_> {
+            let mistakes = parse(text, Path::new("/"), purpose).unwrap_err();
+            mistakes.iter().map(|mistake| mistake.line).collect()
+        };
+        assert_eq!(places(Purpose::Run), [3, 5, 6]);
+        assert_eq!(places(Purpose::Create), [3, 6]);
     }
 }

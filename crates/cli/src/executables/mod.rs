@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::{ClassRules, Engine, Run};
 
-pub(crate) use self::config::{Executable, FILE, Mistake, Mode};
+pub(crate) use self::config::{Executable, FILE, Mistake, Mode, Purpose};
 use crate::escape::escape;
 use crate::exit::Fault;
 use crate::pools::AskedQueue;
@@ -37,7 +37,7 @@ pub(crate) struct Read {
 
 /// Reads the named file; without a name, the one in the working folder, if it
 /// is there.
-pub(crate) fn read(file: Option<&Path>) -> Result<Option<Read>, Fault> {
+pub(crate) fn read(file: Option<&Path>, purpose: Purpose) -> Result<Option<Read>, Fault> {
     let path = file.unwrap_or(Path::new(FILE));
     let wrong =
         |error: std::io::Error| Fault::Usage(format!("{} cannot be read: {error}", path.display()));
@@ -53,12 +53,12 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<Read>, Fault> {
     };
     let absolute = std::path::absolute(path).map_err(wrong)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    Ok(Some(Read { file: path.to_owned(), executables: config::parse(&text, folder) }))
+    Ok(Some(Read { file: path.to_owned(), executables: config::parse(&text, folder, purpose) }))
 }
 
 /// The executables of a file that must have no mistakes; none without a file.
-pub(crate) fn load(file: Option<&Path>) -> Result<Vec<Executable>, Fault> {
-    match read(file)? {
+pub(crate) fn load(file: Option<&Path>, purpose: Purpose) -> Result<Vec<Executable>, Fault> {
+    match read(file, purpose)? {
         None => Ok(Vec::new()),
         Some(Read { executables: Ok(executables), .. }) => Ok(executables),
         Some(Read { file, executables: Err(mistakes) }) => Err(complaint(&file, &mistakes)),
@@ -67,7 +67,10 @@ pub(crate) fn load(file: Option<&Path>) -> Result<Vec<Executable>, Fault> {
 
 /// The rules of a class, if the file in the working folder has it.
 pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, Fault> {
-    Ok(load(None)?.into_iter().find(|one| one.class == class).map(|one| one.rules()))
+    Ok(load(None, Purpose::Create)?
+        .into_iter()
+        .find(|one| one.class == class)
+        .map(|one| one.rules()))
 }
 
 /// All mistakes of a file, one a line.

@@ -115,6 +115,11 @@ fn verdict(
     tail: Tail,
 ) -> Result<Box<RawValue>, Failure> {
     let failure = |name: &str, message: String| Failure::named(name, message);
+    match ended {
+        Ending::NotStarted(why) => return Err(not_started(executable, why)),
+        Ending::Unsupervised => return Err(tail.of(failure("Unsupervised", said(ended)))),
+        Ending::Exited(_) | Ending::Signalled(_) => {}
+    }
     if let Some(limit) = timed_out {
         let message = format!("not finished after {}; {}", span(limit), said(ended));
         return Err(tail.of(failure("Timeout", message)));
@@ -148,9 +153,7 @@ fn verdict(
             })
         }
         Ending::Exited(code) => Err(tail.of(failure(&format!("ExitCode{code}"), message))),
-        Ending::Signalled(_) => Err(tail.of(failure("KilledBySignal", message))),
-        Ending::NotStarted(why) => Err(not_started(executable, why)),
-        Ending::Unsupervised => Err(tail.of(failure("Unsupervised", message))),
+        _ => Err(tail.of(failure("KilledBySignal", message))),
     }
 }
 

@@ -150,7 +150,7 @@ fn an_executable_knows_its_attempt_and_nothing_of_the_engine() {
         place.ok(&["create", "facts", r#"{"n": 12345678901234567890}"#, "--correlation", "c-7"]);
     let engine = place.start(&["start"]);
     let task = ended(&place, id.trim());
-    assert_eq!(execution(&task, 0)["result"], task["parameters"], "not a digit is lost");
+    assert_eq!(execution(&task, 0)["result"], task["task_parameters"], "not a digit is lost");
     let lines: Vec<&str> =
         task["log"].as_array().unwrap().iter().map(|l| l["message"].as_str().unwrap()).collect();
     assert!(lines[0].ends_with("/inside"), "{lines:?}");
@@ -272,10 +272,24 @@ fn floods_and_silence_hold_up_nobody() {
     assert!(error(&run("SmallLimit")).contains("more than 5 bytes"));
     let flood = run("FloodErr");
     assert_eq!(execution(&flood, 0)["result"], 7, "{}", flood["status"]);
-    assert_eq!(execution(&flood, 0)["log_lines"], 200_001, "all are counted");
+    assert_eq!(execution(&flood, 0)["log_lines"], 200_000, "all are counted");
     assert_eq!(execution(&run("Quiet"), 0)["log_lines"], 2);
     assert_eq!(execution(&run_with("Deaf", &large), 0)["result"], 1);
     assert_eq!(execution(&run_with("NotReading", &large), 0)["result"], 2);
+    stop(engine);
+}
+
+/// Short ones end before their supervisors have read what they were sent.
+#[test]
+fn many_short_ones_all_succeed() {
+    let place = Place::new();
+    file(&place, &class("short", "retry = { maximum = 0 }", ":"));
+    place.ok(&["create", "short", "{}", "--count", "200"]);
+    let engine = place.start(&["start", "--workers", "8"]);
+    eventually("all end", || {
+        place.tasks().iter().all(|task| ENDED.contains(&task["status"].as_str().unwrap()))
+    });
+    assert!(place.tasks().iter().all(|task| task["status"] == "stopped"));
     stop(engine);
 }
 
@@ -313,7 +327,7 @@ fn a_timeout_ends_what_does_not_obey_with_all_that_it_started() {
     assert!(!pids(&place).into_iter().any(lives));
     let task = ended(&place, &obeying);
     assert!(error(&task).starts_with("Timeout: not finished after 3 s; exit code 0"), "{task}");
-    assert_eq!(task["log"][0]["message"], "bye");
+    assert!(task["log"].as_array().unwrap().iter().any(|line| line["message"] == "bye"), "{task}");
     stop(engine);
 }
 
@@ -409,7 +423,7 @@ fn a_killed_engine_leaves_no_process() {
 #[test]
 fn a_killed_supervisor_is_noticed() {
     let place = Place::new();
-    let script = "echo $$ >> pids; kill -9 $PPID; while :; do sleep 1000; done";
+    let script = "cat >/dev/null; echo $$ >> pids; kill -9 $PPID; while :; do sleep 1000; done";
     file(&place, &class("patricide", "retry = { maximum = 0 }", script));
     let engine = place.start(&["start"]);
     let task = ended(&place, &create(&place, "patricide", "{}"));
@@ -462,9 +476,7 @@ fn a_file_is_checked_without_a_database() {
         &place,
         "[class.a]\ncomand = [\"sh\"]\n\n[class.b]\ncommand = [\"no-such\"]\ntimeout = \"soon\"\n",
     );
-    for command in
-        [&["check"][..], &["start"], &["start", "--config", "task-engine.toml"], &["create", "a"]]
-    {
+    for command in [&["check"][..], &["start"], &["start", "--config", "task-engine.toml"]] {
         let wrong = place.run(command);
         assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{command:?}: {wrong:?}");
         for words in [
