@@ -420,7 +420,7 @@ impl Reader<'_> {
         match duration(&text) {
             Ok(time) if time.is_zero() => self.mistake(value.span(), format!("{key} cannot be 0")),
             Ok(time) if time > most => {
-                self.mistake(value.span(), format!("{key} is more than a year"))
+                self.mistake(value.span(), format!("{key} is more than a year"));
             }
             Ok(time) => return Some(time),
             Err(why) => self.mistake(value.span(), format!("{key} = {text:?}: {why}")),

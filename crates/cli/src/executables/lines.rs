@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use task_engine::{Failure, Run};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -50,6 +50,7 @@ struct Said {
     id: Option<String>,
     /// How many tasks it takes at a time; without an id.
     concurrency: Option<usize>,
+    #[serde(default, deserialize_with = "there")]
     result: Option<Box<RawValue>>,
     error: Option<Complaint>,
     /// `false` for never; seconds or a text like "30s" for later.
@@ -57,6 +58,11 @@ struct Said {
     log: Option<String>,
     progress: Option<f64>,
     message: Option<String>,
+}
+
+/// `null` is a result, too.
+fn there<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(value).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -71,6 +77,9 @@ enum Complaint {
         backtrace: Vec<String>,
     },
 }
+
+/// What becomes of a task.
+type Answer = Result<Box<RawValue>, Failure>;
 
 /// The processes of a class.
 pub(super) struct Pool {
@@ -103,7 +112,7 @@ struct Seats {
 }
 
 struct Seat {
-    answer: oneshot::Sender<Result<Box<RawValue>, Failure>>,
+    answer: oneshot::Sender<Answer>,
     run: Run<()>,
 }
 
@@ -167,7 +176,7 @@ impl Pool {
         self: &Arc<Self>,
         id: &str,
         run: &Run<()>,
-    ) -> Result<(Arc<Process>, oneshot::Receiver<Result<Box<RawValue>, Failure>>), Failure> {
+    ) -> Result<(Arc<Process>, oneshot::Receiver<Answer>), Failure> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -293,6 +302,9 @@ impl Pool {
         };
         let mut seats = lock(&process.seats);
         let Some(seat) = seats.taken.get(&id) else {
+            if said.result.is_none() && said.error.is_none() {
+                return Ok(()); // Words that come late do no harm.
+            }
             return Err(format!("it answered for {id:?}, which it does not have"));
         };
         if let Some(line) = &said.log {
@@ -323,7 +335,7 @@ impl Process {
         self: &Arc<Self>,
         id: &str,
         run: &Run<()>,
-    ) -> Option<(Arc<Self>, oneshot::Receiver<Result<Box<RawValue>, Failure>>)> {
+    ) -> Option<(Arc<Self>, oneshot::Receiver<Answer>)> {
         let mut seats = lock(&self.seats);
         if seats.over.is_some() || seats.taken.len() >= seats.all {
             return None;

@@ -103,7 +103,7 @@ pub(super) async fn run(
         ended
     };
     let limit = executable.timeout.filter(|_| timed_out);
-    verdict(&executable, &ended, output, limit, tail)
+    verdict(&executable, &ended, output, limit, &tail)
 }
 
 /// What the end of a process means for its task.
@@ -112,7 +112,7 @@ fn verdict(
     ended: &Ending,
     output: Option<Output>,
     timed_out: Option<Duration>,
-    tail: Tail,
+    tail: &Tail,
 ) -> Result<Box<RawValue>, Failure> {
     let failure = |name: &str, message: String| Failure::named(name, message);
     match ended {

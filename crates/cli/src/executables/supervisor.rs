@@ -53,7 +53,7 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
     if args.next()? != ASKED {
         return None;
     }
-    let done = supervise(args.collect());
+    let done = supervise(&args.collect::<Vec<_>>());
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -64,7 +64,7 @@ enum Event {
     EngineGone,
 }
 
-fn supervise(argv: Vec<OsString>) -> std::io::Result<()> {
+fn supervise(argv: &[OsString]) -> std::io::Result<()> {
     let control = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut answers = control.try_clone()?;
     #[cfg(target_os = "linux")]

@@ -88,6 +88,7 @@ fn many_tasks_in_one_process(place: Place) {
     assert_eq!(execution(&run(&place, "pid"), 0)["result"], pid);
 
     let task = run(&place, "talk");
+    assert_eq!(task["status"], "stopped", "null is a result: {task}");
     assert_eq!(execution(&task, 0)["progress"]["percent"], 40.0);
     let said: Vec<_> =
         task["log"].as_array().unwrap().iter().map(|l| l["message"].clone()).collect();
