@@ -59,6 +59,13 @@ fn example(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/executables").join(file)
 }
 
+pub(super) fn copy_examples(place: &Place) {
+    for entry in fs::read_dir(example("")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), place.path(entry.file_name().to_str().unwrap())).unwrap();
+    }
+}
+
 /// Writes the numbers of a process, of a child in its group, and of a daemon
 /// with a session of its own; none of them obeys SIGTERM.
 const STUBBORN: &str = r#"
@@ -113,10 +120,7 @@ fn every_example_runs_if_its_language_is_here() {
         ("add", "python3", r#"{"a": 1, "b": 2}"#, json!(3)),
     ];
     let place = Place::new();
-    for entry in fs::read_dir(example("")).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), place.path(entry.file_name().to_str().unwrap())).unwrap();
-    }
+    copy_examples(&place);
     let here = |program: &str| {
         let run = Command::new(program).args(["-c", "0"]).output();
         let here = run.is_ok();
@@ -510,4 +514,28 @@ fn a_file_is_checked_without_a_database() {
     assert!(checked.err.contains("1 class, no mistakes"), "{}", checked.err);
     let missing = place.run(&["start", "--config", "nowhere.toml"]);
     assert_eq!(missing.code, Some(3), "{}", missing.err);
+}
+
+/// Files in the guide have no mistakes, and programs in it are the examples.
+#[test]
+fn the_guide_shows_what_runs() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/executables.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let blocks = |language: &str| -> Vec<String> {
+        let parts = guide.split(&format!("```{language}\n")).skip(1);
+        parts.map(|part| format!("{}\n", part.split("\n```").next().unwrap())).collect()
+    };
+    let place = Place::new();
+    copy_examples(&place);
+    for name in ["resize.py", "send_mail"] {
+        fs::copy(example("greet.sh"), place.path(name)).unwrap();
+    }
+    for block in blocks("toml") {
+        file(&place, &block);
+        place.ok(&["check"]);
+    }
+    assert_eq!(blocks("toml")[0], fs::read_to_string(example("task-engine.toml")).unwrap());
+    let programs = [blocks("bash"), blocks("python")].concat();
+    let files = ["greet.sh", "word_count.py", "add_worker.py"];
+    assert_eq!(programs, files.map(|name| fs::read_to_string(example(name)).unwrap()));
 }
