@@ -59,6 +59,15 @@ fn example(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/executables").join(file)
 }
 
+/// Whether a language is on this machine; if not, it is said.
+pub(super) fn is_here(program: &str) -> bool {
+    let here = Command::new(program).arg("--version").output().is_ok();
+    if !here {
+        eprintln!("{program} is not on this machine: what needs it is not run");
+    }
+    here
+}
+
 pub(super) fn copy_examples(place: &Place) {
     for entry in fs::read_dir(example("")).unwrap() {
         let entry = entry.unwrap();
@@ -121,15 +130,7 @@ fn every_example_runs_if_its_language_is_here() {
     ];
     let place = Place::new();
     copy_examples(&place);
-    let here = |program: &str| {
-        let run = Command::new(program).args(["-c", "0"]).output();
-        let here = run.is_ok();
-        if !here {
-            eprintln!("{program} is not on this machine: its example is not run");
-        }
-        here
-    };
-    let cases: Vec<_> = cases.into_iter().filter(|case| here(case.1)).collect();
+    let cases: Vec<_> = cases.into_iter().filter(|case| is_here(case.1)).collect();
     // A file that names a missing program is refused; so what is missing goes.
     let all = fs::read_to_string(example("all.toml")).unwrap();
     let tables = all.split("[class.").skip(1);
@@ -522,7 +523,8 @@ fn the_guide_shows_what_runs() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/executables.md");
     let guide = fs::read_to_string(guide).unwrap();
     let blocks = |language: &str| -> Vec<String> {
-        let parts = guide.split(&format!("```{language}\n")).skip(1);
+        let fence = format!("```{language}\n");
+        let parts = guide.split(&fence).skip(1);
         parts.map(|part| format!("{}\n", part.split("\n```").next().unwrap())).collect()
     };
     let place = Place::new();
@@ -531,8 +533,10 @@ fn the_guide_shows_what_runs() {
         fs::copy(example("greet.sh"), place.path(name)).unwrap();
     }
     for block in blocks("toml") {
-        file(&place, &block);
-        place.ok(&["check"]);
+        if !block.contains("python3") || is_here("python3") {
+            file(&place, &block);
+            place.ok(&["check"]);
+        }
     }
     assert_eq!(blocks("toml")[0], fs::read_to_string(example("task-engine.toml")).unwrap());
     let programs = [blocks("bash"), blocks("python")].concat();

