@@ -6,6 +6,8 @@
 //! has with it: they fail with its last words, and the next task gets a new one.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,19 +15,22 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use task_engine::{Failure, Run};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdout};
+use tokio::net::unix::pipe;
+use tokio::process::ChildStdout;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::child::{self, Control, Waiting};
 use super::config::{Executable, Mode};
-use super::log::{Tail, for_each_line};
+use super::log::{Lines, Tail};
 use super::once::{not_started, said, wait};
 use crate::spans::span;
 
 /// How much longer than a result its line may be.
 const ENVELOPE_BYTES: usize = 64 * 1024;
 const CONCURRENCY_MAX: usize = 10_000;
+/// More than a pipe holds: enough for all that was said before an answer.
+const READS_MAX: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// When a process has ended, all that could write has; this is for the rest.
@@ -101,7 +106,23 @@ struct State {
 
 struct Process {
     control: Control,
+    /// Locked before the seats, if both are.
+    stderr: Mutex<Stderr>,
     seats: Mutex<Seats>,
+}
+
+/// The standard error. It is read before an answer counts, so that what was said
+/// before it belongs to its task, and not to the next one.
+struct Stderr {
+    file: File,
+    lines: Lines,
+    tail: Tail,
+}
+
+enum LogIs {
+    Empty,
+    Flooding,
+    Over,
 }
 
 struct Seats {
@@ -213,7 +234,13 @@ impl Pool {
         let (control, stdout, stderr, waiting) = child::start(&self.executable, &[])
             .map_err(|error| not_started(&self.executable, &error.to_string()))?;
         let seats = Seats { taken: HashMap::new(), all: self.concurrency.unwrap_or(1), over: None };
-        let process = Arc::new(Process { control, seats: Mutex::new(seats) });
+        // The runtime has made it one that never blocks.
+        let stderr = stderr.into_owned_fd()?;
+        let file = File::from(stderr.try_clone()?);
+        let log = Stderr { file, lines: Lines::default(), tail: Tail::default() };
+        let (stderr_lock, seats) = (Mutex::new(log), Mutex::new(seats));
+        let process = Arc::new(Process { control, stderr: stderr_lock, seats });
+        let stderr = pipe::Receiver::from_owned_fd(stderr)?;
         tokio::spawn(self.clone().attend(process.clone(), stdout, stderr, waiting));
         Ok(process)
     }
@@ -223,12 +250,10 @@ impl Pool {
         self: Arc<Self>,
         process: Arc<Process>,
         stdout: ChildStdout,
-        stderr: ChildStderr,
+        stderr: pipe::Receiver,
         waiting: Waiting,
     ) {
-        let tail = Arc::new(Mutex::new(Tail::default()));
-        let logging =
-            tokio::spawn(log(self.executable.class.clone(), process.clone(), stderr, tail.clone()));
+        let logging = tokio::spawn(log(self.executable.class.clone(), process.clone(), stderr));
         let why = self.listen(&process, stdout).await;
         process.end(&why);
         let ended = waiting.ending().await;
@@ -251,7 +276,7 @@ impl Pool {
         let taken: Vec<Seat> = lock(&process.seats).taken.drain().map(|(_, seat)| seat).collect();
         for seat in taken {
             let failure = Failure::named("ProcessEnded", message.clone());
-            let _ = seat.answer.send(Err(lock(&tail).of(failure)));
+            let _ = seat.answer.send(Err(lock(&process.stderr).tail.of(failure)));
         }
         self.changed.notify_waiters();
     }
@@ -272,6 +297,7 @@ impl Pool {
                 Ok(_) if line.trim_ascii().is_empty() => {}
                 Ok(_) => match serde_json::from_slice::<Said>(&line) {
                     Ok(said) => {
+                        process.read_log(&self.executable.class, |file, buffer| file.read(buffer));
                         if let Err(why) = self.take(process, said) {
                             return why;
                         }
@@ -345,6 +371,39 @@ impl Process {
         Some((self.clone(), receiver))
     }
 
+    /// Takes what is there of the standard error, without waiting.
+    fn read_log(
+        &self,
+        class: &str,
+        read: impl Fn(&mut File, &mut [u8]) -> std::io::Result<usize>,
+    ) -> LogIs {
+        let mut stderr = lock(&self.stderr);
+        let Stderr { file, lines, tail } = &mut *stderr;
+        let mut each = |line: &str| {
+            tail.add(line);
+            let seats = lock(&self.seats);
+            let mut taken = seats.taken.values();
+            match (taken.next(), taken.next()) {
+                (Some(seat), None) => seat.run.log(line),
+                // Nobody can tell whose it is.
+                _ => tracing::info!("Class {class}: {line}"),
+            }
+        };
+        let mut buffer = [0; 16 * 1024];
+        for _ in 0..READS_MAX {
+            match read(file, &mut buffer) {
+                Ok(read @ 1..) => lines.add(&buffer[..read], &mut each),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return LogIs::Empty,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => {
+                    lines.end(&mut each);
+                    return LogIs::Over;
+                }
+            }
+        }
+        LogIs::Flooding
+    }
+
     /// It gets no more tasks, and is killed.
     fn end(&self, why: &str) {
         lock(&self.seats).over.get_or_insert_with(|| why.to_owned());
@@ -371,18 +430,15 @@ impl Drop for Held<'_> {
     }
 }
 
-async fn log(class: String, process: Arc<Process>, stderr: ChildStderr, tail: Arc<Mutex<Tail>>) {
-    for_each_line(stderr, |line| {
-        lock(&tail).add(line);
-        let seats = lock(&process.seats);
-        let mut taken = seats.taken.values();
-        match (taken.next(), taken.next()) {
-            (Some(seat), None) => seat.run.log(line),
-            // Nobody can tell whose it is.
-            _ => tracing::info!("Class {class}: {line}"),
+/// Reads the standard error whenever there is something.
+async fn log(class: String, process: Arc<Process>, stderr: pipe::Receiver) {
+    while stderr.readable().await.is_ok() {
+        match process.read_log(&class, |_, buffer| stderr.try_read(buffer)) {
+            LogIs::Empty => {}
+            LogIs::Flooding => tokio::task::yield_now().await,
+            LogIs::Over => return,
         }
-    })
-    .await;
+    }
 }
 
 fn nobody_answers() -> Failure {

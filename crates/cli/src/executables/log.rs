@@ -38,32 +38,49 @@ impl Tail {
     }
 }
 
-/// Reads to the end, whatever comes: the writer must never wait for a reader
-/// that has seen enough. Of a line without end, only the first bytes are kept.
-pub(super) async fn for_each_line(mut from: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
-    let mut buffer = vec![0; 16 * 1024];
-    let mut line = Vec::new();
-    // An error is an end.
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        let mut parts = buffer[..read].split(|byte| *byte == b'\n');
+/// Bytes as they come, cut into lines. Of a line without end, only the first
+/// bytes are kept.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Vec<u8>);
+
+impl Lines {
+    pub(super) fn add(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
+        let mut parts = bytes.split(|byte| *byte == b'\n');
         if let Some(rest) = parts.next() {
-            keep(&mut line, rest);
+            self.keep(rest);
         }
         for begun in parts {
-            each(text(&line).as_ref());
-            line.clear();
-            keep(&mut line, begun);
+            each(text(&self.0).as_ref());
+            self.0.clear();
+            self.keep(begun);
         }
     }
-    if !line.is_empty() {
-        each(text(&line).as_ref());
+
+    /// What is left without a line break.
+    pub(super) fn end(&mut self, mut each: impl FnMut(&str)) {
+        if !self.0.is_empty() {
+            each(text(&self.0).as_ref());
+            self.0.clear();
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        // One more than is kept: it is seen that the line was cut.
+        let room = (LINE_BYTES_MAX + 1).saturating_sub(self.0.len());
+        self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 }
 
-fn keep(line: &mut Vec<u8>, bytes: &[u8]) {
-    // One more than is kept: it is seen that the line was cut.
-    let room = (LINE_BYTES_MAX + 1).saturating_sub(line.len());
-    line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+/// Reads to the end, whatever comes: the writer must never wait for a reader
+/// that has seen enough.
+pub(super) async fn for_each_line(mut from: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
+    let mut buffer = vec![0; 16 * 1024];
+    let mut lines = Lines::default();
+    // An error is an end.
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        lines.add(&buffer[..read], &mut each);
+    }
+    lines.end(each);
 }
 
 fn text(line: &[u8]) -> std::borrow::Cow<'_, str> {

@@ -42,10 +42,11 @@ def work(task):
     elif do == "nonsense": print("hello", flush=True)
     elif do == "other": say(id="7.7", result=1)
     elif do == "obey":
+        say(id=id, log="ready")
         while id not in cancelled: time.sleep(0.01)
         say(id=id, error="as you wish")
     elif do == "hang":
-        open("hangs", "w").write("")
+        say(id=id, log="ready")
         while True: time.sleep(1)
 
 waiting = []
@@ -207,7 +208,7 @@ fn a_task_that_does_not_end_takes_its_process_with_it() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "timeout = \"2s\"\ngrace = \"300ms\"", "");
+    let place = place_with(Place::new(), "timeout = \"2s\"\ngrace = \"1s\"", "");
     let engine = place.start(&["start"]);
     let task = run(&place, "hang");
     assert_eq!(error(&task), "Timeout: not finished after 2 s");
@@ -225,13 +226,11 @@ fn cancelling_is_a_line_and_then_a_kill() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "grace = \"300ms\"", "");
+    let place = place_with(Place::new(), "grace = \"1s\"", "");
     let engine = place.start(&["start"]);
     let cancel = |what: &str| {
         let id = create(&place, "work", &json!({ "do": what }).to_string());
-        eventually("it runs", || {
-            place.status(&id) == "running" && (what == "obey" || place.path("hangs").exists())
-        });
+        eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
         place.run(&["cancel", &id, "--wait"]);
         ended(&place, &id)
     };
