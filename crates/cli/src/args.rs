@@ -3,8 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, stats, tail,
-    tasks, top, trace, wait, why,
+    bench, cancel, check, create, demo, logs, queues, recover, retry, schedules, show, start,
+    stats, tail, tasks, top, trace, wait, why,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -43,6 +43,7 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     Demo(demo::Arguments),
     Start(start::Arguments),
+    Check(check::Arguments),
     Create(create::Arguments),
     Tasks(tasks::Arguments),
     Show(show::Arguments),

@@ -10,6 +10,7 @@
 //! - `said`, `cancelled`: what a task has said, and how it took a wish to cancel it;
 //! - `reasons`: why a task does not run, in words;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
+//! - `executables`: tasks in any language, as `task-engine.toml` says;
 //! - `witness`: a task class that leaves traces outside the database.
 
 mod args;
@@ -18,6 +19,7 @@ mod commands;
 mod console;
 mod database;
 mod escape;
+mod executables;
 mod exit;
 mod log;
 mod parameters;
@@ -40,6 +42,9 @@ use crate::console::Console;
 use crate::exit::Fault;
 
 fn main() -> ExitCode {
+    if let Some(code) = executables::supervisor::run_if_asked() {
+        return code;
+    }
     let cli = Cli::parse();
     let console = Console::new(cli.common);
     match run(&console, cli.command) {
@@ -62,6 +67,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
         match command {
             Command::Demo(args) => commands::demo::run(console, args).await,
             Command::Start(args) => commands::start::run(console, args).await,
+            Command::Check(args) => commands::check::run(console, args),
             Command::Create(args) => commands::create::run(console, args).await,
             Command::Tasks(args) => commands::tasks::run(console, args).await,
             Command::Show(args) => commands::show::run(console, args).await,

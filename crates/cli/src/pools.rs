@@ -15,6 +15,12 @@ pub(crate) struct AskedQueue {
 }
 
 impl AskedQueue {
+    /// A queue without workers of its own.
+    pub(crate) fn shared(name: String) -> Result<Self, String> {
+        check_queue_name(&name).map_err(|error| error.to_string())?;
+        Ok(Self { name, workers: None })
+    }
+
     /// `mail` or `mail=10`. A name may contain `=`; then the number is needed.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, workers) = match text.rsplit_once('=') {

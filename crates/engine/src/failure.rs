@@ -58,6 +58,14 @@ impl Failure {
         }
     }
 
+    /// The same with these lines in place of the calls that led to it: for code
+    /// that is not this program's, and has its own idea of where it failed.
+    #[must_use]
+    pub fn with_trace(mut self, lines: Vec<String>) -> Self {
+        self.trace = Trace::Known(lines);
+        self
+    }
+
     /// What kind of error: the type, or the name that it was given.
     #[must_use]
     pub fn exception(&self) -> &str {

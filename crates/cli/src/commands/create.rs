@@ -12,6 +12,7 @@ use task_engine::{NewTask, TaskId};
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::escape;
+use crate::executables;
 use crate::exit::Fault;
 use crate::parameters;
 use crate::spans::{clock_and_relative, count};
@@ -45,12 +46,12 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(1..=COUNT_MAX))]
     count: i64,
-    /// Higher runs first
-    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
-    priority: i32,
-    /// The queue it waits in
-    #[arg(long, default_value = DEFAULT_QUEUE, value_name = "NAME")]
-    queue: String,
+    /// Higher runs first [default: what task-engine.toml here says, or 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The queue it waits in [default: what task-engine.toml here says, or default]
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
     /// Create it once: if a task of this class with this key waits or runs, that
     /// one is kept
     #[arg(long, value_name = "KEY", conflicts_with = "count")]
@@ -100,7 +101,8 @@ const IDS_SHOWN_MAX: usize = 20;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     // All that can be wrong with the input is found before anything is opened.
-    let (tasks, due) = tasks(console, &args)?;
+    let (queue, priority) = lane(&args)?;
+    let (tasks, due) = tasks(console, &args, &queue, priority)?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
     let store = console.database()?.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
@@ -128,28 +130,45 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
-    let wanted = Wanted { class: &args.class, queue: &args.queue };
+    let wanted = Wanted { class: &args.class, queue: &queue };
     if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
         let they = if ids.len() == 1 { "it" } else { "they" };
         let why = capitalised(&why);
         console.say(format_args!("{why}; {they} will wait until one does."));
     }
     let paused = store.paused_queues().await?;
-    if let Some(paused) = paused.iter().find(|paused| paused.queue == args.queue) {
+    if let Some(paused) = paused.iter().find(|paused| paused.queue == queue) {
         let why = capitalised(&is_paused(paused, Timestamp::now()));
-        let resume = format!("queues resume {}", quoted(&args.queue));
+        let resume = format!("queues resume {}", quoted(&queue));
         console.say(format_args!("{why}\nLet its tasks run: {}", console.command(&resume)));
     }
     Ok(())
 }
 
+/// The queue and the priority: as typed, else as the class has them in a file of
+/// executables that lies here.
+fn lane(args: &Arguments) -> Result<(String, i32), Fault> {
+    let (mut queue, mut priority) = (DEFAULT_QUEUE.to_owned(), 0);
+    if (args.queue.is_none() || args.priority.is_none())
+        && let Some(rules) = executables::rules_of(&args.class)?
+    {
+        (queue, priority) = (rules.queue, rules.priority);
+    }
+    Ok((args.queue.clone().unwrap_or(queue), args.priority.unwrap_or(priority)))
+}
+
 /// The tasks to create, and when they are due, if not now.
-fn tasks(console: &Console, args: &Arguments) -> Result<(Vec<NewTask>, Option<String>), Fault> {
+fn tasks(
+    console: &Console,
+    args: &Arguments,
+    queue: &str,
+    priority: i32,
+) -> Result<(Vec<NewTask>, Option<String>), Fault> {
     let wrong = |error: task_engine::model::task::BadTask| Fault::Usage(error.to_string());
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
-    task = task.queue(args.queue.as_str()).map_err(wrong)?.priority(args.priority);
+    task = task.queue(queue).map_err(wrong)?.priority(priority);
     if let Some(key) = &args.unique {
         let unique = Unique::by(key).scope(args.unique_scope).on_conflict(args.on_conflict);
         task = task.unique(unique).map_err(wrong)?;

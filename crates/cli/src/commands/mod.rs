@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cancel;
+pub(crate) mod check;
 pub(crate) mod create;
 pub(crate) mod demo;
 pub(crate) mod instances;

@@ -10,6 +10,7 @@ use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
 
 use crate::console::Console;
 use crate::database::Access;
+use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::pools::{AskedQueue, Reserved, check_workers, staff};
 use crate::spans::count;
@@ -22,6 +23,11 @@ use crate::witness::handle_witness;
 /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
 /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is. An
 /// application has an engine of its own, with its own classes.
+///
+/// Executables in any language are classes, too, as task-engine.toml says:
+///
+///   [class.hello]
+///   command = ["./hello.py"]
 ///
 /// The first signal lets running tasks finish (exit code 0); the second, or the
 /// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
@@ -66,6 +72,10 @@ pub(crate) struct Arguments {
     /// Warn about executions that take longer than this
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     warn_after: Option<Duration>,
+    /// The file that says which executables run for which classes [default:
+    /// task-engine.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Leave the tables as they are
     #[arg(long)]
     no_migrate: bool,
@@ -94,6 +104,8 @@ impl From<RecoveryMode> for Recovery {
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     // Before a database is opened, or even made.
     check_workers(args.workers, &args.queues)?;
+    let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
+    let queues = executables::with_queues(args.queues, &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
@@ -106,7 +118,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
-    engine = staff(engine, args.workers, args.queues, args.reserve);
+    engine = staff(engine, args.workers, queues, args.reserve);
     if let Some(time) = args.stop_timeout {
         engine = engine.stop_timeout(time);
     }
@@ -117,6 +129,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         engine = engine.hook(Log);
     }
     engine = handle_samples(engine);
+    engine = executables::handle_executables(engine, executables);
     if let Some(file) = args.witness {
         engine = handle_witness(engine, file);
     }

@@ -1,0 +1,157 @@
+//! An executable that runs, as the engine sees it: through its supervisor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::config::Executable;
+use super::supervisor::{ASKED, INPUT, INPUT_ENDS, KILL, TERMINATE};
+
+/// How an executable ended. Nothing of it runs any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    Exited(i32),
+    Signalled(i32),
+    /// It could not even be started.
+    NotStarted(String),
+    /// Its supervisor was killed; so was it.
+    Unsupervised,
+}
+
+/// The way to an executable. When this is dropped it is killed: at once if it
+/// was told to end before, else as when the engine dies.
+#[derive(Debug, Clone)]
+pub(super) struct Control(UnboundedSender<(u8, Vec<u8>)>);
+
+impl Control {
+    pub(super) fn input(&self, data: Vec<u8>) {
+        self.send(INPUT, data);
+    }
+
+    pub(super) fn end_input(&self) {
+        self.send(INPUT_ENDS, Vec::new());
+    }
+
+    pub(super) fn terminate(&self) {
+        self.send(TERMINATE, Vec::new());
+    }
+
+    pub(super) fn kill(&self) {
+        self.send(KILL, Vec::new());
+    }
+
+    fn send(&self, kind: u8, data: Vec<u8>) {
+        // Fails if it has ended already.
+        let _ = self.0.send((kind, data));
+    }
+}
+
+/// Starts an executable with some variables more than its own.
+pub(super) fn start(
+    executable: &Executable,
+    facts: &[(&'static str, String)],
+) -> io::Result<(Control, ChildStdout, ChildStderr, Waiting)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let mut command = Command::new(this_program()?);
+    command
+        .arg0("task-engine")
+        .arg(ASKED)
+        .arg(&executable.program)
+        .args(&executable.arguments)
+        .env_clear()
+        .envs(executable.environment.iter().map(|(name, value)| (name, value)))
+        .envs(facts.iter().map(|(name, value)| (name, value)))
+        .current_dir(&executable.folder)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut supervisor = command.spawn()?;
+    // With it goes our copy of the other end: now only the supervisor has it.
+    drop(command);
+    let (Some(stdout), Some(stderr)) = (supervisor.stdout.take(), supervisor.stderr.take()) else {
+        return Err(io::Error::other("no pipes"));
+    };
+    let (answers, to_supervisor) = UnixStream::from_std(ours)?.into_split();
+    let (control, frames) = mpsc::unbounded_channel();
+    tokio::spawn(write_frames(to_supervisor, frames));
+    Ok((Control(control), stdout, stderr, Waiting { answers, supervisor }))
+}
+
+/// The same file as this process, even if another version has been put in its
+/// place meanwhile.
+fn this_program() -> io::Result<std::path::PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
+
+/// Ends when the last [`Control`] is gone, which closes the socket.
+async fn write_frames(mut socket: OwnedWriteHalf, mut frames: UnboundedReceiver<(u8, Vec<u8>)>) {
+    while let Some((kind, data)) = frames.recv().await {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
+        let frame = [&[kind], length.as_slice(), &data].concat();
+        if socket.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The wait for the end of an executable.
+pub(super) struct Waiting {
+    answers: OwnedReadHalf,
+    supervisor: tokio::process::Child,
+}
+
+impl Waiting {
+    /// How it ended: said when nothing of it is left.
+    pub(super) async fn ending(mut self) -> Ending {
+        let mut said = Vec::new();
+        // An error is an end, too: a supervisor that has gone without having read
+        // all of its frames resets the socket. What it said comes before that.
+        while let Ok(1..) = self.answers.read_buf(&mut said).await {}
+        let said = String::from_utf8_lossy(&said);
+        let _ = self.supervisor.wait().await;
+        let ending = parse(&said);
+        if ending == Ending::Unsupervised {
+            let started = said.lines().find_map(|line| line.strip_prefix("started "));
+            let group = started.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+            if let Some(group) = group {
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            }
+        }
+        ending
+    }
+}
+
+fn parse(said: &str) -> Ending {
+    let last = said.lines().last().unwrap_or_default();
+    let (word, rest) = last.split_once(' ').unwrap_or((last, ""));
+    match (word, rest.parse()) {
+        ("exited", Ok(code)) => Ending::Exited(code),
+        ("signalled", Ok(signal)) => Ending::Signalled(signal),
+        ("failed", _) => Ending::NotStarted(rest.to_owned()),
+        _ => Ending::Unsupervised,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_of_a_supervisor_counts() {
+        assert_eq!(parse("started 7\nexited 3\n"), Ending::Exited(3));
+        assert_eq!(parse("started 7\nsignalled 9\n"), Ending::Signalled(9));
+        assert_eq!(parse("failed No such file\n"), Ending::NotStarted("No such file".to_owned()));
+        for silent in ["", "started 7\n", "exited\n"] {
+            assert_eq!(parse(silent), Ending::Unsupervised);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The standard error of an executable: the log of its attempt, line by line.
+
+use std::collections::VecDeque;
+
+use task_engine::Failure;
+use task_engine::model::report::LINE_BYTES_MAX;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+const TAIL_LINES: usize = 20;
+const TAIL_LINE_CHARS: usize = 500;
+
+/// The last lines, for the error of an attempt that fails.
+#[derive(Debug, Default)]
+pub(super) struct Tail(VecDeque<String>);
+
+impl Tail {
+    pub(super) fn add(&mut self, line: &str) {
+        if line.trim().is_empty() {
+            return;
+        }
+        if self.0.len() == TAIL_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.chars().take(TAIL_LINE_CHARS).collect());
+    }
+
+    /// The last line that says something.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.0.back().map(|line| line.trim())
+    }
+
+    /// A failure that has these lines where others have a backtrace; a single
+    /// one that is in its message already is not repeated.
+    pub(super) fn of(&self, failure: Failure) -> Failure {
+        let known = self.0.len() == 1 && failure.message().contains(self.0[0].trim());
+        let lines = if known { Vec::new() } else { self.0.iter().cloned().collect() };
+        failure.with_trace(lines)
+    }
+}
+
+/// Bytes as they come, cut into lines. Of a line without end, only the first
+/// bytes are kept.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Vec<u8>);
+
+impl Lines {
+    pub(super) fn add(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
+        let mut parts = bytes.split(|byte| *byte == b'\n');
+        if let Some(rest) = parts.next() {
+            self.keep(rest);
+        }
+        for begun in parts {
+            each(text(&self.0).as_ref());
+            self.0.clear();
+            self.keep(begun);
+        }
+    }
+
+    /// What is left without a line break.
+    pub(super) fn end(&mut self, mut each: impl FnMut(&str)) {
+        if !self.0.is_empty() {
+            each(text(&self.0).as_ref());
+            self.0.clear();
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        // One more than is kept: it is seen that the line was cut.
+        let room = (LINE_BYTES_MAX + 1).saturating_sub(self.0.len());
+        self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+/// Reads to the end, whatever comes: the writer must never wait for a reader
+/// that has seen enough.
+pub(super) async fn for_each_line(mut from: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
+    let mut buffer = vec![0; 16 * 1024];
+    let mut lines = Lines::default();
+    // An error is an end.
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        lines.add(&buffer[..read], &mut each);
+    }
+    lines.end(each);
+}
+
+fn text(line: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for_each_line(bytes, |line| lines.push(line.to_owned())).await;
+        lines
+    }
+
+    #[tokio::test]
+    async fn lines_are_lines_whatever_they_are_made_of() {
+        assert_eq!(lines(b"").await, [""; 0]);
+        assert_eq!(lines(b"a\r\n\nb").await, ["a", "", "b"]);
+        assert_eq!(lines(b"\xff\n").await, ["\u{fffd}"]);
+        let endless = lines(&vec![b'x'; 1_000_000]).await;
+        assert_eq!((endless.len(), endless[0].len()), (1, LINE_BYTES_MAX + 1));
+    }
+
+    #[test]
+    fn the_tail_is_short_and_says_something() {
+        let mut tail = Tail::default();
+        (0..100).for_each(|n| tail.add(&format!("line {n}")));
+        tail.add("  ");
+        assert_eq!((tail.last(), tail.0.len()), (Some("line 99"), TAIL_LINES));
+    }
+}

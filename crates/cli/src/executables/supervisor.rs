@@ -1,0 +1,220 @@
+//! The process between an engine and an executable: it starts the executable in
+//! a process group of its own and sees to it that nothing of it is left.
+//!
+//! It is this program again, started with [`ASKED`] as its first argument. Its
+//! standard input is a socket to the engine. Frames come in: what the
+//! executable reads, and what shall happen to it. Lines go out: that it has
+//! started, and how it ended. Standard output and error are the executable's
+//! own; not a byte of them passes through here.
+//!
+//! How it could break, and what holds then:
+//! - *The engine is killed.* Its end of the socket closes, which nothing can
+//!   prevent: the group gets SIGTERM, and SIGKILL a second later.
+//! - *The executable starts others.* They are in its group, and killed with it.
+//!   Those that left the group (daemons) become children of this process when
+//!   their parents die (Linux), and are found and killed there.
+//! - *This process is killed.* The engine sees the socket close without a word
+//!   about the end, and kills the group itself. Only if both are killed at the
+//!   same moment does the executable live on.
+//! - *A signal for the engine's group*, like Ctrl-C: this process has a group of
+//!   its own, and so has the executable.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
+
+/// The first argument of a supervisor. Nobody types it.
+pub(super) const ASKED: &str = "supervise-executable";
+
+/// Frames: a kind, the length of the data (4 bytes, big-endian), the data.
+pub(super) const INPUT: u8 = b'I';
+/// The executable has all of its input.
+pub(super) const INPUT_ENDS: u8 = b'E';
+/// SIGTERM to the group.
+pub(super) const TERMINATE: u8 = b'T';
+/// SIGKILL to the group.
+pub(super) const KILL: u8 = b'K';
+
+/// Between SIGTERM and SIGKILL when the engine has gone.
+const GRACE_WITHOUT_ENGINE: Duration = Duration::from_secs(1);
+/// How often orphans that have ended are cleared away.
+const CLEAR_EVERY: Duration = Duration::from_secs(5);
+
+/// Supervises, if that is what this process was started for.
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != ASKED {
+        return None;
+    }
+    let done = supervise(&args.collect::<Vec<_>>());
+    Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What happens while the executable runs.
+enum Event {
+    Exited,
+    Asked(u8),
+    EngineGone,
+}
+
+fn supervise(argv: &[OsString]) -> std::io::Result<()> {
+    let control = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let mut answers = control.try_clone()?;
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let Some((program, args)) = argv.split_first() else {
+        return writeln!(answers, "failed nothing to start");
+    };
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).process_group(0);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return writeln!(answers, "failed {error}"),
+    };
+    let group = Pid::from_child(&child);
+    // An engine that has gone by now is noticed below.
+    let _ = writeln!(answers, "started {}", group.as_raw_nonzero());
+
+    let (events, happened) = mpsc::channel();
+    let (input, to_write) = mpsc::channel();
+    if let Some(stdin) = child.stdin.take() {
+        std::thread::spawn(move || write_input(stdin, &to_write));
+    }
+    let exited = events.clone();
+    std::thread::spawn(move || {
+        // Left as a corpse: its number stays its own until the group is dead.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(rustix::io::Errno::INTR) =
+            rustix::process::waitid(WaitId::Pid(group), options)
+        {}
+        let _ = exited.send(Event::Exited);
+    });
+    std::thread::spawn(move || read_control(control, input, &events));
+
+    watch(group, &happened);
+    signal(group, Signal::KILL);
+    let status = child.wait()?;
+    kill_orphans(&child);
+    answers.write_all(ending(status).as_bytes())
+}
+
+/// Does what is asked for until the executable has ended.
+fn watch(group: Pid, happened: &Receiver<Event>) {
+    let mut told = false;
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let wait = deadline.map_or(CLEAR_EVERY, |at| at.saturating_duration_since(Instant::now()));
+        match happened.recv_timeout(wait.min(CLEAR_EVERY)) {
+            Ok(Event::Exited) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Event::Asked(TERMINATE)) => {
+                told = true;
+                signal(group, Signal::TERM);
+            }
+            Ok(Event::Asked(_)) => signal(group, Signal::KILL),
+            // It has had its time to end.
+            Ok(Event::EngineGone) if told => signal(group, Signal::KILL),
+            Ok(Event::EngineGone) => {
+                signal(group, Signal::TERM);
+                deadline = Some(Instant::now() + GRACE_WITHOUT_ENGINE);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if deadline.is_some_and(|at| at <= Instant::now()) {
+                    signal(group, Signal::KILL);
+                    deadline = None;
+                }
+                for orphan in children().into_iter().filter(|pid| *pid != group) {
+                    let _ = rustix::process::waitpid(Some(orphan), WaitOptions::NOHANG);
+                }
+            }
+        }
+    }
+}
+
+fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<Event>) {
+    let mut input = Some(input);
+    while let Some((kind, data)) = read_frame(&mut control) {
+        match kind {
+            INPUT => {
+                if let Some(input) = &input {
+                    let _ = input.send(data);
+                }
+            }
+            INPUT_ENDS => input = None,
+            kind => {
+                let _ = events.send(Event::Asked(kind));
+            }
+        }
+    }
+    let _ = events.send(Event::EngineGone);
+}
+
+fn read_frame(control: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
+    let mut head = [0; 5];
+    control.read_exact(&mut head).ok()?;
+    let [kind, length @ ..] = head;
+    let mut data = vec![0; usize::try_from(u32::from_be_bytes(length)).ok()?];
+    control.read_exact(&mut data).ok()?;
+    Some((kind, data))
+}
+
+/// An executable that does not read its input holds up nobody but this thread.
+fn write_input(mut stdin: ChildStdin, to_write: &Receiver<Vec<u8>>) {
+    while let Ok(data) = to_write.recv() {
+        if stdin.write_all(&data).is_err() {
+            return;
+        }
+    }
+}
+
+fn signal(group: Pid, signal: Signal) {
+    // Fails if the group is empty, which is as good.
+    let _ = rustix::process::kill_process_group(group, signal);
+}
+
+/// Kills what left the group, and what it started, until nothing is left: each
+/// one that dies leaves its own children to this process.
+fn kill_orphans(ended: &Child) {
+    let ended = Pid::from_child(ended);
+    loop {
+        let orphans: Vec<Pid> = children().into_iter().filter(|pid| *pid != ended).collect();
+        if orphans.is_empty() {
+            return;
+        }
+        for orphan in &orphans {
+            let _ = rustix::process::kill_process(*orphan, Signal::KILL);
+        }
+        for orphan in orphans {
+            let _ = rustix::process::waitpid(Some(orphan), WaitOptions::empty());
+        }
+    }
+}
+
+/// The children of this process, its threads' included.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let lists = threads
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let numbers: Vec<i32> = lists
+        .flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>())
+        .flatten()
+        .collect();
+    numbers.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited {code}\n"),
+        (None, Some(signal)) => format!("signalled {signal}\n"),
+        (None, None) => format!("failed {status}\n"),
+    }
+}

@@ -1,0 +1,545 @@
+//! Tasks as executables: what they get and give, and that nothing of them is
+//! left, with real processes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use task_engine_conformance::TestServer;
+
+use super::support::{Place, Running, eventually};
+
+const ENDED: [&str; 3] = ["stopped", "failed", "cancelled"];
+
+/// A class whose code is a shell script.
+pub(super) fn class(name: &str, settings: &str, script: &str) -> String {
+    format!("[class.{name}]\n{settings}\ncommand = [\"sh\", \"-c\", '''{script}''']\n")
+}
+
+pub(super) fn file(place: &Place, text: &str) {
+    fs::write(place.path("task-engine.toml"), text).unwrap();
+}
+
+pub(super) fn create(place: &Place, class: &str, parameters: &str) -> String {
+    place.ok(&["create", class, parameters]).trim().to_owned()
+}
+
+pub(super) fn ended(place: &Place, id: &str) -> Value {
+    eventually(&format!("task {id} ends"), || ENDED.contains(&place.status(id).as_str()));
+    place.task(id)
+}
+
+pub(super) fn execution(task: &Value, number: usize) -> &Value {
+    &task["executions"][number]
+}
+
+pub(super) fn error(task: &Value) -> String {
+    let error = &execution(task, 0)["error"];
+    format!("{}: {}", error["exception"].as_str().unwrap(), error["message"].as_str().unwrap())
+}
+
+/// The processes that have written their numbers to a file.
+pub(super) fn pids(place: &Place) -> Vec<u32> {
+    let text = fs::read_to_string(place.path("pids")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+pub(super) fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+pub(super) fn stop(engine: Running) {
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+fn example(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/executables").join(file)
+}
+
+/// Whether a language is on this machine; if not, it is said.
+pub(super) fn is_here(program: &str) -> bool {
+    let here = Command::new(program).arg("--version").output().is_ok();
+    if !here {
+        eprintln!("{program} is not on this machine: what needs it is not run");
+    }
+    here
+}
+
+pub(super) fn copy_examples(place: &Place) {
+    for entry in fs::read_dir(example("")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), place.path(entry.file_name().to_str().unwrap())).unwrap();
+    }
+}
+
+/// Writes the numbers of a process, of a child in its group, and of a daemon
+/// with a session of its own; none of them obeys SIGTERM.
+const STUBBORN: &str = r#"
+trap "" TERM
+sleep 1000 & echo $! >> pids
+setsid sh -c "echo \$\$ >> pids; sleep 1001" &
+echo $$ >> pids
+echo ready >&2
+while :; do sleep 1000; done
+"#;
+
+fn three_lines_and_a_script(place: &Place) {
+    for name in ["task-engine.toml", "greet.sh"] {
+        fs::copy(example(name), place.path(name)).unwrap();
+    }
+    assert_eq!(fs::read_to_string(example("task-engine.toml")).unwrap().lines().count(), 3);
+    let good = create(place, "greet", r#"{"name": "Ada"}"#);
+    let bad = create(place, "greet", "{}");
+    let engine = place.start(&["start"]);
+    let good = ended(place, &good);
+    assert_eq!(execution(&good, 0)["result"], json!({"greeting": "Hello, Ada!"}));
+    assert_eq!(good["log"][0]["message"], "greeting Ada, attempt 1");
+    let bad = ended(place, &bad);
+    assert_eq!(bad["executions"].as_array().unwrap().len(), 1, "not retried");
+    assert!(error(&bad).starts_with("ExitCode100: exit code 100: whom shall I greet?"));
+    stop(engine);
+}
+
+#[test]
+fn three_lines_and_a_script_make_a_task_on_an_embedded_database() {
+    three_lines_and_a_script(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_lines_and_a_script_make_a_task_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    three_lines_and_a_script(&Place::with_database(&url));
+}
+
+#[test]
+fn every_example_runs_if_its_language_is_here() {
+    let cases = [
+        ("greet", "sh", r#"{"name": "Ada"}"#, json!({"greeting": "Hello, Ada!"})),
+        ("word_count", "python3", r#"{"text": "a b b"}"#, json!({"words": 3, "different": 2})),
+        (
+            "checksum",
+            "ruby",
+            r#"{"text": "abc"}"#,
+            json!({"sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}),
+        ),
+        ("slugify", "node", r#"{"title": "Héllo, World"}"#, json!({"slug": "hello-world"})),
+        ("add", "python3", r#"{"a": 1, "b": 2}"#, json!(3)),
+    ];
+    let place = Place::new();
+    copy_examples(&place);
+    let cases: Vec<_> = cases.into_iter().filter(|case| is_here(case.1)).collect();
+    // A file that names a missing program is refused; so what is missing goes.
+    let all = fs::read_to_string(example("all.toml")).unwrap();
+    let tables = all.split("[class.").skip(1);
+    let kept = tables.filter(|t| cases.iter().any(|c| t.starts_with(&format!("{}]", c.0))));
+    file(&place, &kept.map(|table| format!("[class.{table}")).collect::<String>());
+    let engine = place.start(&["start"]);
+    for (class, _, parameters, result) in cases {
+        let task = ended(&place, &create(&place, class, parameters));
+        assert_eq!(execution(&task, 0)["result"], result, "{class}: {task}");
+    }
+    stop(engine);
+}
+
+#[test]
+fn an_executable_knows_its_attempt_and_nothing_of_the_engine() {
+    let place = Place::new();
+    fs::create_dir(place.path("inside")).unwrap();
+    let settings =
+        "env = { COLOUR = \"blue\" }\npass_env = [\"CARGO_PKG_NAME\"]\nfolder = \"inside\"";
+    file(&place, &class("facts", settings, "pwd >&2; env >&2; cat"));
+    let id =
+        place.ok(&["create", "facts", r#"{"n": 12345678901234567890}"#, "--correlation", "c-7"]);
+    let engine = place.start(&["start"]);
+    let task = ended(&place, id.trim());
+    assert_eq!(execution(&task, 0)["result"], task["task_parameters"], "not a digit is lost");
+    let lines: Vec<&str> =
+        task["log"].as_array().unwrap().iter().map(|l| l["message"].as_str().unwrap()).collect();
+    assert!(lines[0].ends_with("/inside"), "{lines:?}");
+    for there in [
+        "TASK_ENGINE_TASK_ID=1",
+        "TASK_ENGINE_ATTEMPT=1",
+        "TASK_ENGINE_RETRY_NUMBER=0",
+        "TASK_ENGINE_CORRELATION_ID=c-7",
+        "TASK_ENGINE_CLASS=facts",
+        "COLOUR=blue",
+        "CARGO_PKG_NAME=task-engine-cli",
+    ] {
+        assert!(lines.contains(&there), "{there}: {lines:?}");
+    }
+    assert!(lines.iter().any(|line| line.starts_with("PATH=/")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("LANG=")), "{lines:?}");
+    assert!(std::env::var("CARGO_PKG_VERSION").is_ok(), "there is something to hide");
+    assert!(!lines.iter().any(|line| line.starts_with("CARGO_PKG_VERSION")), "{lines:?}");
+    stop(engine);
+}
+
+#[test]
+fn what_an_end_means_is_documented_and_recorded() {
+    let place = Place::new();
+    let never = "retry = { maximum = 0 }";
+    file(
+        &place,
+        &[
+            class("Empty", never, "true"),
+            class("Code", never, "echo one >&2; echo two >&2; exit 3"),
+            class("Signal", never, "kill -SEGV $$"),
+            class("Words", never, "echo hello there"),
+            class("TwoValues", never, "echo 1; echo 2"),
+            class("Later", "", "echo '{\"retry_after\": \"1h\"}'; echo busy >&2; exit 75"),
+            class("LaterByRule", "retry = { first_delay = \"2h\" }", "exit 75"),
+            class("Never", "", "exit 100"),
+            class("Closed", never, "exec >&- 2>&-; exit 0"),
+            class("Deep", never, "printf '[%.0s' $(seq 100); printf ']%.0s' $(seq 100)"),
+        ]
+        .concat()
+        .replace("'\\''", "'"),
+    );
+    let engine = place.start(&["start"]);
+    let run = |class: &str| ended(&place, &create(&place, class, "{}"));
+    assert_eq!(execution(&run("Empty"), 0)["result"], Value::Null);
+    assert_eq!(run("Empty")["status"], "stopped");
+    let code = run("Code");
+    assert_eq!(error(&code), "ExitCode3: exit code 3: two");
+    assert_eq!(execution(&code, 0)["error"]["backtrace"], json!(["one", "two"]));
+    assert_eq!(error(&run("Signal")), "KilledBySignal: killed by signal 11 (SIGSEGV)");
+    assert!(error(&run("Words")).contains("\"hello there\""));
+    assert!(error(&run("Words")).starts_with("ResultNotJson: "));
+    assert!(error(&run("TwoValues")).starts_with("ResultNotJson: "));
+    assert_eq!(error(&run("Never")), "ExitCode100: exit code 100");
+    assert_eq!(run("Never")["status"], "failed");
+    assert_eq!(run("Closed")["status"], "stopped");
+    assert!(error(&run("Deep")).starts_with("ResultNotStorable: "));
+    for (class, hours) in [("Later", 1), ("LaterByRule", 2)] {
+        let id = create(&place, class, "{}");
+        let attempts = || place.task(&id)["executions"].as_array().map_or(0, Vec::len);
+        eventually("the first attempt", || attempts() == 1 && place.status(&id) == "waiting");
+        let task = place.task(&id);
+        assert!(error(&task).starts_with("ExitCode75: exit code 75"), "{task}");
+        let time = |key: &str| task[key].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        let wait = time("scheduled_at").duration_since(jiff::Timestamp::now());
+        let minutes = wait.as_secs() / 60;
+        assert!((hours * 60 - 3..=hours * 60).contains(&minutes), "{class}: {minutes} minutes");
+    }
+    stop(engine);
+}
+
+#[test]
+fn a_program_that_is_gone_fails_its_tasks_and_not_the_engine() {
+    let place = Place::new();
+    fs::copy(example("greet.sh"), place.path("gone.sh")).unwrap();
+    file(&place, "[class.gone]\ncommand = [\"gone.sh\"]\nretry = { maximum = 0 }");
+    let engine = place.start(&["start"]);
+    engine.says("started with");
+    fs::remove_file(place.path("gone.sh")).unwrap();
+    let task = ended(&place, &create(&place, "gone", "{}"));
+    assert!(error(&task).starts_with("NotStarted: "), "{task}");
+    assert!(error(&task).contains("gone.sh cannot be started: No such file"), "{task}");
+    stop(engine);
+}
+
+#[test]
+fn floods_and_silence_hold_up_nobody() {
+    let place = Place::new();
+    let never = "retry = { maximum = 0 }";
+    file(
+        &place,
+        &[
+            class("FloodOut", never, "yes"),
+            class("SmallLimit", "result_bytes = 5\nretry = { maximum = 0 }", "echo 12345678"),
+            class(
+                "FloodErr",
+                never,
+                "head -c 30000000 /dev/zero | tr '\\0' 'x' >&2; yes | head -n 200000 >&2; echo 7",
+            ),
+            class("Quiet", "log_lines = 2", "yes | head -n 10 >&2"),
+            class("Deaf", never, "exec <&-; sleep 0.1; echo 1"),
+            class("NotReading", never, "sleep 0.1; echo 2"),
+        ]
+        .concat()
+        .replace("tr '\\0' 'x'", "tr \\\\0 x"),
+    );
+    let engine = place.start(&["start"]);
+    let large = json!({ "x": "y".repeat(900_000) }).to_string();
+    let run_with = |class: &str, parameters: &str| {
+        let created = place.run_with_input(&["create", class, "-"], parameters.as_bytes());
+        ended(&place, created.out.trim())
+    };
+    let run = |class: &str| run_with(class, "{}");
+    let flood = run("FloodOut");
+    assert!(
+        error(&flood).starts_with("ResultTooLong: it printed more than 1048576 bytes"),
+        "{flood}"
+    );
+    assert!(error(&run("SmallLimit")).contains("more than 5 bytes"));
+    let flood = run("FloodErr");
+    assert_eq!(execution(&flood, 0)["result"], 7, "{}", flood["status"]);
+    assert_eq!(execution(&flood, 0)["log_lines"], 200_000, "all are counted");
+    assert_eq!(execution(&run("Quiet"), 0)["log_lines"], 2);
+    assert_eq!(execution(&run_with("Deaf", &large), 0)["result"], 1);
+    assert_eq!(execution(&run_with("NotReading", &large), 0)["result"], 2);
+    stop(engine);
+}
+
+/// Short ones end before their supervisors have read what they were sent.
+#[test]
+fn many_short_ones_all_succeed() {
+    let place = Place::new();
+    file(&place, &class("short", "retry = { maximum = 0 }", ":"));
+    place.ok(&["create", "short", "{}", "--count", "200"]);
+    let engine = place.start(&["start", "--workers", "8"]);
+    eventually("all end", || {
+        place.tasks().iter().all(|task| ENDED.contains(&task["status"].as_str().unwrap()))
+    });
+    assert!(place.tasks().iter().all(|task| task["status"] == "stopped"));
+    stop(engine);
+}
+
+#[test]
+fn the_log_is_live() {
+    let place = Place::new();
+    file(&place, &class("talks", "", "echo first >&2; while [ ! -e go ]; do sleep 0.02; done"));
+    let id = create(&place, "talks", "{}");
+    let engine = place.start(&["start"]);
+    eventually("the first line", || place.ok(&["logs", &id]).contains("first"));
+    assert_eq!(place.status(&id), "running");
+    fs::write(place.path("go"), "").unwrap();
+    assert_eq!(ended(&place, &id)["status"], "stopped");
+    stop(engine);
+}
+
+#[test]
+fn a_timeout_ends_what_does_not_obey_with_all_that_it_started() {
+    let place = Place::new();
+    let settings = "timeout = \"3s\"\ngrace = \"300ms\"\nretry = { maximum = 0 }";
+    let obeys = "trap \"echo bye >&2; exit 0\" TERM; while :; do sleep 0.02; done";
+    file(
+        &place,
+        &[class("stubborn", settings, STUBBORN), class("obeys", settings, obeys)].concat(),
+    );
+    let (id, obeying) = (create(&place, "stubborn", "{}"), create(&place, "obeys", "{}"));
+    let engine = place.start(&["start"]);
+    let task = ended(&place, &id);
+    assert!(
+        error(&task).starts_with("Timeout: not finished after 3 s; killed by signal 9"),
+        "{task}"
+    );
+    // Not "soon after": the attempt ends when its processes have.
+    assert_eq!(pids(&place).len(), 3);
+    assert!(!pids(&place).into_iter().any(lives));
+    let task = ended(&place, &obeying);
+    assert!(error(&task).starts_with("Timeout: not finished after 3 s; exit code 0"), "{task}");
+    assert!(task["log"].as_array().unwrap().iter().any(|line| line["message"] == "bye"), "{task}");
+    stop(engine);
+}
+
+#[test]
+fn what_is_started_ends_with_the_attempt() {
+    let place = Place::new();
+    let script = r#"
+sleep 1000 & echo $! >> pids
+setsid sh -c "echo \$\$ >> pids; exec sleep 1001" &
+while [ $(wc -l < pids) -lt 2 ]; do sleep 0.02; done
+echo 5"#;
+    file(&place, &class("leaves", "", script));
+    let engine = place.start(&["start"]);
+    let task = ended(&place, &create(&place, "leaves", "{}"));
+    assert_eq!(execution(&task, 0)["result"], 5);
+    assert!(!pids(&place).into_iter().any(lives), "{:?}", pids(&place));
+    stop(engine);
+}
+
+fn cancelling(place: &Place) {
+    let obeys = "trap \"echo bye >&2; exit 4\" TERM; echo ready >&2; while :; do sleep 0.02; done";
+    let finishes = "trap \"echo 9; exit 0\" TERM; echo ready >&2; while :; do sleep 0.02; done";
+    let stubborn = class("stubborn", "grace = \"300ms\"", STUBBORN);
+    let classes = [class("obeys", "", obeys), class("finishes", "", finishes), stubborn];
+    file(place, &classes.concat());
+    let engine = place.start(&["start"]);
+    let cancel = |class: &str| {
+        let id = create(place, class, "{}");
+        eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
+        place.run(&["cancel", &id, "--wait"]);
+        ended(place, &id)
+    };
+    let task = cancel("obeys");
+    assert_eq!(
+        (&task["status"], &execution(&task, 0)["cancel"]["outcome"]),
+        (&json!("cancelled"), &json!("acknowledged"))
+    );
+    assert!(error(&task).contains("exit code 4: bye"), "{task}");
+    let task = cancel("finishes");
+    assert_eq!((&task["status"], &execution(&task, 0)["result"]), (&json!("stopped"), &json!(9)));
+    let task = cancel("stubborn");
+    assert_eq!(
+        (&task["status"], &execution(&task, 0)["cancel"]["outcome"]),
+        (&json!("cancelled"), &json!("killed"))
+    );
+    eventually("nothing is left", || !pids(place).into_iter().any(lives));
+    assert_eq!(pids(place).len(), 3);
+    stop(engine);
+}
+
+#[test]
+fn cancelling_tells_the_process_and_then_kills_it_on_an_embedded_database() {
+    cancelling(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_tells_the_process_and_then_kills_it_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    cancelling(&Place::with_database(&url));
+}
+
+/// An engine with a stubborn executable that has started all it will.
+fn stubborn_engine(place: &Place) -> (Running, String) {
+    file(place, &class("stubborn", "", STUBBORN));
+    let id = create(place, "stubborn", "{}");
+    let engine = place.start(&["start"]);
+    eventually("all processes run", || pids(place).len() == 3);
+    assert!(pids(place).into_iter().all(lives));
+    (engine, id)
+}
+
+#[test]
+fn a_forced_stop_leaves_no_process() {
+    let place = Place::new();
+    let (engine, id) = stubborn_engine(&place);
+    engine.signal("TERM");
+    engine.says("running ones finish");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(9));
+    eventually("nothing is left", || !pids(&place).into_iter().any(lives));
+    assert_eq!(place.status(&id), "waiting");
+}
+
+#[test]
+fn a_killed_engine_leaves_no_process() {
+    let place = Place::new();
+    let (engine, _) = stubborn_engine(&place);
+    engine.signal("KILL");
+    assert_eq!(engine.end().code, None);
+    eventually("nothing is left", || !pids(&place).into_iter().any(lives));
+}
+
+#[test]
+fn a_killed_supervisor_is_noticed() {
+    let place = Place::new();
+    let script = "cat >/dev/null; echo $$ >> pids; kill -9 $PPID; while :; do sleep 1000; done";
+    file(&place, &class("patricide", "retry = { maximum = 0 }", script));
+    let engine = place.start(&["start"]);
+    let task = ended(&place, &create(&place, "patricide", "{}"));
+    assert!(error(&task).starts_with("Unsupervised: "), "{task}");
+    eventually("nothing is left", || !pids(&place).into_iter().any(lives));
+    stop(engine);
+}
+
+#[test]
+fn a_running_executable_may_finish_when_the_engine_stops() {
+    let place = Place::new();
+    file(
+        &place,
+        &class("slow", "", "echo ready >&2; while [ ! -e go ]; do sleep 0.02; done; echo 1"),
+    );
+    let id = create(&place, "slow", "{}");
+    let engine = place.start(&["start"]);
+    eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
+    engine.signal("INT");
+    engine.says("running ones finish");
+    fs::write(place.path("go"), "").unwrap();
+    assert_eq!(engine.end().code, Some(0));
+    assert_eq!(execution(&place.task(&id), 0)["result"], 1);
+}
+
+#[test]
+fn a_class_has_its_queue_and_priority() {
+    let place = Place::new();
+    file(&place, &class("mail", "queue = \"post\"\npriority = 7", "echo 1"));
+    let id = create(&place, "mail", "{}");
+    let task = place.task(&id);
+    assert_eq!((&task["queue"], &task["priority"]), (&json!("post"), &json!(7)));
+    let other = place.ok(&["create", "mail", "--queue", "default", "--priority", "-1"]);
+    let task = place.task(other.trim());
+    assert_eq!((&task["queue"], &task["priority"]), (&json!("default"), &json!(-1)));
+    // Both queues are served without a word.
+    let engine = place.start(&["start"]);
+    assert_eq!(ended(&place, &id)["status"], "stopped");
+    assert_eq!(ended(&place, other.trim())["status"], "stopped");
+    stop(engine);
+}
+
+#[test]
+fn a_file_is_checked_without_a_database() {
+    let place = Place::new();
+    let missing = place.run(&["check"]);
+    assert_eq!(missing.code, Some(3));
+    assert!(missing.err.contains("there is no file task-engine.toml"), "{}", missing.err);
+    file(
+        &place,
+        "[class.a]\ncomand = [\"sh\"]\n\n[class.b]\ncommand = [\"no-such\"]\ntimeout = \"soon\"\n",
+    );
+    for command in [&["check"][..], &["start"], &["start", "--config", "task-engine.toml"]] {
+        let wrong = place.run(command);
+        assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{command:?}: {wrong:?}");
+        for words in [
+            "4 mistakes in task-engine.toml:",
+            "task-engine.toml:1:8: class a has no command",
+            "task-engine.toml:2:1: \"comand\" is not a known key; did you mean command?",
+            "task-engine.toml:5:12: there is no program \"no-such\"",
+            "task-engine.toml:6:11: timeout = \"soon\": this is not a duration",
+        ] {
+            assert!(wrong.err.contains(words), "{words}: {}", wrong.err);
+        }
+    }
+    let wrong = place.run(&["check", "--json"]);
+    let document: Value = serde_json::from_str(&wrong.out).unwrap();
+    assert_eq!((wrong.code, document["mistakes"].as_array().unwrap().len()), (Some(2), 4));
+    assert_eq!(
+        (&document["mistakes"][1]["line"], &document["mistakes"][1]["column"]),
+        (&json!(2), &json!(1))
+    );
+    file(&place, "[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]\n");
+    let twice = place.run(&["check"]);
+    assert_eq!(twice.code, Some(2));
+    assert!(twice.err.contains("task-engine.toml:3:8: "), "{}", twice.err);
+    assert!(!place.path("task-engine.db").exists(), "nothing was made");
+
+    let good = place.path("elsewhere.toml");
+    fs::write(&good, class("fine", "", "true")).unwrap();
+    let checked = place.run(&["check", "elsewhere.toml"]);
+    assert_eq!(checked.code, Some(0));
+    assert!(checked.out.contains("fine   once  none     default"), "{}", checked.out);
+    assert!(checked.err.contains("1 class, no mistakes"), "{}", checked.err);
+    let missing = place.run(&["start", "--config", "nowhere.toml"]);
+    assert_eq!(missing.code, Some(3), "{}", missing.err);
+}
+
+/// Files in the guide have no mistakes, and programs in it are the examples.
+#[test]
+fn the_guide_shows_what_runs() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/executables.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let blocks = |language: &str| -> Vec<String> {
+        let fence = format!("```{language}\n");
+        let parts = guide.split(&fence).skip(1);
+        parts.map(|part| format!("{}\n", part.split("\n```").next().unwrap())).collect()
+    };
+    let place = Place::new();
+    copy_examples(&place);
+    for name in ["resize.py", "send_mail"] {
+        fs::copy(example("greet.sh"), place.path(name)).unwrap();
+    }
+    for block in blocks("toml") {
+        if !block.contains("python3") || is_here("python3") {
+            file(&place, &block);
+            place.ok(&["check"]);
+        }
+    }
+    assert_eq!(blocks("toml")[0], fs::read_to_string(example("task-engine.toml")).unwrap());
+    let programs = [blocks("bash"), blocks("python")].concat();
+    let files = ["greet.sh", "word_count.py", "add_worker.py"];
+    assert_eq!(programs, files.map(|name| fs::read_to_string(example(name)).unwrap()));
+}

@@ -1,0 +1,245 @@
+//! Processes that stay, and take a line a task.
+
+use std::fs;
+
+use serde_json::json;
+use task_engine_conformance::TestServer;
+
+use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
+use super::support::{Place, eventually};
+
+/// A worker in Python. Its tasks say what it does: {"do": …}.
+const WORKER: &str = r#"
+import json, os, sys, threading, time
+
+open("pids", "a").write(f"{os.getpid()}\n")
+out = threading.Lock()
+cancelled = set()
+def say(**words):
+    with out:
+        print(json.dumps(words), flush=True)
+
+def work(task):
+    id, do = task["id"], task["parameters"].get("do")
+    if do == "echo": say(id=id, result=task)
+    elif do == "pid": say(id=id, result=os.getpid())
+    elif do == "wait":
+        # Done when as many wait as the first one asked for.
+        waiting.append(id)
+        while len(waiting) < task["parameters"]["all"]: time.sleep(0.01)
+        say(id=id, result=len(waiting))
+    elif do == "talk":
+        print("to stderr", file=sys.stderr, flush=True)
+        say(id=id, log="to the log")
+        say(id=id, progress=40, message="nearly half")
+        say(id=id, result=None)
+    elif do == "fail": say(id=id, error="no luck", retry=False)
+    elif do == "raise":
+        say(id=id, error={"exception": "Boom", "message": "bang", "backtrace": ["a.py:1"]}, retry="1h")
+    elif do == "die":
+        print("last words", file=sys.stderr, flush=True)
+        os._exit(3)
+    elif do == "nonsense": print("hello", flush=True)
+    elif do == "other": say(id="7.7", result=1)
+    elif do == "obey":
+        say(id=id, log="ready")
+        while id not in cancelled: time.sleep(0.01)
+        say(id=id, error="as you wish")
+    elif do == "hang":
+        say(id=id, log="ready")
+        while True: time.sleep(1)
+
+waiting = []
+if len(sys.argv) > 1: say(concurrency=int(sys.argv[1]))
+for line in sys.stdin:
+    task = json.loads(line)
+    if "cancel" in task: cancelled.add(task["cancel"])
+    else: threading.Thread(target=work, args=[task], daemon=True).start()
+"#;
+
+fn place_with(place: Place, settings: &str, arguments: &str) -> Place {
+    fs::write(place.path("worker.py"), WORKER).unwrap();
+    let command = format!("command = [\"python3\", \"worker.py\"{arguments}]");
+    file(
+        &place,
+        &format!(
+            "[class.work]\nmode = \"lines\"\nretry = {{ maximum = 0 }}\n{settings}\n{command}"
+        ),
+    );
+    place
+}
+
+fn run(place: &Place, what: &str) -> serde_json::Value {
+    ended(place, &create(place, "work", &json!({ "do": what }).to_string()))
+}
+
+fn many_tasks_in_one_process(place: Place) {
+    let place = place_with(place, "", "");
+    let engine = place.start(&["start"]);
+    let task = run(&place, "echo");
+    let seen = &execution(&task, 0)["result"];
+    assert_eq!(
+        (&seen["task_id"], &seen["attempt"], &seen["retry_number"]),
+        (&json!(1), &json!(1), &json!(0))
+    );
+    assert_eq!((&seen["class"], &seen["correlation_id"]), (&json!("work"), &json!("1")));
+    assert_eq!(seen["parameters"], json!({"do": "echo"}));
+    let pid = execution(&run(&place, "pid"), 0)["result"].clone();
+    assert_eq!(execution(&run(&place, "pid"), 0)["result"], pid);
+
+    let task = run(&place, "talk");
+    assert_eq!(task["status"], "stopped", "null is a result: {task}");
+    assert_eq!(execution(&task, 0)["progress"]["percent"], 40.0);
+    let said: Vec<_> =
+        task["log"].as_array().unwrap().iter().map(|l| l["message"].clone()).collect();
+    assert!(said.contains(&json!("to the log")) && said.contains(&json!("to stderr")), "{said:?}");
+
+    assert_eq!(error(&run(&place, "fail")), "Failure: no luck");
+    assert_eq!(error(&run(&place, "raise")), "Boom: bang");
+    assert_eq!(execution(&run(&place, "raise"), 0)["error"]["backtrace"], json!(["a.py:1"]));
+    assert_eq!(pids(&place).len(), 1);
+    stop(engine);
+    eventually("it ends with the engine", || !pids(&place).into_iter().any(lives));
+}
+
+#[test]
+fn one_process_has_many_tasks_on_an_embedded_database() {
+    if !is_here("python3") {
+        return;
+    }
+    many_tasks_in_one_process(Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_has_many_tasks_on_postgresql() {
+    if !is_here("python3") {
+        return;
+    }
+    let url = TestServer::shared().create_database().await;
+    many_tasks_in_one_process(Place::with_database(&url));
+}
+
+#[test]
+fn a_process_says_how_many_tasks_it_takes() {
+    if !is_here("python3") {
+        return;
+    }
+    let place = place_with(Place::new(), "", ", \"3\"");
+    let ids: Vec<String> =
+        (0..3).map(|_| create(&place, "work", r#"{"do": "wait", "all": 3}"#)).collect();
+    let engine = place.start(&["start", "--workers", "4"]);
+    for id in ids {
+        assert_eq!(execution(&ended(&place, &id), 0)["result"], 3);
+    }
+    assert_eq!(pids(&place).len(), 1);
+    stop(engine);
+}
+
+#[test]
+fn more_processes_are_started_if_they_may_be() {
+    if !is_here("python3") {
+        return;
+    }
+    let place = place_with(Place::new(), "processes = 2", "");
+    let waits = create(&place, "work", r#"{"do": "wait", "all": 2}"#);
+    let engine = place.start(&["start"]);
+    eventually("the first process", || pids(&place).len() == 1);
+    // The first one is busy for good; another process has these.
+    for _ in 0..3 {
+        assert_eq!(run(&place, "pid")["status"], "stopped");
+    }
+    assert_eq!(pids(&place).len(), 2);
+    assert_eq!(place.status(&waits), "running");
+    engine.signal("KILL");
+    engine.end();
+    eventually("a killed engine leaves nothing", || !pids(&place).into_iter().any(lives));
+}
+
+#[test]
+fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
+    if !is_here("python3") {
+        return;
+    }
+    let place = place_with(Place::new(), "concurrency = 2", "");
+    let engine = place.start(&["start"]);
+    let beside = create(&place, "work", r#"{"do": "wait", "all": 2}"#);
+    eventually("it runs", || place.status(&beside) == "running" && pids(&place).len() == 1);
+    let dead = run(&place, "die");
+    for task in [&dead, &ended(&place, &beside)] {
+        let why = error(task);
+        assert!(
+            why.starts_with("ProcessEnded: its process ended before it had answered (exit code 3)"),
+            "{why}"
+        );
+        assert_eq!(execution(task, 0)["error"]["backtrace"], json!(["last words"]));
+    }
+    for (what, words) in
+        [("nonsense", "it said what is no answer"), ("other", "answered for \"7.7\"")]
+    {
+        let why = error(&run(&place, what));
+        assert!(why.contains(words), "{why}");
+    }
+    assert_eq!(run(&place, "pid")["status"], "stopped");
+    assert_eq!(pids(&place).len(), 4);
+    eventually("one is left", || pids(&place).into_iter().filter(|pid| lives(*pid)).count() == 1);
+    stop(engine);
+}
+
+#[test]
+fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
+    let place = Place::new();
+    file(
+        &place,
+        "[class.broken]\ncommand = [\"sh\", \"-c\", 'echo . >> starts; echo not today >&2; exit 1']\nmode = \"lines\"\nretry = { maximum = 0 }",
+    );
+    let engine = place.start(&["start"]);
+    for _ in 0..3 {
+        let task = ended(&place, &create(&place, "broken", "{}"));
+        assert!(error(&task).contains("(exit code 1)"), "{task}");
+        assert_eq!(execution(&task, 0)["error"]["backtrace"], json!(["not today"]));
+    }
+    let starts = fs::read_to_string(place.path("starts")).unwrap().lines().count();
+    assert_eq!(starts, 3, "once a task, never without one");
+    stop(engine);
+}
+
+#[test]
+fn a_task_that_does_not_end_takes_its_process_with_it() {
+    if !is_here("python3") {
+        return;
+    }
+    let place = place_with(Place::new(), "timeout = \"2s\"\ngrace = \"1s\"", "");
+    let engine = place.start(&["start"]);
+    let task = run(&place, "hang");
+    assert_eq!(error(&task), "Timeout: not finished after 2 s");
+    assert!(!pids(&place).into_iter().any(lives), "the attempt ends when the process has");
+    assert_eq!(run(&place, "pid")["status"], "stopped");
+    // One that obeys leaves the process as it is.
+    assert_eq!(error(&run(&place, "obey")), "Timeout: not finished after 2 s");
+    assert_eq!(run(&place, "pid")["status"], "stopped");
+    assert_eq!(pids(&place).len(), 2);
+    stop(engine);
+}
+
+#[test]
+fn cancelling_is_a_line_and_then_a_kill() {
+    if !is_here("python3") {
+        return;
+    }
+    let place = place_with(Place::new(), "grace = \"1s\"", "");
+    let engine = place.start(&["start"]);
+    let cancel = |what: &str| {
+        let id = create(&place, "work", &json!({ "do": what }).to_string());
+        eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
+        place.run(&["cancel", &id, "--wait"]);
+        ended(&place, &id)
+    };
+    let task = cancel("obey");
+    assert_eq!(execution(&task, 0)["cancel"]["outcome"], "acknowledged", "{task}");
+    assert!(error(&task).contains("as you wish"), "{task}");
+    assert_eq!(pids(&place).len(), 1);
+    let task = cancel("hang");
+    assert_eq!(execution(&task, 0)["cancel"]["outcome"], "killed", "{task}");
+    eventually("it is gone", || !pids(&place).into_iter().any(lives));
+    stop(engine);
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""A process that stays: {"a": 1, "b": 2} in, 3 out, one line a task."""
+import json
+import sys
+
+for line in sys.stdin:
+    task = json.loads(line)
+    if "cancel" in task:
+        continue  # too late: it is answered before the next line is read
+    parameters = task["parameters"]
+    try:
+        answer = {"result": parameters["a"] + parameters["b"]}
+    except (KeyError, TypeError) as error:
+        answer = {"error": {"exception": type(error).__name__, "message": str(error)}, "retry": False}
+    print(json.dumps({"id": task["id"], **answer}), flush=True)
