@@ -11,10 +11,13 @@ use tokio_postgres::NoTls;
 use crate::store::{PATIENCE, nothing, start, task};
 
 async fn store_and_client() -> (Arc<PgStore>, tokio_postgres::Client) {
-    let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    store_and_client_on(&TestServer::shared().create_database().await).await
+}
+
+async fn store_and_client_on(url: &str) -> (Arc<PgStore>, tokio_postgres::Client) {
+    let store = Arc::new(PgStore::connect(url).await.unwrap());
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     (store, client)
 }
@@ -23,9 +26,12 @@ async fn store_and_client() -> (Arc<PgStore>, tokio_postgres::Client) {
 /// way on its connection. Whoever is given that connection would wait as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_hangs_holds_up_nobody_on_its_connection() {
-    let (store, mut client) = store_and_client().await;
+    let url = TestServer::shared().create_database().await;
+    let (of_the_engine, mut client) = store_and_client_on(&url).await;
+    // Its connections are none of the engine's.
+    let store = PgStore::connect(&url).await.unwrap();
     let engine = start(
-        Engine::new(store.clone(), ())
+        Engine::new(of_the_engine, ())
             .instance("a")
             .handle_class(
                 "speaks",
@@ -63,9 +69,10 @@ async fn until_ended(store: &PgStore, class: &str, number: usize, patience: Dura
     let begun = Instant::now();
     for id in ids {
         while store.task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {
-            assert!(begun.elapsed() < patience, "{class} {id} has not ended");
+            assert!(begun.elapsed() < PATIENCE, "{class} {id} has not ended");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        assert!(begun.elapsed() < patience, "{class} {id} has ended after {:?}", begun.elapsed());
     }
 }
 
