@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -24,6 +25,13 @@ thread_local! {
 pub(crate) struct Panicked {
     message: String,
     backtrace: Vec<String>,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.backtrace.first().map_or("?", String::as_str);
+        write!(f, "a bug of Task Engine, at {place}: {}", self.message)
+    }
 }
 
 impl Panicked {

@@ -107,19 +107,19 @@ impl Reports {
 
     /// Writes what these attempts have said, before their end is recorded. If it
     /// cannot be, it stays with what is written later.
-    pub(crate) async fn before(&self, endings: &[Ending]) {
+    pub(crate) async fn before(self: &Arc<Self>, endings: &[Ending]) {
         let new: BTreeSet<AttemptId> = {
             let unwritten = lock(&self.unwritten);
             let ids = endings.iter().map(|ending| ending.id);
             ids.filter(|id| unwritten.contains_key(id)).collect()
         };
         if !new.is_empty() && !self.hangs.load(Ordering::Relaxed) {
-            self.write_in_time(|id| new.contains(id)).await;
+            self.write_in_time(move |id| new.contains(id)).await;
         }
     }
 
     /// Writes all that is left, at the end of the engine.
-    pub(crate) async fn last(&self) {
+    pub(crate) async fn last(self: &Arc<Self>) {
         self.write_in_time(|_| true).await;
         let left = std::mem::take(&mut *lock(&self.unwritten)).len();
         if left > 0 {
@@ -127,10 +127,19 @@ impl Reports {
         }
     }
 
-    async fn write_in_time(&self, which: impl Fn(&AttemptId) -> bool) {
-        match tokio::time::timeout(ENDING_PATIENCE, self.write(which)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!("logs are written later: {error}"),
+    /// A write that takes longer goes on by itself: dropped half-way, it would
+    /// leave a connection to the next one who needs it, on which the server
+    /// answers nothing before it has done with this.
+    async fn write_in_time(
+        self: &Arc<Self>,
+        which: impl Fn(&AttemptId) -> bool + Send + Sync + 'static,
+    ) {
+        let reports = self.clone();
+        let writing = tokio::spawn(async move { reports.write(which).await });
+        match tokio::time::timeout(ENDING_PATIENCE, writing).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => tracing::debug!("logs are written later: {error}"),
+            Ok(Err(panicked)) => tracing::error!("logs are written later: {panicked}"),
             Err(_) => {
                 self.hangs.store(true, Ordering::Relaxed);
                 tracing::warn!(

@@ -21,6 +21,7 @@ use task_engine_model::schedule::row::{
 use task_engine_model::{Store, StoreError};
 
 use crate::engine::EngineError;
+use crate::panic::Guarded;
 use crate::stop::{Phase, StopWatch};
 use crate::wake_up::{Backoff, Hints};
 
@@ -73,17 +74,19 @@ impl Scheduler {
             // early by the way of an answer asks once more, one that is late is
             // late.
             let asked = Instant::now();
-            match self.turn(asked).await {
-                Ok(next) => {
+            // A panic must not be the silent end of all schedules.
+            let why = match Guarded::new(Box::pin(self.turn(asked))).await {
+                Ok(Ok(next)) => {
                     backoff = Backoff::new();
                     self.wait_for_hint(asked, next).await;
+                    continue;
                 }
-                Err(error) => {
-                    let wait = backoff.next();
-                    tracing::warn!("no schedule can be fired, next try in {wait:?}: {error}");
-                    self.sleep(wait).await;
-                }
-            }
+                Ok(Err(error)) => error.to_string(),
+                Err(panicked) => panicked.to_string(),
+            };
+            let wait = backoff.next();
+            tracing::warn!("no schedule can be fired, next try in {wait:?}: {why}");
+            self.sleep(wait).await;
         }
     }
 

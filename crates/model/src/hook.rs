@@ -3,7 +3,9 @@
 //! A hook sees each task before it goes to the store, from whichever of
 //! [`Client`](crate::Client)'s doors it comes, in the order in which the hooks
 //! were given. It may add to the context, set queue or priority, make the task
-//! unique, or refuse it. It runs in the creator, and must not block.
+//! unique, or refuse it. It runs in the creator, and must not block. Tasks of
+//! schedules, and those that are created in SQL, pass no hooks: any engine fires
+//! a slot, also one of another application.
 
 use std::any::type_name;
 use std::fmt;

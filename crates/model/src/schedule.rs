@@ -93,7 +93,9 @@ impl Schedule {
         self
     }
 
-    /// The task to create, with the queue and priority of its class.
+    /// The task to create, with the queue and priority of its class. It cannot be
+    /// unique: whoever holds its key in a transaction would hold up the slots of
+    /// others. [`Schedule::overlap`] keeps the tasks of a schedule apart.
     pub fn task<T: Task>(mut self, task: &T) -> Self {
         self.task = Some(NewTask::of(task));
         self
@@ -140,6 +142,9 @@ impl Schedule {
             None => return Err(wrong(Wrong::NoTask)),
             Some(task) => task.clone().map_err(|error| wrong(error.into()))?,
         };
+        if task.unique.is_some() {
+            return Err(wrong(Wrong::Unique(task.class)));
+        }
         let definition = Definition {
             rule: self.rule.trim().to_owned(),
             time_zone: self.time_zone.clone(),
@@ -459,6 +464,10 @@ pub enum Wrong {
     Name,
     #[error("it has no task; say which with .task(…) or .new_task(…)")]
     NoTask,
+    #[error(
+        "tasks of a schedule cannot be unique, and this one of class {0:?} is; what keeps them apart is .overlap(…), and .new_task(…) takes a task without a key"
+    )]
+    Unique(String),
     #[error(transparent)]
     Rule(#[from] BadRule),
     #[error("the time zone {0:?} is not known; write a name like Europe/Paris or UTC")]
@@ -499,6 +508,15 @@ mod tests {
         let newer = definition.to_json().unwrap().as_str().replacen('{', r#"{"moon":1,"#, 1);
         let newer = Definition::from_json(&Json::parse(newer).unwrap()).unwrap_err();
         assert!(newer.to_string().contains("unknown field `moon`"), "{newer}");
+    }
+
+    #[test]
+    fn a_unique_task_is_refused_and_not_made_a_plain_one() {
+        let task = NewTask::new("tidy", Json::empty_object()).unwrap();
+        let unique = task.unique(crate::Unique::by("all")).unwrap();
+        let refused = Schedule::cron("nightly", "0 3 * * *").new_task(unique).definition();
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("cannot be unique") && refused.contains(".overlap"), "{refused}");
     }
 
     #[test]

@@ -26,7 +26,13 @@ CREATE TABLE task_engine.schedules (
   CONSTRAINT "a schedule that is paused or has an error awaits no slot"
     CHECK (next_at IS NULL OR (paused_at IS NULL AND error IS NULL)),
   CONSTRAINT "no slot is awaited that has fired"
-    CHECK (next_at > last_slot)
+    CHECK (next_at > last_slot),
+  -- One that no clock can tell would be in the way of all the others.
+  CONSTRAINT "the times of a schedule are before the year 9999"
+    CHECK (isfinite(anchor) AND isfinite(created_at) AND isfinite(updated_at)
+      AND isfinite(coalesce(next_at, anchor)) AND isfinite(coalesce(last_slot, anchor))
+      AND isfinite(coalesce(paused_at, anchor))
+      AND greatest(anchor, next_at, last_slot, paused_at, created_at, updated_at) < '9999-01-01Z')
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 -- However many schedules there are, only those that are due are read.
 CREATE INDEX schedules_by_next_at ON task_engine.schedules (next_at) WHERE next_at IS NOT NULL;
@@ -39,7 +45,9 @@ CREATE TABLE task_engine.fired_slots (
   slot timestamptz NOT NULL,
   task_id bigint NOT NULL,
   fired_at timestamptz NOT NULL,
-  PRIMARY KEY (schedule_id, slot)
+  PRIMARY KEY (schedule_id, slot),
+  CONSTRAINT "a slot is before the year 9999"
+    CHECK (isfinite(slot) AND isfinite(fired_at) AND greatest(slot, fired_at) < '9999-01-01Z')
 );
 CREATE INDEX fired_slots_by_task ON task_engine.fired_slots (task_id);
 

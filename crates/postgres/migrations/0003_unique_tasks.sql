@@ -120,18 +120,19 @@ BEGIN
 
     -- What is locked goes on waiting, so if as many wait in the second statement
     -- as were locked by the first, they are the same. If more do, some have come
-    -- back to wait in between.
+    -- back to wait in between. (Never fewer, but a damaged table must not make
+    -- this run for ever.)
     LOOP
       SELECT count(*) INTO locked FROM (
         SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = ANY (holders)
         ORDER BY w.task_id FOR UPDATE
       ) AS w;
       SELECT array_agg(t.status ORDER BY h.place), array_agg(t.created_at ORDER BY h.place),
-        count(*) FILTER (WHERE t.status = 'waiting')
+        count(DISTINCT t.id) FILTER (WHERE t.status = 'waiting')
       INTO statuses, sinces, seen
       FROM unnest(holders) WITH ORDINALITY AS h(id, place)
       LEFT JOIN task_engine.tasks t ON t.id = h.id;
-      EXIT WHEN seen = locked;
+      EXIT WHEN seen <= locked;
     END LOOP;
   END IF;
 

@@ -4,6 +4,8 @@ CREATE TABLE task_engine.paused_queues (
   queue text PRIMARY KEY,
   reason text,
   paused_at timestamptz NOT NULL
+    CONSTRAINT "a queue is paused before the year 9999"
+    CHECK (isfinite(paused_at) AND paused_at < '9999-01-01Z')
 );
 
 -- Which of an engine's workers take from which of its queues:

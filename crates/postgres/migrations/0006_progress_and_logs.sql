@@ -10,7 +10,10 @@ CREATE TABLE task_engine.execution_progress (
   lines integer NOT NULL,                 -- said in all, with those that were dropped
   percent double precision,
   message text,
-  reported_at timestamptz,                -- of the percentage and the message
+  -- Of the percentage and the message.
+  reported_at timestamptz
+    CONSTRAINT "progress is reported before the year 9999"
+    CHECK (isfinite(reported_at) AND reported_at < '9999-01-01Z'),
   PRIMARY KEY (task_id, attempt)
 ) WITH (fillfactor = 50);
 
@@ -19,7 +22,9 @@ CREATE TABLE task_engine.execution_logs (
   task_id bigint NOT NULL,
   attempt integer NOT NULL,
   line integer NOT NULL,
-  logged_at timestamptz NOT NULL,
+  logged_at timestamptz NOT NULL
+    CONSTRAINT "a line is logged before the year 9999"
+    CHECK (isfinite(logged_at) AND logged_at < '9999-01-01Z'),
   level text NOT NULL,
   message text NOT NULL,
   PRIMARY KEY (task_id, attempt, line)
@@ -34,5 +39,8 @@ CREATE TABLE task_engine.cancellations (
   requested_at timestamptz NOT NULL,
   told_at timestamptz,
   answer text,
-  PRIMARY KEY (task_id, attempt)
+  PRIMARY KEY (task_id, attempt),
+  CONSTRAINT "a task is cancelled before the year 9999"
+    CHECK (isfinite(requested_at) AND isfinite(coalesce(told_at, requested_at))
+      AND greatest(requested_at, told_at) < '9999-01-01Z')
 );

@@ -187,21 +187,28 @@ pub(crate) fn fired_slots(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// A text, also if it is not UTF-8.
+fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    let bytes = row.get_ref(column)?.as_bytes_or_null()?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+}
+
 fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     let time =
         |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
     let overlap: String = row.get(5)?;
-    let reason: Option<String> = row.get(8)?;
+    let reason = lossy(row, 8)?;
     Ok(ScheduleRow {
         name: row.get(2)?,
         version: ScheduleVersion { id: row.get(0)?, version: row.get(1)? },
         state: ScheduleState {
-            definition: Json::from_store(row.get(3)?),
-            declared: row.get(4)?,
+            // Text of a damaged row is no reason to read none of them.
+            definition: Json::from_store(lossy(row, 3)?.unwrap_or_default()),
+            declared: lossy(row, 4)?,
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
             anchor: timestamp(row.get(6)?),
             paused: time(7)?.map(|at| Pause { at, reason }),
-            error: row.get(9)?,
+            error: lossy(row, 9)?,
             next_at: time(10)?,
         },
         last_slot: time(11)?,

@@ -4,6 +4,7 @@ mod cancels;
 mod creates_on_terms;
 mod fails_and_retries;
 mod flows;
+mod holds_together;
 mod hooks;
 mod keeps_schedules;
 mod knows_its_name;
