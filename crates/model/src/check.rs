@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::instance::InstanceRow;
 use crate::queue::PausedQueue;
-use crate::schedule::row::ScheduleRow;
 
 /// What came of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -73,6 +72,23 @@ impl Check {
     }
 }
 
+impl Check {
+    /// What `Store::verify` has found.
+    #[must_use]
+    pub fn of_ledger(violations: &[String]) -> Self {
+        const NAME: &str = "ledger";
+        match violations.first() {
+            None => Self::ok(NAME, "every invariant holds"),
+            Some(first) => Self::bad(
+                NAME,
+                Verdict::Wrong,
+                format!("{} invariants are broken; the first: {first}", violations.len()),
+                "task-engine verify lists them all; keep a backup before anything is changed",
+            ),
+        }
+    }
+}
+
 /// How much a check may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
@@ -112,8 +128,8 @@ pub struct Facts {
     pub paused: Vec<PausedQueue>,
     /// For how long each of them has been.
     pub paused_for: Vec<Duration>,
-    /// Schedules that have an error.
-    pub broken_schedules: Vec<ScheduleRow>,
+    /// Schedules that have an error, and the error.
+    pub broken_schedules: Vec<(String, String)>,
     /// Schedules that are due: by name, for how long, and whether they wait for
     /// their last task to end.
     pub due_schedules: Vec<(String, Duration, bool)>,
@@ -287,17 +303,16 @@ impl Facts {
 
     fn schedules(&self) -> Check {
         const NAME: &str = "schedules";
-        if let Some(broken) = self.broken_schedules.first() {
-            let errors = self.broken_schedules.iter().map(|s| {
-                format!("{} cannot fire: {}", s.name, s.state.error.as_deref().unwrap_or("no reason"))
-            });
+        if let Some((first, _)) = self.broken_schedules.first() {
+            let errors = self.broken_schedules.iter();
+            let errors = errors.map(|(name, error)| format!("{name} cannot fire: {error}"));
             return Check::bad(
                 NAME,
                 Verdict::Wrong,
                 errors.collect::<Vec<_>>().join("; "),
                 format!(
                     "task-engine schedules show {0}, then change it, or: task-engine schedules remove {0}",
-                    word(&broken.name)
+                    word(first)
                 ),
             );
         }

@@ -342,6 +342,15 @@ impl TaskRecord {
         }
     }
 
+    /// What to say about a task that cannot be exported, because it is lost.
+    #[must_use]
+    pub fn nowhere(&self) -> crate::StoreError {
+        crate::StoreError::Refused(format!(
+            "task {} is nowhere: it does not wait, nobody holds it, and it has not ended; see `task-engine verify`",
+            self.id
+        ))
+    }
+
     /// What a store could take and should not: the invariants of the ledger.
     fn check(&self) -> Result<(), String> {
         let wrong = |why: String| Err(format!("task {}: {why}", self.id));
@@ -537,6 +546,21 @@ pub enum Imported {
     },
     /// Nothing was changed: the store is not empty, or has a schedule of that name.
     Conflict(String),
+}
+
+impl Imported {
+    /// Ids can be kept only where there are none.
+    pub const NOT_EMPTY: &'static str = "the database has tasks or schedules already; import into an empty one, or give what comes in new ids (--new-ids)";
+    /// The numbers of a file can be anything.
+    pub const TOO_FAR: &'static str = "the ids of this file are too high to be moved behind those that are there";
+
+    /// A name that is taken.
+    #[must_use]
+    pub fn same_schedule(name: &str) -> Self {
+        Self::Conflict(format!(
+            "there is a schedule named {name:?} already; remove one of the two: task-engine schedules remove"
+        ))
+    }
 }
 
 /// Why a file cannot be imported, and where.

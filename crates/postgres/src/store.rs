@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_model::check::{Check, Depth};
+use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
@@ -218,6 +220,18 @@ impl Store for PgStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         limited(self.inner.fired_slots(schedule_id, limit))
+    }
+
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+        Box::pin(self.inner.checks(depth))
+    }
+
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+        Box::pin(self.inner.export(filter, self.place(), to))
+    }
+
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+        Box::pin(self.inner.import(file, ids))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_model::check::{Check, Depth};
+use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
@@ -23,7 +25,7 @@ use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
 use crate::{
-    connection, create, flow, instances, migrate, operate, queues, read, record, recover, report,
+    checks, connection, create, export, flow, import, instances, migrate, operate, queues, read, record, recover, report,
     schedules, verify,
 };
 
@@ -266,6 +268,20 @@ impl Store for SqliteStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         Box::pin(self.reader().ask(move |turn| schedules::fired_slots(turn, schedule_id, limit)))
+    }
+
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+        let path = self.shared.path.clone();
+        Box::pin(self.reader().ask(move |turn| Ok(checks::checks(turn, path.as_deref(), depth))))
+    }
+
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+        let (filter, place) = (filter.clone(), self.place());
+        Box::pin(self.reader().ask(move |turn| export::export(turn, &filter, place, to)))
+    }
+
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+        Box::pin(self.writer().ask(move |turn| import::import(turn, file, ids)))
     }
 }
 

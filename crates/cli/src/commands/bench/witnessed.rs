@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine::model::check::{Check, Depth};
+use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
@@ -187,6 +189,18 @@ impl Store for Witnessed {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         self.store.fired_slots(schedule_id, limit)
+    }
+
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+        self.store.checks(depth)
+    }
+
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+        self.store.export(filter, to)
+    }
+
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+        self.store.import(file, ids)
     }
 }
 
