@@ -3,7 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, tasks, trace,
+    bench, cancel, completions, create, demo, doctor, export, import, logs, man, queues, recover,
+    retry, schedules, show, start, tasks, trace, verify,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -55,6 +56,12 @@ pub(crate) enum Command {
     Queues(queues::Arguments),
     /// Bring the tables of the database to this version
     Migrate,
+    Doctor(doctor::Arguments),
+    Verify(verify::Arguments),
+    Export(export::Arguments),
+    Import(import::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
     Trace(trace::Arguments),
     Bench(bench::Arguments),
     #[command(hide = true)]
@@ -75,6 +82,7 @@ Exit codes:
   2  wrong usage or settings; nothing was changed
   3  not found: no such task, engine or database file
   4  conflict: the task or engine is not in a state for this
+  6  unhealthy: a check found something wrong
   9  stopped, and running tasks were given back to wait
 
 Environment:

@@ -101,6 +101,17 @@ pub enum Depth {
     Deep,
 }
 
+/// How much there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // The names say it.
+pub struct Inventory {
+    pub tasks: i64,
+    pub waiting: i64,
+    pub running: i64,
+    pub executions: i64,
+    pub schedules: i64,
+}
+
 /// The waiting tasks of one class in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingLane {
@@ -196,7 +207,11 @@ impl Facts {
         let one = |life: &&InstanceRow| {
             format!(
                 "{} (process {} on {}) was last heard of {} ago, its lease is {}",
-                life.name, life.pid, life.host, span(life.heartbeat_age), span(life.lease)
+                life.name,
+                life.pid,
+                life.host,
+                span(life.heartbeat_age),
+                span(life.lease)
             )
         };
         // One that is dead and holds nothing stands in nobody's way.
@@ -270,7 +285,8 @@ impl Facts {
         if unserved.is_empty() {
             return Check::ok(NAME, "every queue with due tasks is served");
         }
-        let commands = unserved.iter().map(|queue| format!("task-engine start --queue {}", word(queue)));
+        let commands =
+            unserved.iter().map(|queue| format!("task-engine start --queue {}", word(queue)));
         Check::bad(
             NAME,
             Verdict::Wrong,
@@ -291,13 +307,19 @@ impl Facts {
             holds_up |= due && *long > PAUSE_WARNING;
             let reason = paused.reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
             let tail = if due { ", and tasks in it are due" } else { "" };
-            words.push(format!("{} has been paused for {}{reason}{tail}", paused.queue, span(*long)));
+            words.push(format!(
+                "{} has been paused for {}{reason}{tail}",
+                paused.queue,
+                span(*long)
+            ));
         }
         Check::bad(
             NAME,
             if holds_up { Verdict::Wrong } else { Verdict::Warning },
             words.join("; "),
-            each(self.paused.iter().map(|p| format!("task-engine queues resume {}", word(&p.queue)))),
+            each(
+                self.paused.iter().map(|p| format!("task-engine queues resume {}", word(&p.queue))),
+            ),
         )
     }
 
@@ -322,7 +344,11 @@ impl Facts {
             return Check::bad(
                 NAME,
                 Verdict::Wrong,
-                format!("{} due and not fired; {name} for {}", schedules(stuck.len()), span(*due_for)),
+                format!(
+                    "{} due and not fired; {name} for {}",
+                    schedules(stuck.len()),
+                    span(*due_for)
+                ),
                 "an engine fires them: task-engine start; if one is alive, look at its log",
             );
         }
@@ -332,7 +358,11 @@ impl Facts {
                 Verdict::Warning,
                 format!(
                     "{} for the last task to end; {name} for {}",
-                    if waits.len() == 1 { "1 schedule waits".to_owned() } else { format!("{} schedules wait", waits.len()) },
+                    if waits.len() == 1 {
+                        "1 schedule waits".to_owned()
+                    } else {
+                        format!("{} schedules wait", waits.len())
+                    },
                     span(*due_for)
                 ),
                 format!("task-engine schedules show {}, then look at its last task", word(name)),
@@ -345,7 +375,8 @@ impl Facts {
         const NAME: &str = "oldest due task";
         let paused: BTreeSet<_> = self.paused.iter().map(|paused| paused.queue.as_str()).collect();
         let open = self.lanes.iter().filter(|lane| !paused.contains(lane.queue.as_str()));
-        let oldest = open.filter_map(|lane| Some((lane.due_for?, lane))).max_by_key(|(due, _)| *due);
+        let oldest =
+            open.filter_map(|lane| Some((lane.due_for?, lane))).max_by_key(|(due, _)| *due);
         match oldest {
             None => Check::ok(NAME, "nothing is due that could start"),
             Some((due_for, lane)) if due_for > OLDEST_DUE_WARNING => Check::bad(
@@ -353,7 +384,9 @@ impl Facts {
                 Verdict::Warning,
                 format!(
                     "a task of class {} in queue {} has been due for {}",
-                    lane.class, lane.queue, span(due_for)
+                    lane.class,
+                    lane.queue,
+                    span(due_for)
                 ),
                 "start more workers (task-engine start --workers N), or see the checks above",
             ),
@@ -369,7 +402,10 @@ impl Facts {
             failed => Check::bad(
                 NAME,
                 Verdict::Warning,
-                format!("{}{more} failed for good in the last hour", tasks(i64::try_from(failed).unwrap_or(i64::MAX))),
+                format!(
+                    "{}{more} failed for good in the last hour",
+                    tasks(i64::try_from(failed).unwrap_or(i64::MAX))
+                ),
                 "task-engine tasks --status failed, then task-engine retry ID",
             ),
         }
@@ -478,31 +514,52 @@ mod tests {
             (well(vec![engine(31, 0)], vec![]), "orphaned tasks", Ok),
             (well(vec![engine(31, 0)], vec![]), "heartbeats", Warning),
             (well(vec![engine(20, 0)], vec![]), "heartbeats", Wrong),
-            (well(vec![engine(1, 0)], vec![lane("default", "x", Some(5))]), "unknown classes", Warning),
-            (well(vec![engine(1, 0)], vec![lane("default", "x", Some(61))]), "unknown classes", Wrong),
+            (
+                well(vec![engine(1, 0)], vec![lane("default", "x", Some(5))]),
+                "unknown classes",
+                Warning,
+            ),
+            (
+                well(vec![engine(1, 0)], vec![lane("default", "x", Some(61))]),
+                "unknown classes",
+                Wrong,
+            ),
             (well(vec![], vec![lane("default", "known", Some(0))]), "unknown classes", Wrong),
             (well(vec![engine(1, 0)], vec![lane("q", "known", Some(0))]), "unserved queues", Wrong),
-            (well(vec![engine(1, 0)], vec![lane("q", "known", Some(301))]), "oldest due task", Warning),
+            (
+                well(vec![engine(1, 0)], vec![lane("q", "known", Some(301))]),
+                "oldest due task",
+                Warning,
+            ),
             (Facts { failed: 2, ..Facts::default() }, "failures", Warning),
         ] {
             let checks = facts.judge();
             assert_eq!(of(&checks, name).verdict, verdict, "{:?}", of(&checks, name));
         }
         let checks = well(vec![engine(31, 2)], vec![]).judge();
-        assert_eq!(of(&checks, "orphaned tasks").remedy.as_deref(), Some(r"task-engine recover 'it'\''s me'"));
+        assert_eq!(
+            of(&checks, "orphaned tasks").remedy.as_deref(),
+            Some(r"task-engine recover 'it'\''s me'")
+        );
     }
 
     #[test]
     fn a_pause_is_wrong_when_it_has_held_up_tasks_for_a_day() {
         let facts = |hours: u64, due| Facts {
-            paused: vec![PausedQueue { queue: "q".into(), reason: None, paused_at: Timestamp::UNIX_EPOCH }],
+            paused: vec![PausedQueue {
+                queue: "q".into(),
+                reason: None,
+                paused_at: Timestamp::UNIX_EPOCH,
+            }],
             paused_for: vec![Duration::from_secs(hours * 3600)],
             lanes: vec![lane("q", "known", due)],
             ..Facts::default()
         };
-        for (hours, due, verdict) in
-            [(1, Some(9), Verdict::Warning), (25, None, Verdict::Warning), (25, Some(9), Verdict::Wrong)]
-        {
+        for (hours, due, verdict) in [
+            (1, Some(9), Verdict::Warning),
+            (25, None, Verdict::Warning),
+            (25, Some(9), Verdict::Wrong),
+        ] {
             assert_eq!(of(&facts(hours, due).judge(), "paused queues").verdict, verdict);
         }
     }

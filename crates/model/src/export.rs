@@ -386,7 +386,8 @@ impl TaskRecord {
         }
         let ended = |attempt| self.executions.iter().any(|e| e.attempt == attempt);
         let runs = |attempt| self.running.is_some_and(|r| r.attempt == attempt);
-        let told = self.progress.iter().map(|p| p.attempt).chain(self.logs.iter().map(|l| l.attempt));
+        let told =
+            self.progress.iter().map(|p| p.attempt).chain(self.logs.iter().map(|l| l.attempt));
         if let Some(attempt) = told.into_iter().find(|a| !ended(*a) && !runs(*a)) {
             return wrong(format!("attempt {attempt} has said something, but never was"));
         }
@@ -552,7 +553,8 @@ impl Imported {
     /// Ids can be kept only where there are none.
     pub const NOT_EMPTY: &'static str = "the database has tasks or schedules already; import into an empty one, or give what comes in new ids (--new-ids)";
     /// The numbers of a file can be anything.
-    pub const TOO_FAR: &'static str = "the ids of this file are too high to be moved behind those that are there";
+    pub const TOO_FAR: &'static str =
+        "the ids of this file are too high to be moved behind those that are there";
 
     /// A name that is taken.
     #[must_use]
@@ -701,12 +703,18 @@ impl File {
         self.in_order(&line).map_err(|why| self.bad(why))?;
         if let Line::End(end) = line {
             if end != self.seen {
-                return Err(self.bad(format!("lines are missing: {} were written, {} are there",
-                    words(end), words(self.seen))));
+                return Err(self.bad(format!(
+                    "lines are missing: {} were written, {} are there",
+                    words(end),
+                    words(self.seen)
+                )));
             }
             self.line += 1;
             let mut rest = Vec::new();
-            return match std::io::Read::read_to_end(&mut std::io::Read::take(&mut self.input, 1), &mut rest) {
+            return match std::io::Read::read_to_end(
+                &mut std::io::Read::take(&mut self.input, 1),
+                &mut rest,
+            ) {
                 Ok(0) => Ok(None),
                 _ => Err(self.bad("something follows the last line".to_owned())),
             };
@@ -749,7 +757,9 @@ impl File {
             ));
         }
         if id > highest {
-            return Err(format!("{what} {id} is beyond the last one, {highest}, that the header names"));
+            return Err(format!(
+                "{what} {id} is beyond the last one, {highest}, that the header names"
+            ));
         }
         *last = id;
         Ok(())
@@ -771,7 +781,9 @@ impl Iterator for File {
 
 fn words(end: End) -> String {
     let End { instances, paused_queues, tasks, schedules } = end;
-    format!("{tasks} tasks, {schedules} schedules, {paused_queues} paused queues, {instances} instances")
+    format!(
+        "{tasks} tasks, {schedules} schedules, {paused_queues} paused queues, {instances} instances"
+    )
 }
 
 fn is_false(value: &bool) -> bool {

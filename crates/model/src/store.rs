@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
-use crate::check::{Check, Depth};
+use crate::check::{Check, Depth, Inventory};
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
@@ -182,6 +182,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Looks whether all is well. What cannot be found out is a check, too: this
     /// fails only if nothing can be asked at all.
     fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>>;
+
+    /// Counts what there is. Reads everything, as [`Store::verify`] does.
+    fn inventory(&self) -> Answer<'_, Inventory>;
 
     /// Hands all that is known to `to`, line by line, as it is in one snapshot;
     /// the first is the header, the last the end. Memory does not grow with the

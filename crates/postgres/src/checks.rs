@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_model::check::{
-    Check, Depth, FAILED_MAX, Facts, LANES_MAX, Verdict, WaitingLane, span,
+    Check, Depth, FAILED_MAX, Facts, Inventory, LANES_MAX, Verdict, WaitingLane, span,
 };
 use task_engine_model::{PausedQueue, StoreError};
 use tokio_postgres::Row;
@@ -26,6 +26,8 @@ const FAILED: &str = include_str!("../sql/checks/failed.sql");
 const PAUSES: &str = include_str!("../sql/checks/pauses.sql");
 const LATE_SCHEDULES: &str = include_str!("../sql/checks/late_schedules.sql");
 const BROKEN_SCHEDULES: &str = include_str!("../sql/checks/broken_schedules.sql");
+
+const INVENTORY: &str = include_str!("../sql/inventory.sql");
 
 const VERSION_MIN: i32 = 130_000;
 const LATENCY_WARNING: Duration = Duration::from_millis(50);
@@ -150,12 +152,17 @@ impl Inner {
                 ));
             }
             if dead > DEAD_ROWS_WARNING && dead > live / 2 {
-                let last = row.get::<_, Option<i64>>("vacuumed_secs").and_then(|s| u64::try_from(s).ok());
-                let last = last.map_or("never".to_owned(), |s| format!("{} ago", span(Duration::from_secs(s))));
+                let last =
+                    row.get::<_, Option<i64>>("vacuumed_secs").and_then(|s| u64::try_from(s).ok());
+                let last = last.map_or("never".to_owned(), |s| {
+                    format!("{} ago", span(Duration::from_secs(s)))
+                });
                 return Ok(Check::bad(
                     NAME,
                     Verdict::Warning,
-                    format!("{name} has {dead} dead rows beside {live}; it was last vacuumed {last}"),
+                    format!(
+                        "{name} has {dead} dead rows beside {live}; it was last vacuumed {last}"
+                    ),
                     format!("VACUUM {schema}.{name}; and see held transactions"),
                 ));
             }
@@ -179,6 +186,22 @@ impl Inner {
             )
         } else {
             Check::ok(NAME, format!("{name} has used {:.1} % of its numbers", used * 100.0))
+        })
+    }
+
+    pub(crate) async fn inventory(&self) -> Result<Inventory, StoreError> {
+        let mut client = self.connections.work().await?;
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let settings = "SET LOCAL enable_seqscan = on; SET LOCAL statement_timeout = 0";
+        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
+        let row = transaction.query_one(&*self.schema.sql(INVENTORY), &[]).await;
+        let row = row.map_err(|e| store_error(&e))?;
+        Ok(Inventory {
+            tasks: row.get("tasks"),
+            waiting: row.get("waiting"),
+            running: row.get("running"),
+            executions: row.get("executions"),
+            schedules: row.get("schedules"),
         })
     }
 
@@ -246,7 +269,12 @@ fn writable(row: &Row) -> Check {
     const NAME: &str = "writable";
     if row.get("is_standby") {
         let remedy = "name the primary in the URL, or promote this one: SELECT pg_promote();";
-        return Check::bad(NAME, Verdict::Wrong, "the server is a standby: it takes no writes", remedy);
+        return Check::bad(
+            NAME,
+            Verdict::Wrong,
+            "the server is a standby: it takes no writes",
+            remedy,
+        );
     }
     if row.get("is_read_only") {
         return Check::bad(
@@ -276,9 +304,15 @@ fn durability(row: &Row) -> Check {
         return wrong("full_page_writes", "a crash of the machine can damage the tables");
     }
     if synchronous == "off" {
-        return wrong("synchronous_commit", "a crash of the server undoes what it has said to be done");
+        return wrong(
+            "synchronous_commit",
+            "a crash of the server undoes what it has said to be done",
+        );
     }
-    Check::ok(NAME, format!("fsync and full_page_writes are on, synchronous_commit is {synchronous}"))
+    Check::ok(
+        NAME,
+        format!("fsync and full_page_writes are on, synchronous_commit is {synchronous}"),
+    )
 }
 
 fn clock(theirs: Timestamp, before: Timestamp, after: Timestamp) -> Check {
@@ -307,7 +341,12 @@ fn connections(used: i64, max: i64) -> Check {
         let remedy = "find who has them: SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1; or raise max_connections";
         Check::bad(NAME, Verdict::Wrong, words, remedy)
     } else if used * 100 >= max * 80 {
-        Check::bad(NAME, Verdict::Warning, words, "each engine needs up to 11; raise max_connections")
+        Check::bad(
+            NAME,
+            Verdict::Warning,
+            words,
+            "each engine needs up to 11; raise max_connections",
+        )
     } else {
         Check::ok(NAME, words)
     }
@@ -317,7 +356,12 @@ fn transaction_ids(age: i64, freeze_max: i64) -> Check {
     const NAME: &str = "transaction ids";
     let words = format!("the oldest is {age} transactions old; the server stops at 2147483647");
     if age > TRANSACTION_AGE_WRONG {
-        Check::bad(NAME, Verdict::Wrong, words, "VACUUM (FREEZE) as a superuser, and end old transactions")
+        Check::bad(
+            NAME,
+            Verdict::Wrong,
+            words,
+            "VACUUM (FREEZE) as a superuser, and end old transactions",
+        )
     } else if age > freeze_max.saturating_mul(3) / 2 {
         let remedy = "autovacuum does not keep up: see held transactions, then VACUUM (FREEZE)";
         Check::bad(NAME, Verdict::Warning, words, remedy)
@@ -346,7 +390,11 @@ impl Held {
         let (user, application): (&str, &str) = (row.get("username"), row.get("application_name"));
         Self {
             pid: row.get("pid"),
-            who: if application.is_empty() { user.to_owned() } else { format!("{user}, {application}") },
+            who: if application.is_empty() {
+                user.to_owned()
+            } else {
+                format!("{user}, {application}")
+            },
             state: row.get("state"),
             age: from_micros(row.get("age_us")),
             holds_rows: row.get("holds_rows"),
@@ -360,7 +408,9 @@ impl Held {
         const LONG: Duration = Duration::from_secs(60);
         const TOO_LONG: Duration = Duration::from_secs(3600);
         let idle = self.state.starts_with("idle in transaction");
-        if !self.locks.is_empty() && self.age > MOMENT || idle && self.waiting > 0 && self.age > MOMENT {
+        if !self.locks.is_empty() && self.age > MOMENT
+            || idle && self.waiting > 0 && self.age > MOMENT
+        {
             return Verdict::Wrong;
         }
         match (self.holds_rows || idle, self.age) {
@@ -394,7 +444,10 @@ fn held(all: &[Held]) -> Check {
         };
         format!(
             "process {} ({}) is {} for {}{locks}{rows}{waiting}",
-            held.pid, held.who, held.state, span(held.age)
+            held.pid,
+            held.who,
+            held.state,
+            span(held.age)
         )
     });
     let remedy = guilty.iter().map(|held| format!("SELECT pg_terminate_backend({});", held.pid));

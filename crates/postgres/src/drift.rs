@@ -116,9 +116,14 @@ impl Inner {
         Ok(match outcome {
             Ok(Ok(())) => Check::ok(
                 NAME,
-                format!("a notification arrives, {:.1} ms after its listener connects", elapsed.as_secs_f64() * 1000.0),
+                format!(
+                    "a notification arrives, {:.1} ms after its listener connects",
+                    elapsed.as_secs_f64() * 1000.0
+                ),
             ),
-            Ok(Err(error)) => Check::bad(NAME, Verdict::Wrong, format!("LISTEN fails: {error}"), REMEDY),
+            Ok(Err(error)) => {
+                Check::bad(NAME, Verdict::Wrong, format!("LISTEN fails: {error}"), REMEDY)
+            }
             Err(_) => Check::bad(
                 NAME,
                 Verdict::Wrong,
@@ -161,17 +166,20 @@ fn compare(name: &'static str, expected: &Objects, there: &Objects) -> Check {
             format!("the {kind} {object} is not what this version makes")
         });
         remedy.push(match (kind.as_str(), missing) {
-            ("table" | "type", _) => format!(
-                "restore the {kind} {object} from a backup; it should be: {definition}"
-            ),
+            ("table" | "type", _) => {
+                format!("restore the {kind} {object} from a backup; it should be: {definition}")
+            }
             ("index", false) => format!("DROP INDEX {object}; {definition};"),
-            ("function" | "view", _) | (_, true) => format!("{};", definition.trim_end_matches([';', '\n', ' '])),
+            ("function" | "view", _) | (_, true) => {
+                format!("{};", definition.trim_end_matches([';', '\n', ' ']))
+            }
             (_, false) => format!("drop it, then: {definition};"),
         });
     }
     let more = there.keys().filter(|key| !expected.contains_key(*key) && key.1 != "migrations");
     let more = more.filter(|(_, object)| !object.starts_with("migrations."));
-    let more: Vec<_> = more.map(|(kind, object)| format!("the {kind} {object} is not ours")).collect();
+    let more: Vec<_> =
+        more.map(|(kind, object)| format!("the {kind} {object} is not ours")).collect();
     if wrong.is_empty() && more.is_empty() {
         return Check::ok(name, format!("all {} objects are as they should be", expected.len()));
     }

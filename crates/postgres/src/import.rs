@@ -45,12 +45,15 @@ impl Inner {
         if ids == Ids::New {
             // In a transaction of its own, so that creators wait for a moment only.
             let reserving = client.transaction().await.map_err(|e| store_error(&e))?;
-            shift = self.reserve(&reserving, &header, Shift { tasks: 1, instances: 1, schedules: 1 }).await?;
+            shift = self
+                .reserve(&reserving, &header, Shift { tasks: 1, instances: 1, schedules: 1 })
+                .await?;
             reserving.commit().await.map_err(|e| store_error(&e))?;
         }
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         // Whoever sends the lines may take its time.
-        let settings = "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
+        let settings =
+            "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
         if ids == Ids::Keep {
             // What is empty stays so until the end.
@@ -60,7 +63,9 @@ impl Inner {
             if !row.map_err(|e| store_error(&e))?.get::<_, bool>("is_empty") {
                 return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
             }
-            shift = self.reserve(&transaction, &header, Shift { tasks: 0, instances: 1, schedules: 0 }).await?;
+            shift = self
+                .reserve(&transaction, &header, Shift { tasks: 0, instances: 1, schedules: 0 })
+                .await?;
         }
         let mut holders = BTreeSet::new();
         let mut batch = Batch::default();

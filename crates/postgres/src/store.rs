@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::check::{Check, Depth};
+use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
@@ -224,6 +224,10 @@ impl Store for PgStore {
 
     fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
         Box::pin(self.inner.checks(depth))
+    }
+
+    fn inventory(&self) -> Answer<'_, Inventory> {
+        Box::pin(self.inner.inventory())
     }
 
     fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
-use task_engine_model::check::{
-    Check, Depth, FAILED_MAX, Facts, LANES_MAX, Verdict, WaitingLane,
-};
+use task_engine_model::check::{Check, Depth, FAILED_MAX, Facts, LANES_MAX, Verdict, WaitingLane};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -23,10 +21,8 @@ const WAL_WARNING_BYTES: u64 = 256 << 20;
 const HOUR_US: i64 = 3_600_000_000;
 
 pub(crate) fn checks(turn: &Turn<'_>, path: Option<&Path>, depth: Depth) -> Vec<Check> {
-    let mut checks = vec![
-        attempt("journal", journal(turn, path)),
-        attempt("durability", synchronous(turn)),
-    ];
+    let mut checks =
+        vec![attempt("journal", journal(turn, path)), attempt("durability", synchronous(turn))];
     if let Some(path) = path {
         checks.push(permissions(path));
         checks.push(wal(path));
@@ -198,9 +194,13 @@ fn drift(turn: &Turn<'_>) -> Result<Check, Fault> {
         }
     }
     let more = there.iter().filter(|(name, _)| !expected.contains_key(*name));
-    let more: Vec<_> = more.map(|(name, (kind, _))| format!("the {kind} {name} is not ours")).collect();
+    let more: Vec<_> =
+        more.map(|(name, (kind, _))| format!("the {kind} {name} is not ours")).collect();
     if wrong.is_empty() && more.is_empty() {
-        return Ok(Check::ok(NAME, format!("all {} objects are as they should be", expected.len())));
+        return Ok(Check::ok(
+            NAME,
+            format!("all {} objects are as they should be", expected.len()),
+        ));
     }
     if wrong.is_empty() {
         let remedy = "DROP it, unless you made it yourself";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::check::{Check, Depth};
+use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
@@ -25,8 +25,8 @@ use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
 use crate::{
-    checks, connection, create, export, flow, import, instances, migrate, operate, queues, read, record, recover, report,
-    schedules, verify,
+    checks, connection, create, export, flow, import, instances, migrate, operate, queues, read,
+    record, recover, report, schedules, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -273,6 +273,10 @@ impl Store for SqliteStore {
     fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
         let path = self.shared.path.clone();
         Box::pin(self.reader().ask(move |turn| Ok(checks::checks(turn, path.as_deref(), depth))))
+    }
+
+    fn inventory(&self) -> Answer<'_, Inventory> {
+        Box::pin(self.reader().ask(verify::inventory))
     }
 
     fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {

@@ -2,10 +2,15 @@
 
 pub(crate) mod bench;
 pub(crate) mod cancel;
+pub(crate) mod completions;
 pub(crate) mod create;
 pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod instances;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod queues;
 pub(crate) mod recover;
@@ -15,6 +20,7 @@ pub(crate) mod show;
 pub(crate) mod start;
 pub(crate) mod tasks;
 pub(crate) mod trace;
+pub(crate) mod verify;
 
 use clap::Args;
 use task_engine::TaskId;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine::model::check::{Check, Depth};
+use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
@@ -193,6 +193,10 @@ impl Store for Witnessed {
 
     fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
         self.store.checks(depth)
+    }
+
+    fn inventory(&self) -> Answer<'_, Inventory> {
+        self.store.inventory()
     }
 
     fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
