@@ -14,14 +14,19 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`], [`schedules`]: the cases, by promise;
+//!   [`mod@unique`], [`flows`], [`schedules`], [`checks`], [`exports`]: the cases,
+//!   by promise;
+//! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
 pub mod bench;
 pub mod cancellations;
+pub mod checks;
 pub mod claims;
 pub mod creation;
+pub mod everything;
+pub mod exports;
 pub mod flows;
 pub mod hostile;
 pub mod instances;
@@ -289,6 +294,18 @@ macro_rules! suite {
                 a_heartbeat_tells_when_the_next_slot_is
                 a_task_outside_the_slots
             }
+            checks {
+                all_is_well_where_nothing_is_wrong
+                orphans_are_found
+                what_waits_for_nobody_is_found
+                failures_are_counted
+            }
+            exports {
+                a_copy_is_put_behind_what_is_there
+                a_file_is_imported_whole_or_not_at_all
+                an_export_can_be_of_some_tasks
+                an_empty_store_is_exported_too
+            }
         }
     };
 }
@@ -342,6 +359,8 @@ mod tests {
             include_str!("unique.rs"),
             include_str!("flows.rs"),
             include_str!("schedules.rs"),
+            include_str!("checks.rs"),
+            include_str!("exports.rs"),
         ] {
             let cases = source
                 .lines()

@@ -247,18 +247,18 @@ impl Facts {
         if unknown.is_empty() {
             return Check::ok(NAME, "every class with due tasks is known to a living engine");
         }
+        let longest = unknown.values().max().copied().unwrap_or_default();
         if self.alive().next().is_none() {
             return Check::bad(
                 NAME,
-                Verdict::Wrong,
+                waits_for_nobody(longest),
                 format!("tasks are due, and no engine is alive: {}", list(unknown.keys().copied())),
                 "task-engine start, or the application that knows these classes",
             );
         }
-        let longest = unknown.values().max().copied().unwrap_or_default();
         Check::bad(
             NAME,
-            if longest > PATIENCE { Verdict::Wrong } else { Verdict::Warning },
+            waits_for_nobody(longest),
             format!(
                 "no living engine knows {}; the first task has been due for {}",
                 list(unknown.keys().copied()),
@@ -275,22 +275,27 @@ impl Facts {
             .flat_map(|life| life.pools.iter().flat_map(|pool| &pool.queues).chain(&life.queues))
             .map(String::as_str)
             .collect();
-        let due: BTreeSet<&str> = self
-            .lanes
-            .iter()
-            .filter(|lane| lane.due_for.is_some())
-            .map(|lane| lane.queue.as_str())
-            .collect();
-        let unserved: Vec<_> = due.difference(&served).copied().collect();
+        let mut unserved: BTreeMap<&str, Duration> = BTreeMap::new();
+        for lane in self.lanes.iter().filter(|lane| !served.contains(lane.queue.as_str())) {
+            if let Some(due_for) = lane.due_for {
+                let longest = unserved.entry(&lane.queue).or_default();
+                *longest = due_for.max(*longest);
+            }
+        }
+        let longest = unserved.values().max().copied().unwrap_or_default();
         if unserved.is_empty() {
             return Check::ok(NAME, "every queue with due tasks is served");
         }
         let commands =
-            unserved.iter().map(|queue| format!("task-engine start --queue {}", word(queue)));
+            unserved.keys().map(|queue| format!("task-engine start --queue {}", word(queue)));
         Check::bad(
             NAME,
-            Verdict::Wrong,
-            format!("no living engine takes from {}", list(unserved.iter().copied())),
+            waits_for_nobody(longest),
+            format!(
+                "no living engine takes from {}; the first task has been due for {}",
+                list(unserved.keys().copied()),
+                span(longest)
+            ),
             each(commands),
         )
     }
@@ -412,6 +417,11 @@ impl Facts {
     }
 }
 
+/// Engines are stopped and started: for a moment it is nobody's fault.
+fn waits_for_nobody(due_for: Duration) -> Verdict {
+    if due_for > PATIENCE { Verdict::Wrong } else { Verdict::Warning }
+}
+
 /// A name as a shell takes it.
 fn word(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
@@ -524,8 +534,12 @@ mod tests {
                 "unknown classes",
                 Wrong,
             ),
-            (well(vec![], vec![lane("default", "known", Some(0))]), "unknown classes", Wrong),
-            (well(vec![engine(1, 0)], vec![lane("q", "known", Some(0))]), "unserved queues", Wrong),
+            (well(vec![], vec![lane("default", "known", Some(61))]), "unknown classes", Wrong),
+            (
+                well(vec![engine(1, 0)], vec![lane("q", "known", Some(61))]),
+                "unserved queues",
+                Wrong,
+            ),
             (
                 well(vec![engine(1, 0)], vec![lane("q", "known", Some(301))]),
                 "oldest due task",

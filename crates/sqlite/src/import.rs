@@ -48,6 +48,7 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
     }
     let mut holders: Vec<InstanceId> = Vec::new();
     let mut claims = 0;
+    let mut conflict = None;
     for line in &mut file {
         let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
         match shift.apply(line, &header) {
@@ -70,13 +71,18 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
                     .prepare_cached(sql!("schedule"))?
                     .query_row([&one.name], |row| row.get(0))
                     .optional()?;
+                // Told at the end: a file that is wrong is so in any case.
                 if there.is_some() {
-                    return Ok(Imported::same_schedule(&one.name));
+                    conflict.get_or_insert(Imported::same_schedule(&one.name));
+                } else {
+                    schedule(turn, &one)?;
                 }
-                schedule(turn, &one)?;
             }
             Line::Header(_) | Line::End(_) => {}
         }
+    }
+    if let Some(conflict) = conflict {
+        return Ok(conflict);
     }
     // Ids of tasks that retention has removed are never used again, either.
     for (table, seq) in [
