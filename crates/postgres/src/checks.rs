@@ -72,7 +72,8 @@ impl Inner {
     ) -> Result<Vec<Row>, StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        let patience = "SET LOCAL lock_timeout = '1s'";
+        // A bitmap would be of the whole index, where the first rows are enough.
+        let patience = "SET LOCAL lock_timeout = '1s'; SET LOCAL enable_bitmapscan = off";
         transaction.batch_execute(patience).await.map_err(|e| store_error(&e))?;
         let rows = transaction.query(&*self.schema.sql(statement), params).await;
         rows.map_err(|e| store_error(&e))

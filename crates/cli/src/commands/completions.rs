@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::exit::Fault;
 
 /// Print the completions for a shell
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 #[command(after_help = "\
 Where to put them:
   bash        task-engine completions bash > ~/.local/share/bash-completion/completions/task-engine
