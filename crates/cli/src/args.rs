@@ -3,8 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, check, create, demo, logs, queues, recover, retry, schedules, show, start,
-    stats, tail, tasks, top, trace, wait, why,
+    bench, cancel, check, completions, create, demo, doctor, export, import, logs, man, queues,
+    recover, retry, schedules, show, start, stats, tail, tasks, top, trace, verify, wait, why,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -57,6 +57,12 @@ pub(crate) enum Command {
     Queues(queues::Arguments),
     /// Bring the tables of the database to this version
     Migrate,
+    Doctor(doctor::Arguments),
+    Verify(verify::Arguments),
+    Export(export::Arguments),
+    Import(import::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
     Trace(trace::Arguments),
     Why(why::Arguments),
     Wait(wait::Arguments),
@@ -82,6 +88,7 @@ Exit codes:
   2  wrong usage or settings; nothing was changed
   3  not found: no such task, engine or database file
   4  conflict: the task or engine is not in a state for this
+  6  unhealthy: a check found something wrong
   8  timed out: what was waited for has not happened
   9  stopped, and running tasks were given back to wait
  10  a task that was waited for failed or was cancelled

@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     /// What was named is not in a state for this.
     #[error("{0}")]
     Conflict(String),
+    /// A check found something wrong.
+    #[error("{0}")]
+    Unhealthy(String),
     /// The engine stopped, and not all of its tasks had ended.
     #[error("{0}")]
     GivenBack(String),
@@ -43,6 +46,7 @@ impl Fault {
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Conflict(_) => 4,
+            Self::Unhealthy(_) => 6,
             Self::TimedOut(_) => 8,
             Self::GivenBack(_) => 9,
             Self::AwaitedFailed(_) => 10,

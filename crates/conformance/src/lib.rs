@@ -14,14 +14,19 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`], [`schedules`], [`watching`]: the cases, by promise;
+//!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
+//!   [`exports`]: the cases, by promise;
+//! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
 pub mod bench;
 pub mod cancellations;
+pub mod checks;
 pub mod claims;
 pub mod creation;
+pub mod everything;
+pub mod exports;
 pub mod flows;
 pub mod hostile;
 pub mod instances;
@@ -300,6 +305,19 @@ macro_rules! suite {
                 as_many_are_ahead_as_are_claimed_first
                 what_is_paused_or_not_wanted_is_not_ahead
             }
+
+            checks {
+                all_is_well_where_nothing_is_wrong
+                orphans_are_found
+                what_waits_for_nobody_is_found
+                failures_are_counted
+            }
+            exports {
+                a_copy_is_put_behind_what_is_there
+                a_file_is_imported_whole_or_not_at_all
+                an_export_can_be_of_some_tasks
+                an_empty_store_is_exported_too
+            }
         }
     };
 }
@@ -354,6 +372,8 @@ mod tests {
             include_str!("flows.rs"),
             include_str!("schedules.rs"),
             include_str!("watching.rs"),
+            include_str!("checks.rs"),
+            include_str!("exports.rs"),
         ] {
             let cases = source
                 .lines()

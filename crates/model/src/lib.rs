@@ -21,11 +21,15 @@
 //! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom;
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it;
-//! - [`watch`], [`why`]: what goes on, and why a task does not run.
+//! - [`watch`], [`why`]: what goes on, and why a task does not run;
+//! - [`check`]: whether all is well, and what to do about it;
+//! - [`export`]: all that a store knows, as lines of JSON.
 
 pub mod attempt;
 pub mod cancel;
+pub mod check;
 pub mod client;
+pub mod export;
 pub mod flow;
 pub mod hook;
 pub mod instance;

@@ -14,6 +14,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
+use crate::check::{Check, Depth, Inventory};
+use crate::export::{ExportFilter, File, Ids, Imported, Sink};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
@@ -191,6 +193,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// What is before a waiting task. `None` if it does not wait.
     fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>>;
+
+    /// Looks whether all is well. What cannot be found out is a check, too: this
+    /// fails only if nothing can be asked at all.
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>>;
+
+    /// Counts what there is. Reads everything, as [`Store::verify`] does.
+    fn inventory(&self) -> Answer<'_, Inventory>;
+
+    /// Hands all that is known to `to`, line by line, as it is in one snapshot;
+    /// the first is the header, the last the end. Memory does not grow with the
+    /// number of tasks.
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()>;
+
+    /// Takes in a file, all of it or nothing. A file that is wrong is
+    /// [`StoreError::BadData`].
+    ///
+    /// Attempts that ran when it was written are held by lives that are over:
+    /// to be taken back ([`TakeBack::Lost`]) like those of any engine that died.
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

@@ -14,13 +14,18 @@
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
 //! - `schedules`: regular tasks;
 //! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
-//!   contract.
+//!   contract;
+//! - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 
+mod checks;
 mod claim;
 mod connection;
 mod create;
+mod drift;
 mod error;
+mod export;
 mod flow;
+mod import;
 mod instances;
 mod json;
 mod listen;

@@ -89,6 +89,11 @@ impl Inner {
     }
 }
 
-fn newest() -> i32 {
+/// The statements that make the tables, in order.
+pub(crate) fn statements() -> impl Iterator<Item = &'static str> {
+    MIGRATIONS.iter().map(|migration| migration.2)
+}
+
+pub(crate) fn newest() -> i32 {
     MIGRATIONS[MIGRATIONS.len() - 1].0
 }

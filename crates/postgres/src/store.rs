@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_model::check::{Check, Depth, Inventory};
+use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
@@ -236,6 +238,22 @@ impl Store for PgStore {
 
     fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
         limited(self.inner.ahead(look))
+    }
+
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+        Box::pin(self.inner.checks(depth))
+    }
+
+    fn inventory(&self) -> Answer<'_, Inventory> {
+        Box::pin(self.inner.inventory())
+    }
+
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+        Box::pin(self.inner.export(filter, self.place(), to))
+    }
+
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+        Box::pin(self.inner.import(file, ids))
     }
 }
 

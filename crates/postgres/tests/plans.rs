@@ -336,3 +336,42 @@ async fn watching_reads_no_history() {
     assert!(unhappy.contains("ended_executions_to_look_at"), "{unhappy}");
     assert!(!unhappy.contains("Seq Scan on ended_executions"), "{unhappy}");
 }
+
+#[tokio::test]
+async fn checks_read_no_history() {
+    let client = tables().await;
+    // As `checks.rs` does for its statements.
+    client.batch_execute("SET enable_bitmapscan = off").await.unwrap();
+    let lanes = plan(&client, "lanes", include_str!("../sql/checks/lanes.sql"), "1000").await;
+    assert!(lanes.contains("waiting_tasks_by_lane"), "{lanes}");
+    let failed = plan(&client, "failed", include_str!("../sql/checks/failed.sql"), "1000").await;
+    assert!(failed.contains("Index Scan Backward using ended_executions_to_look_at"), "{failed}");
+    assert!(!failed.contains("Sort"), "it stops at its limit: {failed}");
+}
+
+#[tokio::test]
+async fn a_page_of_an_export_is_a_range_of_keys() {
+    let client = tables().await;
+    let tables = [
+        "created_tasks",
+        "waiting_tasks",
+        "ended_executions",
+        "late_results",
+        "execution_progress",
+        "execution_logs",
+        "cancellations",
+        "cancel_requests",
+        "unique_tasks",
+    ];
+    for (name, statement) in [
+        ("tasks", include_str!("../sql/export/tasks.sql")),
+        ("executions", include_str!("../sql/export/executions.sql")),
+        ("late_results", include_str!("../sql/export/late_results.sql")),
+        ("progress", include_str!("../sql/export/progress.sql")),
+        ("logs", include_str!("../sql/export/logs.sql")),
+        ("cancellations", include_str!("../sql/export/cancellations.sql")),
+    ] {
+        let plan = plan(&client, name, statement, "1, 200").await;
+        assert_by_keys(&plan, &tables);
+    }
+}

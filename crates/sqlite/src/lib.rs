@@ -31,7 +31,7 @@
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
-//!   `verify`: what the jobs do, each with its SQL in `sql/`;
+//!   `verify`, `checks`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -46,13 +46,16 @@ macro_rules! sql {
     };
 }
 
+mod checks;
 mod claim;
 mod connection;
 mod create;
 mod desk;
 mod ending;
+mod export;
 mod fault;
 mod flow;
+mod import;
 mod instances;
 mod listen;
 mod migrate;

@@ -36,3 +36,8 @@ pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault
     }
     Ok(applied)
 }
+
+/// The version that this program needs.
+pub(crate) fn latest() -> i64 {
+    MIGRATIONS.len() as i64
+}

@@ -217,3 +217,20 @@ fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
         updated_at: timestamp(row.get(14)?),
     })
 }
+
+/// Schedules that are due: by name, for how long, and whether each waits for its
+/// last task to end.
+pub(crate) fn late(turn: &Turn<'_>) -> Result<Vec<(String, std::time::Duration, bool)>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("schedules_due"))?;
+    let mut rows = statement.query([turn.now()])?;
+    let mut late = Vec::new();
+    while late.len() < 100
+        && let Some(row) = rows.next()?
+    {
+        let row = schedule_row(row)?;
+        let waits = row.state.overlap == Overlap::Wait && is_open(turn, row.last_task)?;
+        let next = row.state.next_at.map_or(turn.now(), Timestamp::as_microsecond);
+        late.push((row.name, between(next, turn.now()), waits));
+    }
+    Ok(late)
+}

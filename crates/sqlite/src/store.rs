@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_model::check::{Check, Depth, Inventory};
+use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
@@ -26,8 +28,8 @@ use crate::listen::{Hints, listen};
 use crate::watch;
 use crate::writer::write_all;
 use crate::{
-    connection, create, flow, instances, migrate, operate, queues, read, record, recover, report,
-    schedules, verify,
+    checks, connection, create, export, flow, import, instances, migrate, operate, queues, read,
+    record, recover, report, schedules, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -287,6 +289,24 @@ impl Store for SqliteStore {
     fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
         let look = look.clone();
         Box::pin(self.reader().ask(move |turn| watch::ahead(turn, &look)))
+    }
+
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+        let path = self.shared.path.clone();
+        Box::pin(self.reader().ask(move |turn| Ok(checks::checks(turn, path.as_deref(), depth))))
+    }
+
+    fn inventory(&self) -> Answer<'_, Inventory> {
+        Box::pin(self.reader().ask(verify::inventory))
+    }
+
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+        let (filter, place) = (filter.clone(), self.place());
+        Box::pin(self.reader().ask(move |turn| export::export(turn, &filter, place, to)))
+    }
+
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+        Box::pin(self.writer().ask(move |turn| import::import(turn, file, ids)))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Checks the invariants. Each check is a statement that returns violations in
 //! words.
 
+use task_engine_model::check::Inventory;
+
 use crate::desk::Turn;
 use crate::fault::Fault;
 
@@ -38,4 +40,16 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         }
     }
     Ok(violations)
+}
+
+pub(crate) fn inventory(turn: &Turn<'_>) -> Result<Inventory, Fault> {
+    Ok(turn.db.query_row(sql!("inventory"), [], |row| {
+        Ok(Inventory {
+            tasks: row.get(0)?,
+            waiting: row.get(1)?,
+            running: row.get(2)?,
+            executions: row.get(3)?,
+            schedules: row.get(4)?,
+        })
+    })?)
 }

@@ -143,3 +143,24 @@ async fn only_due_schedules_are_read() {
         assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
     }
 }
+
+#[tokio::test]
+async fn checks_and_exports_search_by_keys() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    for (name, statement) in [
+        sql!("checks/failed"),
+        sql!("checks/first_due"),
+        sql!("export/executions"),
+        sql!("export/late_results"),
+        sql!("export/progress"),
+        sql!("export/logs"),
+        sql!("export/cancellations"),
+        sql!("export/fired_slots"),
+    ] {
+        for step in plan(&connection, statement) {
+            let scans = step.contains("SCAN task_engine") || step.contains("SCAN wish");
+            assert!(!scans && !step.contains("TEMP B-TREE FOR ORDER"), "{name}: {step}");
+        }
+    }
+}

@@ -3,10 +3,15 @@
 pub(crate) mod bench;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod create;
 pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod instances;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod queues;
 pub(crate) mod recover;
@@ -19,6 +24,7 @@ pub(crate) mod tail;
 pub(crate) mod tasks;
 pub(crate) mod top;
 pub(crate) mod trace;
+pub(crate) mod verify;
 pub(crate) mod wait;
 pub(crate) mod why;
 

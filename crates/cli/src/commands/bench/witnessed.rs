@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine::model::check::{Check, Depth, Inventory};
+use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
@@ -205,6 +207,22 @@ impl Store for Witnessed {
 
     fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
         self.store.ahead(look)
+    }
+
+    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+        self.store.checks(depth)
+    }
+
+    fn inventory(&self) -> Answer<'_, Inventory> {
+        self.store.inventory()
+    }
+
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+        self.store.export(filter, to)
+    }
+
+    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+        self.store.import(file, ids)
     }
 }
 

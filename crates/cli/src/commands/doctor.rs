@@ -1,0 +1,98 @@
+//! `task-engine doctor`.
+
+use std::io::Write;
+
+use clap::Args;
+use task_engine::model::check::{Check, Depth, Verdict};
+
+use crate::console::Console;
+use crate::database::{Access, Database};
+use crate::escape::{escape, escape_lines};
+use crate::exit::Fault;
+use crate::spans::count;
+
+/// More lines of a remedy than these are for --json.
+const REMEDY_LINES: usize = 12;
+
+/// Check the database, the engines and the tasks, and say what mends what is wrong
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Verdicts: ok, warning (it may be meant so, or is about to become wrong), wrong,
+unknown (it could not be found out). The exit code is 6 if something is wrong.
+
+Nothing is changed: to compare the tables with what they should be, PostgreSQL
+makes a schema and takes it back, and a notification is sent and received.")]
+pub(crate) struct Arguments {
+    /// Also read everything: the invariants of all tasks, and all of an SQLite file
+    #[arg(long)]
+    deep: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let depth = if args.deep { Depth::Deep } else { Depth::Usual };
+    let database = console.database()?;
+    let (place, checks) = match database.open(Access::MustExist).await {
+        Ok(store) => {
+            let checks = match store.checks(depth).await {
+                Ok(checks) => checks,
+                Err(error) => vec![unreachable(&error.to_string())],
+            };
+            (store.place(), checks)
+        }
+        // What cannot be reached is the first thing that a doctor can tell.
+        Err(Fault::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
+            ("postgres".to_owned(), vec![unreachable(&why)])
+        }
+        Err(fault) => return Err(fault),
+    };
+    let mut out = console.results();
+    if args.json {
+        let report = serde_json::json!({ "database": place, "checks": checks });
+        writeln!(out, "{report}")?;
+    } else {
+        for check in &checks {
+            show(&mut out, check)?;
+        }
+    }
+    out.flush()?;
+    let number = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let (wrong, warnings) = (number(Verdict::Wrong), number(Verdict::Warning));
+    let words = format!(
+        "{wrong} wrong, {}, of {}",
+        count(warnings, "warning"),
+        count(checks.len(), "check")
+    );
+    if wrong > 0 {
+        return Err(Fault::Unhealthy(format!("{place}: {words}")));
+    }
+    console.say(format_args!("{place}: {words}"));
+    Ok(())
+}
+
+fn unreachable(why: &str) -> Check {
+    Check::bad(
+        "connection",
+        Verdict::Wrong,
+        why,
+        "start the server, or mend the URL: TASK_ENGINE_DATABASE_URL or --database",
+    )
+}
+
+fn show(out: &mut impl Write, check: &Check) -> Result<(), Fault> {
+    let (name, verdict) = (check.name, check.verdict.as_str());
+    writeln!(out, "{verdict:8} {name:16} {}", escape(&check.reason))?;
+    if let Some(remedy) = &check.remedy {
+        let lines: Vec<&str> = remedy.lines().collect();
+        for line in lines.iter().take(REMEDY_LINES) {
+            writeln!(out, "{:25} → {}", "", escape_lines(line))?;
+        }
+        if lines.len() > REMEDY_LINES {
+            let more = lines.len() - REMEDY_LINES;
+            writeln!(out, "{:25}   ({more} more lines; --json has them all)", "")?;
+        }
+    }
+    Ok(())
+}

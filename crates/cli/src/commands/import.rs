@@ -1,0 +1,98 @@
+//! `task-engine import`.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use task_engine::StoreError;
+use task_engine::model::export::{File, Ids, Imported};
+use task_engine::model::store::TakeBack;
+
+use super::export::words;
+use crate::console::Console;
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::spans::count;
+
+/// Read what `task-engine export` wrote: all of it, or nothing
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ids are kept, so the database must have neither tasks nor schedules. With
+--new-ids, tasks are put behind those that are there: every id of the file grows
+by the same number, which is printed, and so do ids by which tasks name each
+other. A unique key stays with the task that has it here already.")]
+pub(crate) struct Arguments {
+    /// The file [default: the standard input]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Give everything new ids
+    #[arg(long)]
+    new_ids: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let name =
+        args.file.as_ref().map_or("the standard input".to_owned(), |f| f.display().to_string());
+    let input: Box<dyn BufRead + Send> = match &args.file {
+        Some(path) => match fs::File::open(path) {
+            Ok(file) => Box::new(BufReader::new(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Fault::NotFound(format!("there is no file {name}")));
+            }
+            Err(error) => return Err(Fault::Usage(format!("{name} cannot be read: {error}"))),
+        },
+        None if io::stdin().is_terminal() => {
+            return Err(Fault::Usage(
+                "name a file, or send one: task-engine import < FILE".to_owned(),
+            ));
+        }
+        None => Box::new(BufReader::new(io::stdin())),
+    };
+    let bad =
+        |why: &dyn std::fmt::Display| Fault::Usage(format!("{name}: {why}; nothing was imported"));
+    let file = File::open(input).map_err(|error| bad(&error))?;
+    let store = console.database()?.open(Access::MayCreate).await?;
+    store.migrate().await?;
+    let ids = if args.new_ids { Ids::New } else { Ids::Keep };
+    let (read, shift, holders) = match store.import(file, ids).await {
+        Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
+        Ok(Imported::Conflict(why)) => {
+            return Err(Fault::Conflict(format!("{}: {why}; nothing was imported", store.place())));
+        }
+        Err(StoreError::BadData(why)) => return Err(bad(&why)),
+        Err(error) => return Err(error.into()),
+    };
+    // All is there, and the holders are over on record: should this be cut off,
+    // any engine that recovers, or `task-engine recover`, does the same.
+    let mut taken = 0;
+    for holder in holders {
+        taken += store.take_back(TakeBack::Lost(holder)).await?.len();
+    }
+    let mut out = console.results();
+    if args.json {
+        let report = serde_json::json!({
+            "tasks": read.tasks,
+            "schedules": read.schedules,
+            "paused_queues": read.paused_queues,
+            "instances": read.instances,
+            "ids_grew_by": shift.tasks,
+            "taken_back": taken,
+        });
+        writeln!(out, "{report}")?;
+    } else if args.new_ids {
+        writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
+    }
+    out.flush()?;
+    console.say(format_args!("Imported {} into {}.", words(read), store.place()));
+    if taken > 0 {
+        console.say(format_args!(
+            "{} ran when the file was written; recorded as InstanceLost, and what comes next is by the rule of the class.",
+            count(taken, "task")
+        ));
+    }
+    Ok(())
+}

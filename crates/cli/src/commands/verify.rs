@@ -1,0 +1,57 @@
+//! `task-engine verify`.
+
+use std::io::Write;
+
+use clap::Args;
+
+use crate::console::Console;
+use crate::database::Access;
+use crate::escape::escape;
+use crate::exit::Fault;
+use crate::spans::count;
+
+/// Check that no task is lost or in two places: reads everything
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let violations = store.verify().await?;
+    let checked = store.inventory().await?;
+    let mut out = console.results();
+    if args.json {
+        let report = serde_json::json!({
+            "database": store.place(),
+            "checked": checked,
+            "violations": violations,
+        });
+        writeln!(out, "{report}")?;
+    } else {
+        for violation in &violations {
+            writeln!(out, "{}", escape(violation))?;
+        }
+    }
+    out.flush()?;
+    let many = |number: i64, what| count(usize::try_from(number).unwrap_or(0), what);
+    let scope = format!(
+        "{} ({} waiting, {} running), {} on record, {}",
+        many(checked.tasks, "task"),
+        checked.waiting,
+        checked.running,
+        many(checked.executions, "execution"),
+        many(checked.schedules, "schedule")
+    );
+    if violations.is_empty() {
+        console.say(format_args!("{}: every invariant holds; checked {scope}", store.place()));
+        return Ok(());
+    }
+    Err(Fault::Unhealthy(format!(
+        "{}: {} of an invariant; checked {scope}",
+        store.place(),
+        count(violations.len(), "violation")
+    )))
+}

@@ -1,0 +1,296 @@
+//! The doctor, on databases that something is really wrong with; and what the
+//! program says of itself.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::Value;
+use task_engine::postgres::tokio_postgres;
+use task_engine::sqlite::rusqlite;
+use task_engine_conformance::TestServer;
+
+use super::support::{Finished, Place, eventually};
+
+fn doctor(place: &Place, more: &[&str]) -> (Finished, Value) {
+    let finished = place.run(&[&["doctor", "--json"], more].concat());
+    let report =
+        serde_json::from_str(&finished.out).unwrap_or_else(|e| panic!("{e}: {finished:?}"));
+    (finished, report)
+}
+
+fn check(place: &Place, name: &str) -> Value {
+    of(&doctor(place, &[]).1, name)
+}
+
+fn of(report: &Value, name: &str) -> Value {
+    let checks = report["checks"].as_array().expect("checks");
+    let found = checks.iter().find(|check| check["name"] == name);
+    found.unwrap_or_else(|| panic!("no check {name}: {report}")).clone()
+}
+
+#[track_caller]
+fn assert_found(check: &Value, verdict: &str, reason: &str, remedy: &str) {
+    assert_eq!(check["verdict"], verdict, "{check}");
+    let contains = |field: &str, words: &str| check[field].as_str().unwrap_or("").contains(words);
+    assert!(contains("reason", reason), "{reason}: {check}");
+    assert!(contains("remedy", remedy), "{remedy}: {check}");
+}
+
+async fn client(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn finds_what_is_wrong_with_the_work(place: &Place) {
+    place.ok(&["migrate"]);
+    let (well, report) = doctor(place, &["--deep"]);
+    assert_eq!(well.code, Some(0), "{well:?}");
+    assert_eq!(of(&report, "ledger")["verdict"], "ok");
+    let settings = ["start", "--instance", "web 1", "--heartbeat", "100ms", "--dead-after", "1s"];
+    let (engine, _) = place.start_on_witness(60_000, &settings);
+    place.ok(&["create", "Stranger"]);
+    place.ok(&["queues", "pause", "mail", "--reason", "provider is down"]);
+    let (fine, report) = doctor(place, &[]);
+    assert_eq!(fine.code, Some(0), "warnings are no illness: {fine:?}");
+    assert_found(
+        &of(&report, "unknown classes"),
+        "warning",
+        "no living engine knows Stranger",
+        "cancel",
+    );
+    let paused = of(&report, "paused queues");
+    assert_found(&paused, "warning", "(provider is down)", "task-engine queues resume mail");
+    engine.signal("KILL");
+    engine.end();
+    let mut orphans = Value::Null;
+    eventually("it is dead", || {
+        orphans = check(place, "orphaned tasks");
+        orphans["verdict"] == "wrong"
+    });
+    assert_found(&orphans, "wrong", "1 task held by dead engines: web 1", "recover 'web 1'");
+    let shown = place.run(&["doctor"]);
+    assert_eq!(shown.code, Some(6), "{shown:?}");
+    for words in ["wrong    orphaned tasks", "→ task-engine recover 'web 1'", "warning  paused"] {
+        assert!(shown.out.contains(words), "{words}: {}", shown.out);
+    }
+    place.ok(&["recover", "web 1"]);
+    assert_eq!(check(place, "orphaned tasks")["verdict"], "ok");
+}
+
+#[test]
+fn the_work_on_an_embedded_database() {
+    finds_what_is_wrong_with_the_work(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_work_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    finds_what_is_wrong_with_the_work(&Place::with_database(&url));
+}
+
+#[test]
+fn an_embedded_database_that_somebody_has_changed() {
+    let place = Place::new();
+    let missing = place.run(&["doctor"]);
+    assert_eq!(missing.code, Some(3), "{missing:?}");
+    place.ok(&["migrate"]);
+    let file = place.path("task-engine.db");
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch("DROP INDEX task_engine_waiting_lanes").unwrap();
+    let (found, report) = doctor(&place, &[]);
+    assert_eq!(found.code, Some(6), "{found:?}");
+    let schema = of(&report, "schema");
+    let name = "the index task_engine_waiting_lanes is missing";
+    assert_found(&schema, "wrong", name, "CREATE INDEX task_engine_waiting_lanes");
+    // The remedy is one.
+    db.execute_batch(schema["remedy"].as_str().unwrap()).unwrap();
+    assert_eq!(check(&place, "schema")["verdict"], "ok");
+    db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 3").unwrap();
+    assert_found(&check(&place, "tables"), "wrong", "version 3", "task-engine migrate");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_found(&check(&place, "permissions"), "warning", "everybody", "chmod o-w");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_dangerous_settings_and_changed_tables() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    let none = check(&place, "tables");
+    assert_found(&none, "wrong", "there are none", "task-engine migrate");
+    place.ok(&["migrate"]);
+    let (well, report) = doctor(&place, &["--deep"]);
+    assert_eq!(well.code, Some(0), "{well:?}");
+    let checks = report["checks"].as_array().unwrap();
+    // Connections and transactions are those of the other tests, too.
+    let others = ["connections", "transactions"];
+    for check in checks.iter().filter(|check| !others.contains(&check["name"].as_str().unwrap())) {
+        assert_eq!(check["verdict"], "ok", "{check}");
+    }
+    let client = client(&url).await;
+    let database = url.rsplit('/').next().unwrap();
+    let set = format!("ALTER DATABASE \"{database}\" SET synchronous_commit = off");
+    client.batch_execute(&set).await.unwrap();
+    client.batch_execute("DROP INDEX task_engine.waiting_tasks_by_lane").await.unwrap();
+    let function = "CREATE OR REPLACE FUNCTION task_engine.wake(task_class text, queue text DEFAULT NULL, \
+        priority integer DEFAULT NULL) RETURNS boolean LANGUAGE sql AS 'SELECT true'";
+    client.batch_execute(function).await.unwrap();
+    let (found, report) = doctor(&place, &[]);
+    assert_eq!(found.code, Some(6), "{found:?}");
+    let durability = of(&report, "durability");
+    assert_found(&durability, "wrong", "synchronous_commit is off", "SET synchronous_commit = on");
+    let schema = of(&report, "schema");
+    assert_found(
+        &schema,
+        "wrong",
+        "waiting_tasks_by_lane is missing",
+        "CREATE INDEX waiting_tasks_by_lane",
+    );
+    assert_found(
+        &schema,
+        "wrong",
+        "the function task_engine.wake(text,text,integer) is not",
+        "CREATE OR REPLACE FUNCTION",
+    );
+    // The remedy is one.
+    client.batch_execute(schema["remedy"].as_str().unwrap()).await.unwrap();
+    let reset = format!("ALTER DATABASE \"{database}\" RESET ALL");
+    client.batch_execute(&reset).await.unwrap();
+    assert_eq!(check(&place, "schema")["verdict"], "ok");
+    assert_eq!(check(&place, "durability")["verdict"], "ok");
+    let scratch = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'te_check%'";
+    assert_eq!(client.query_one(scratch, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let set = format!("ALTER DATABASE \"{database}\" SET default_transaction_read_only = on");
+    client.batch_execute(&set).await.unwrap();
+    assert_found(&check(&place, "writable"), "wrong", "read_only is on", "RESET");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schema_of_an_application_is_compared_too() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    place.ok(&["migrate", "--schema", "jobs"]);
+    assert_eq!(of(&doctor(&place, &["--schema", "jobs"]).1, "schema")["verdict"], "ok");
+    client(&url).await.batch_execute("DROP INDEX jobs.waiting_tasks_by_lane").await.unwrap();
+    let schema = of(&doctor(&place, &["--schema", "jobs"]).1, "schema");
+    assert_found(&schema, "wrong", "is missing", "ON jobs.waiting_tasks");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_somebody_has_forgotten() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    place.ok(&["migrate"]);
+    let client = client(&format!("{url}?application_name=forgetful")).await;
+    client.batch_execute("BEGIN; LOCK TABLE task_engine.waiting_tasks").await.unwrap();
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let mut report = Value::Null;
+    eventually("it is seen", || {
+        report = doctor(&place, &[]).1;
+        of(&report, "transactions")["verdict"] == "wrong"
+    });
+    let held = of(&report, "transactions");
+    let words = format!("process {pid} (postgres, forgetful) is idle in transaction");
+    assert_found(&held, "wrong", &words, &format!("pg_terminate_backend({pid})"));
+    assert_found(&held, "wrong", "waiting_tasks (AccessExclusiveLock)", "");
+    // What cannot be read is said to be so, and hides nothing.
+    assert_eq!(of(&report, "tasks")["verdict"], "unknown");
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(check(&place, "transactions")["verdict"], "ok");
+}
+
+/// What a pooler in transaction mode does to notifications: they are lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_hears_nothing() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    place.ok(&["migrate"]);
+    assert_eq!(check(&place, "wake-ups")["verdict"], "ok");
+    let server = url.split('@').nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(&server).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || pass_all_but_notifications(server, client));
+        }
+    });
+    let database = url.rsplit('/').next().unwrap();
+    let deaf = Place::with_database(&format!("postgres://postgres@127.0.0.1:{port}/{database}"));
+    let (found, report) = doctor(&deaf, &[]);
+    assert_eq!(found.code, Some(6), "{found:?}");
+    let wake_ups = of(&report, "wake-ups");
+    assert_found(&wake_ups, "wrong", "no notification has arrived", "pool_mode = session");
+}
+
+fn pass_all_but_notifications(mut server: TcpStream, mut client: TcpStream) -> Option<()> {
+    loop {
+        let mut head = [0; 5];
+        server.read_exact(&mut head).ok()?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        let mut body = vec![0; length as usize - 4];
+        server.read_exact(&mut body).ok()?;
+        if head[0] != b'A' {
+            client.write_all(&[&head[..], &body].concat()).ok()?;
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let place = Place::with_database("postgres://postgres:secret@127.0.0.1:1/none");
+    let (found, report) = doctor(&place, &[]);
+    assert_eq!(found.code, Some(6), "{found:?}");
+    assert_found(&of(&report, "connection"), "wrong", "cannot be reached", "start the server");
+    assert!(!format!("{found:?}").contains("secret"), "{found:?}");
+}
+
+#[test]
+fn verify_says_what_is_broken_and_how_much_was_checked() {
+    let place = Place::new();
+    place.ok(&["create", "a", "--count", "3"]);
+    let well = place.run(&["verify"]);
+    assert_eq!((well.code, well.out.as_str()), (Some(0), ""), "{well:?}");
+    assert!(well.err.contains("checked 3 tasks (3 waiting, 0 running)"), "{}", well.err);
+    let db = rusqlite::Connection::open(place.path("task-engine.db")).unwrap();
+    db.execute_batch("DELETE FROM task_engine_waiting_tasks WHERE task_id = 2").unwrap();
+    let broken = place.run(&["verify"]);
+    assert_eq!(broken.code, Some(6), "{broken:?}");
+    assert!(broken.out.contains("task 2 "), "{}", broken.out);
+    let json = place.run(&["verify", "--json"]);
+    let report: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json.code, &report["checked"]["tasks"]), (Some(6), &3.into()));
+    assert_eq!(report["violations"].as_array().unwrap().len(), 1, "{report}");
+    assert_found(&of(&doctor(&place, &["--deep"]).1, "ledger"), "wrong", "task 2", "verify");
+    let lost = place.run(&["export"]);
+    assert_eq!(lost.code, Some(1), "a lost task is not passed over: {lost:?}");
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = place.ok(&["completions", shell]);
+        assert!(text.contains("doctor") && text.contains("export"), "{shell}");
+    }
+    assert_eq!(place.run(&["completions", "tcsh"]).code, Some(2));
+    let page = place.ok(&["man"]);
+    assert!(page.contains(".TH task-engine 1") && page.contains("Exit codes"), "{page}");
+    let page = place.ok(&["man", "queues", "pause"]);
+    assert!(page.contains(".TH task-engine-queues-pause 1"), "{page}");
+    assert_eq!(place.run(&["man", "nonsense"]).code, Some(3));
+    let written = place.ok(&["man", "--dir", "pages"]);
+    assert!(written.lines().any(|line| line == "pages/task-engine-import.1"), "{written}");
+    for file in written.lines() {
+        let text = fs::read_to_string(place.path(file)).unwrap();
+        assert!(text.contains(".SH NAME"), "{file}");
+    }
+    assert!(!written.contains("bench-engine"), "what is hidden stays so: {written}");
+}

@@ -1,0 +1,802 @@
+//! All that a store knows, as lines of JSON: to be kept, looked at, and moved
+//! to another store.
+//!
+//! A file is a [`Header`], then instances, paused queues, tasks in the order of
+//! their ids, schedules, and an [`End`] that counts them: a file that was cut
+//! off is told from one that is whole. Nothing here depends on the store: what
+//! SQLite has written, PostgreSQL reads, and the other way round.
+//!
+//! Ids are kept in a store that has no tasks yet. Else all of them are shifted
+//! by the same distance ([`Shift`]), so that no table of old and new ids is
+//! needed, however many tasks there are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufRead;
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::cancel::CancelAnswer;
+use crate::json::Json;
+use crate::queue::Pool;
+use crate::report::LogLevel;
+use crate::schedule::Overlap;
+use crate::task::{ClassRules, TaskStatus};
+
+/// The version of the form that lines have.
+pub const FORMAT: u32 = 1;
+/// A line that is longer holds more than any task can have.
+const LINE_BYTES_MAX: usize = 1 << 30;
+
+/// One line of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// The first.
+    Header(Header),
+    /// A life of an engine.
+    Instance(Box<InstanceRecord>),
+    /// A queue that nobody takes from.
+    PausedQueue(PausedQueueRecord),
+    /// A task, with all that has happened to it.
+    Task(Box<TaskRecord>),
+    /// A schedule.
+    Schedule(Box<ScheduleRecord>),
+    /// The last.
+    End(End),
+}
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub task_engine_export: u32,
+    /// The version of the program that wrote it.
+    pub version: String,
+    /// When, by the clock of the store.
+    pub exported_at: Timestamp,
+    /// The store, without secrets.
+    pub from: String,
+    /// The tasks that were asked for; empty: all.
+    pub statuses: Vec<TaskStatus>,
+    /// The highest id that the store has given to a task.
+    pub last_task_id: i64,
+    /// The same of the lives of engines.
+    pub last_instance_id: i64,
+    /// The same of schedules.
+    pub last_schedule_id: i64,
+}
+
+/// How many lines of each kind there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // The names say it.
+pub struct End {
+    pub instances: u64,
+    pub paused_queues: u64,
+    pub tasks: u64,
+    pub schedules: u64,
+}
+
+impl End {
+    /// Counts one more.
+    pub fn count(&mut self, line: &Line) {
+        match line {
+            Line::Instance(_) => self.instances += 1,
+            Line::PausedQueue(_) => self.paused_queues += 1,
+            Line::Task(_) => self.tasks += 1,
+            Line::Schedule(_) => self.schedules += 1,
+            Line::Header(_) | Line::End(_) => {}
+        }
+    }
+}
+
+/// A life of an engine. It is over wherever the file is read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`crate::InstanceRow`].
+pub struct InstanceRecord {
+    pub id: i64,
+    pub name: String,
+    pub host: String,
+    pub pid: i32,
+    pub version: String,
+    pub workers: i32,
+    pub lease_ms: i64,
+    pub queues: Vec<String>,
+    pub pools: Vec<Pool>,
+    pub classes: BTreeMap<String, ClassRules>,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_at: Option<Timestamp>,
+}
+
+/// A queue that is paused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`crate::PausedQueue`].
+pub struct PausedQueueRecord {
+    pub queue: String,
+    pub reason: Option<String>,
+    pub paused_at: Timestamp,
+}
+
+/// A task, with all that has happened to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`crate::TaskDetails`].
+pub struct TaskRecord {
+    pub id: i64,
+    pub status: TaskStatus,
+    pub task_class: String,
+    pub queue: String,
+    pub priority: i32,
+    pub created_at: Timestamp,
+    pub scheduled_at: Timestamp,
+    #[serde(deserialize_with = "object")]
+    pub task_parameters: Json,
+    #[serde(deserialize_with = "object")]
+    pub context: Json,
+    /// Whether the unique key in its context belongs to it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_unique_key: bool,
+    /// Set while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingRecord>,
+    /// Set while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<RunningRecord>,
+    /// The attempts that have ended, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executions: Vec<ExecutionRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late_results: Vec<LateRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub progress: Vec<ProgressRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<LogRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancellations: Vec<CancellationRecord>,
+}
+
+/// The next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct WaitingRecord {
+    pub attempt: i32,
+    pub retry_number: i32,
+    pub due_at: Timestamp,
+}
+
+/// The attempt that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct RunningRecord {
+    pub attempt: i32,
+    pub retry_number: i32,
+    pub instance_id: i64,
+    pub claimed_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested_at: Option<Timestamp>,
+}
+
+/// An attempt that has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`crate::ExecutionRow`].
+pub struct ExecutionRecord {
+    pub attempt: i32,
+    pub retry_number: i32,
+    /// `None`: it was cancelled while it waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_id: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    pub stopped_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_task: Option<TaskStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub error: Option<Json>,
+}
+
+/// What came after the end of an attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct LateRecord {
+    pub attempt: i32,
+    pub arrived_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub error: Option<Json>,
+}
+
+/// How far an attempt was, and how many lines it has said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ProgressRecord {
+    pub attempt: i32,
+    pub version: i64,
+    pub lines: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_at: Option<Timestamp>,
+}
+
+/// A line of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct LogRecord {
+    pub attempt: i32,
+    pub line: i32,
+    pub logged_at: Timestamp,
+    pub level: String,
+    pub message: String,
+}
+
+/// A wish to cancel an attempt that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CancellationRecord {
+    pub attempt: i32,
+    pub requested_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// A schedule, with the slots that it has fired last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`crate::schedule::row::ScheduleRow`].
+pub struct ScheduleRecord {
+    pub id: i64,
+    pub version: i64,
+    pub name: String,
+    #[serde(deserialize_with = "object")]
+    pub definition: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
+    pub overlap: Overlap,
+    pub anchor: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_slot: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_task_id: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fired_slots: Vec<FiredRecord>,
+}
+
+/// A slot that has fired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct FiredRecord {
+    pub slot: Timestamp,
+    pub task_id: i64,
+    pub fired_at: Timestamp,
+}
+
+/// JSON as a line can hold it: without a line break, and without the blanks
+/// that PostgreSQL puts in. Numbers and the order of names stay as they are.
+#[must_use]
+pub fn compact(text: &str) -> Json {
+    let mut out = String::with_capacity(text.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for c in text.chars() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else if c == '"' {
+            in_string = true;
+        } else if c.is_ascii_whitespace() {
+            continue;
+        }
+        out.push(c);
+    }
+    Json::from_store(out)
+}
+
+impl TaskRecord {
+    /// Where the task is, by what the record holds.
+    #[must_use]
+    pub fn place(&self) -> Option<TaskStatus> {
+        match (&self.waiting, &self.running, self.executions.last()) {
+            (Some(_), None, _) => Some(TaskStatus::Waiting),
+            (None, Some(_), _) => Some(TaskStatus::Running),
+            (None, None, Some(last)) => last.ends_task,
+            _ => None,
+        }
+    }
+
+    /// What to say about a task that cannot be exported, because it is lost.
+    #[must_use]
+    pub fn nowhere(&self) -> crate::StoreError {
+        crate::StoreError::Refused(format!(
+            "task {} is nowhere: it does not wait, nobody holds it, and it has not ended; see `task-engine verify`",
+            self.id
+        ))
+    }
+
+    /// What a store could take and should not: the invariants of the ledger.
+    fn check(&self) -> Result<(), String> {
+        let wrong = |why: String| Err(format!("task {}: {why}", self.id));
+        if self.id < 1 {
+            return wrong("an id is a number from 1 up".to_owned());
+        }
+        for (what, name) in [("class", &self.task_class), ("queue", &self.queue)] {
+            crate::task::checked_name(what, name.clone())
+                .map_err(|why| format!("task {}: {why}", self.id))?;
+        }
+        match self.place() {
+            None => return wrong("it neither waits nor runs, nor has it ended".to_owned()),
+            Some(place) if place != self.status => {
+                return wrong(format!("it is said to be {}, but is {place}", self.status));
+            }
+            Some(_) => {}
+        }
+        let mut last = 0;
+        for execution in &self.executions {
+            if execution.attempt <= last {
+                return wrong(format!("attempt {} comes after attempt {last}", execution.attempt));
+            }
+            last = execution.attempt;
+            if execution.ends_task.is_some() == execution.retry_at.is_some() {
+                return wrong(format!(
+                    "attempt {last} must either end the task or have a time for the next one"
+                ));
+            }
+        }
+        let next = self.waiting.map(|w| w.attempt).or(self.running.map(|r| r.attempt));
+        if next.is_some_and(|next| next <= last) {
+            return wrong(format!("its next attempt is not after attempt {last}"));
+        }
+        let ended = |attempt| self.executions.iter().any(|e| e.attempt == attempt);
+        let runs = |attempt| self.running.is_some_and(|r| r.attempt == attempt);
+        let told =
+            self.progress.iter().map(|p| p.attempt).chain(self.logs.iter().map(|l| l.attempt));
+        if let Some(attempt) = told.into_iter().find(|a| !ended(*a) && !runs(*a)) {
+            return wrong(format!("attempt {attempt} has said something, but never was"));
+        }
+        let late = self.late_results.iter().map(|l| l.attempt);
+        let cancelled = self.cancellations.iter().map(|c| c.attempt);
+        if let Some(attempt) = late.chain(cancelled).find(|attempt| !ended(*attempt)) {
+            return wrong(format!("attempt {attempt} has not ended"));
+        }
+        if let Some(log) = self.logs.iter().find(|log| log.level.parse::<LogLevel>().is_err()) {
+            return wrong(format!("no level of a log: {:?}", log.level));
+        }
+        let answers = self.cancellations.iter().filter_map(|c| c.answer.as_deref());
+        if let Some(Err(why)) = answers.map(str::parse::<CancelAnswer>).find(Result::is_err) {
+            return wrong(why);
+        }
+        if self.has_unique_key && self.unique_key().is_none() {
+            return wrong("it has a unique key that its context does not name".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The key in its context.
+    #[must_use]
+    pub fn unique_key(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Key {
+            unique_key: Option<String>,
+        }
+        self.context.decode::<Key>().ok()?.unique_key
+    }
+}
+
+/// By how much ids are moved. Zero keeps them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Shift {
+    /// Of tasks.
+    pub tasks: i64,
+    /// Of the lives of engines.
+    pub instances: i64,
+    /// Of schedules.
+    pub schedules: i64,
+}
+
+impl Shift {
+    /// Whether ids up to those of this file can be moved so far.
+    #[must_use]
+    pub fn fits(&self, header: &Header) -> bool {
+        // The ids of claims have a life's id in their upper bits.
+        let lives = header.last_instance_id.checked_add(self.instances);
+        header.last_task_id.checked_add(self.tasks).is_some()
+            && header.last_schedule_id.checked_add(self.schedules).is_some()
+            && lives.is_some_and(|last| last < 1 << 22)
+    }
+
+    /// A line with its ids moved, and with those that it names.
+    ///
+    /// A flow that no one has named goes by the id of its first task, as text.
+    /// So names of flows that could be ids of this file are moved as well, all
+    /// of them: what belonged together still does.
+    #[must_use]
+    pub fn apply(&self, mut line: Line, header: &Header) -> Line {
+        match &mut line {
+            Line::Instance(instance) => instance.id += self.instances,
+            Line::Task(task) => {
+                task.id += self.tasks;
+                if let Some(running) = &mut task.running {
+                    running.instance_id += self.instances;
+                }
+                for execution in &mut task.executions {
+                    execution.instance_id = execution.instance_id.map(|id| id + self.instances);
+                }
+                if self.tasks != 0 {
+                    task.context = self.context(&task.context, header);
+                }
+            }
+            Line::Schedule(schedule) => {
+                schedule.id += self.schedules;
+                schedule.last_task_id = schedule.last_task_id.map(|id| id + self.tasks);
+                for fired in &mut schedule.fired_slots {
+                    fired.task_id += self.tasks;
+                }
+            }
+            Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
+        }
+        line
+    }
+
+    fn context(&self, context: &Json, header: &Header) -> Json {
+        // Only the two fields are read; all else stays the text that it is.
+        let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else {
+            return context.clone();
+        };
+        let own = |id: &i64| (1..=header.last_task_id).contains(id);
+        let parent = fields.get("parent_id").and_then(|raw| raw.get().parse::<i64>().ok());
+        let flow = fields.get("correlation_id").and_then(|raw| {
+            let text: String = serde_json::from_str(raw.get()).ok()?;
+            let id: i64 = text.parse().ok()?;
+            (id.to_string() == text).then_some(id)
+        });
+        let mut set = |name: &str, text: String| {
+            if let Ok(raw) = RawValue::from_string(text) {
+                fields.insert(name.to_owned(), raw);
+            }
+        };
+        let (parent, flow) = (parent.filter(own), flow.filter(own));
+        if let Some(id) = parent {
+            set("parent_id", (id + self.tasks).to_string());
+        }
+        if let Some(id) = flow {
+            set("correlation_id", format!("\"{}\"", id + self.tasks));
+        }
+        if parent.is_none() && flow.is_none() {
+            return context.clone();
+        }
+        serde_json::to_string(&fields).map_or_else(|_| context.clone(), Json::from_store)
+    }
+}
+
+/// Which tasks to export.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExportFilter {
+    /// Those in one of these; empty: all.
+    pub statuses: Vec<TaskStatus>,
+}
+
+impl ExportFilter {
+    /// Whether this task is asked for.
+    #[must_use]
+    pub fn wants(&self, status: TaskStatus) -> bool {
+        self.statuses.is_empty() || self.statuses.contains(&status)
+    }
+}
+
+/// Takes lines; false: it wants no more.
+pub type Sink = Box<dyn FnMut(Line) -> bool + Send>;
+
+/// What an import does about ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// They stay; the store must have neither tasks nor schedules.
+    Keep,
+    /// They are moved behind those that the store has.
+    New,
+}
+
+/// What became of an import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Imported {
+    /// All of it is there.
+    Done {
+        /// What was read.
+        read: End,
+        /// By how much ids were moved.
+        shift: Shift,
+        /// Lives of engines, now over, that hold attempts to be taken back.
+        holders: Vec<crate::InstanceId>,
+    },
+    /// Nothing was changed: the store is not empty, or has a schedule of that name.
+    Conflict(String),
+}
+
+impl Imported {
+    /// Ids can be kept only where there are none.
+    pub const NOT_EMPTY: &'static str = "the database has tasks or schedules already; import into an empty one, or give what comes in new ids (--new-ids)";
+    /// The numbers of a file can be anything.
+    pub const TOO_FAR: &'static str =
+        "the ids of this file are too high to be moved behind those that are there";
+
+    /// A name that is taken.
+    #[must_use]
+    pub fn same_schedule(name: &str) -> Self {
+        Self::Conflict(format!(
+            "there is a schedule named {name:?} already; remove one of the two: task-engine schedules remove"
+        ))
+    }
+}
+
+/// Why a file cannot be imported, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct BadLine {
+    /// The number of the line.
+    pub line: u64,
+    /// The column in it, if it is known.
+    pub column: Option<usize>,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}", self.line)?;
+        if let Some(column) = self.column {
+            write!(f, ", column {column}")?;
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
+/// A file that is read: its header, and what follows, checked line by line.
+/// Ends with an error unless the file is whole.
+pub struct File {
+    header: Header,
+    input: Box<dyn BufRead + Send>,
+    line: u64,
+    seen: End,
+    last_ids: (i64, i64, i64),
+    done: bool,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl File {
+    /// Reads the header.
+    pub fn open(input: Box<dyn BufRead + Send>) -> Result<Self, BadLine> {
+        let header = Header {
+            task_engine_export: FORMAT,
+            version: String::new(),
+            exported_at: Timestamp::UNIX_EPOCH,
+            from: String::new(),
+            statuses: Vec::new(),
+            last_task_id: 0,
+            last_instance_id: 0,
+            last_schedule_id: 0,
+        };
+        let (seen, last_ids) = (End::default(), (0, 0, 0));
+        let mut file = Self { header, input, line: 0, seen, last_ids, done: false };
+        let Some(text) = file.text()? else {
+            return Err(file.bad("the file is empty".to_owned()));
+        };
+        file.check_format(&text)?;
+        match file.parse(&text)? {
+            Line::Header(header) => {
+                let ids = [header.last_task_id, header.last_instance_id, header.last_schedule_id];
+                if ids.iter().any(|id| *id < 0) {
+                    return Err(file.bad("an id is below zero".to_owned()));
+                }
+                file.header = header;
+                Ok(file)
+            }
+            _ => Err(file.bad("the header is missing; is this the file of an export?".to_owned())),
+        }
+    }
+
+    /// What the file is.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How many lines of each kind were read so far.
+    #[must_use]
+    pub fn seen(&self) -> End {
+        self.seen
+    }
+
+    /// Another format may have another header: the version is told first.
+    fn check_format(&self, text: &str) -> Result<(), BadLine> {
+        #[derive(Deserialize)]
+        struct Any {
+            header: Version,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            task_engine_export: u32,
+        }
+        match serde_json::from_str::<Any>(text) {
+            Ok(any) if any.header.task_engine_export != FORMAT => Err(self.bad(format!(
+                "the file has format {}, this program knows format {FORMAT}; use the version of task-engine that it is for",
+                any.header.task_engine_export
+            ))),
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.bad(
+                "this is not the file of an export: the first line is {\"header\": {\"task_engine_export\": 1, …}}".to_owned(),
+            )),
+        }
+    }
+
+    fn text(&mut self) -> Result<Option<String>, BadLine> {
+        let mut text = Vec::new();
+        self.line += 1;
+        let mut limited = std::io::Read::take(&mut self.input, LINE_BYTES_MAX as u64);
+        match limited.read_until(b'\n', &mut text) {
+            Ok(0) => return Ok(None),
+            Ok(_) if text.last() == Some(&b'\n') => {}
+            Ok(_) => return Err(self.bad("the line is cut off: the file is not whole".to_owned())),
+            Err(error) => return Err(self.bad(format!("it cannot be read: {error}"))),
+        }
+        let text = String::from_utf8(text);
+        text.map(Some).map_err(|_| self.bad("this is not text (UTF-8)".to_owned()))
+    }
+
+    fn parse(&self, text: &str) -> Result<Line, BadLine> {
+        serde_json::from_str(text).map_err(|error| {
+            let why = error.to_string();
+            let why = why.split(" at line ").next().unwrap_or_default().to_owned();
+            BadLine { line: self.line, column: Some(error.column()), why }
+        })
+    }
+
+    fn bad(&self, why: String) -> BadLine {
+        BadLine { line: self.line, column: None, why }
+    }
+
+    fn read(&mut self) -> Result<Option<Line>, BadLine> {
+        let Some(text) = self.text()? else {
+            return Err(self.bad("the last line is missing: the file is not whole".to_owned()));
+        };
+        let line = self.parse(&text)?;
+        self.in_order(&line).map_err(|why| self.bad(why))?;
+        if let Line::End(end) = line {
+            if end != self.seen {
+                return Err(self.bad(format!(
+                    "lines are missing: {} were written, {} are there",
+                    words(end),
+                    words(self.seen)
+                )));
+            }
+            self.line += 1;
+            let mut rest = Vec::new();
+            return match std::io::Read::read_to_end(
+                &mut std::io::Read::take(&mut self.input, 1),
+                &mut rest,
+            ) {
+                Ok(0) => Ok(None),
+                _ => Err(self.bad("something follows the last line".to_owned())),
+            };
+        }
+        self.seen.count(&line);
+        Ok(Some(line))
+    }
+
+    fn in_order(&mut self, line: &Line) -> Result<(), String> {
+        let (what, id, last, highest) = match line {
+            Line::Header(_) => return Err("a second header".to_owned()),
+            Line::Instance(i) => {
+                if i.name.is_empty() {
+                    return Err("an instance has a name".to_owned());
+                }
+                ("instance", i.id, &mut self.last_ids.0, self.header.last_instance_id)
+            }
+            Line::Task(task) => {
+                task.check()?;
+                let known = 1..=self.header.last_instance_id;
+                let lives = task.executions.iter().filter_map(|e| e.instance_id);
+                let mut lives = lives.chain(task.running.map(|r| r.instance_id));
+                if let Some(id) = lives.find(|id| !known.contains(id)) {
+                    return Err(format!("task {}: there is no instance {id}", task.id));
+                }
+                ("task", task.id, &mut self.last_ids.1, self.header.last_task_id)
+            }
+            Line::Schedule(s) => {
+                crate::task::checked_name("schedule", s.name.clone()).map_err(|e| e.to_string())?;
+                ("schedule", s.id, &mut self.last_ids.2, self.header.last_schedule_id)
+            }
+            Line::PausedQueue(paused) => {
+                return crate::queue::check_queue_name(&paused.queue).map_err(|e| e.to_string());
+            }
+            Line::End(_) => return Ok(()),
+        };
+        if id <= *last {
+            return Err(format!(
+                "{what} {id} comes after {what} {last}; each is there once, in the order of their ids"
+            ));
+        }
+        if id > highest {
+            return Err(format!(
+                "{what} {id} is beyond the last one, {highest}, that the header names"
+            ));
+        }
+        *last = id;
+        Ok(())
+    }
+}
+
+impl Iterator for File {
+    type Item = Result<Line, BadLine>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let line = self.read().transpose();
+        self.done = !matches!(line, Some(Ok(_)));
+        line
+    }
+}
+
+fn words(end: End) -> String {
+    let End { instances, paused_queues, tasks, schedules } = end;
+    format!(
+        "{tasks} tasks, {schedules} schedules, {paused_queues} paused queues, {instances} instances"
+    )
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// What is there is a value, also if it is `null`.
+fn maybe_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Json::parse(raw.get()).map(Some).map_err(D::Error::custom)
+}
+
+fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Json::parse_object(raw.get()).map_err(D::Error::custom)
+}

@@ -1,0 +1,511 @@
+//! Whether all is well with the server, the tables, and the work in them.
+//!
+//! Each check asks by itself: one that cannot be answered, because somebody has
+//! locked a table for one, says so and hides no other.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use task_engine_model::check::{
+    Check, Depth, FAILED_MAX, Facts, Inventory, LANES_MAX, Verdict, WaitingLane, span,
+};
+use task_engine_model::{PausedQueue, StoreError};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::error::store_error;
+use crate::store::{Inner, from_micros};
+
+const SERVER: &str = include_str!("../sql/checks/server.sql");
+const VERSION: &str = include_str!("../sql/checks/version.sql");
+const TRANSACTIONS: &str = include_str!("../sql/checks/transactions.sql");
+const VACUUM: &str = include_str!("../sql/checks/vacuum.sql");
+const SEQUENCES: &str = include_str!("../sql/checks/sequences.sql");
+const LANES: &str = include_str!("../sql/checks/lanes.sql");
+const FAILED: &str = include_str!("../sql/checks/failed.sql");
+const PAUSES: &str = include_str!("../sql/checks/pauses.sql");
+const LATE_SCHEDULES: &str = include_str!("../sql/checks/late_schedules.sql");
+const BROKEN_SCHEDULES: &str = include_str!("../sql/checks/broken_schedules.sql");
+
+const INVENTORY: &str = include_str!("../sql/inventory.sql");
+
+const VERSION_MIN: i32 = 130_000;
+const LATENCY_WARNING: Duration = Duration::from_millis(50);
+const SKEW_WARNING: Duration = Duration::from_secs(5);
+const DEAD_ROWS_WARNING: i64 = 200_000;
+/// PostgreSQL stops to take writes at 2^31.
+const TRANSACTION_AGE_WRONG: i64 = 1_500_000_000;
+
+impl Inner {
+    pub(crate) async fn checks(&self, depth: Depth) -> Result<Vec<Check>, StoreError> {
+        let mut checks = self.server().await?;
+        let tables = self.tables_version().await;
+        let has_tables = tables.verdict == Verdict::Ok;
+        checks.push(tables);
+        if depth >= Depth::Usual {
+            if has_tables {
+                checks.push(attempt("schema", self.drift().await));
+            }
+            checks.push(attempt("wake-ups", self.wake_ups().await));
+        }
+        checks.push(attempt("transactions", self.transactions().await));
+        checks.push(attempt("vacuum", self.vacuum().await));
+        checks.push(attempt("ids", self.ids().await));
+        if has_tables {
+            match self.facts(depth).await {
+                Ok(facts) => checks.extend(facts.judge()),
+                Err(error) => checks.push(Check::unknown("tasks", error.to_string())),
+            }
+            if depth >= Depth::Deep {
+                let ledger = self.verify().await.map(|violations| Check::of_ledger(&violations));
+                checks.push(attempt("ledger", ledger));
+            }
+        }
+        Ok(checks)
+    }
+
+    /// A statement that gives up sooner than the work does: somebody waits for it.
+    pub(crate) async fn look_up(
+        &self,
+        statement: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut client = self.connections.work().await?;
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        // A bitmap would be of the whole index, where the first rows are enough.
+        let patience = "SET LOCAL lock_timeout = '1s'; SET LOCAL enable_bitmapscan = off";
+        transaction.batch_execute(patience).await.map_err(|e| store_error(&e))?;
+        let rows = transaction.query(&*self.schema.sql(statement), params).await;
+        rows.map_err(|e| store_error(&e))
+    }
+
+    async fn server(&self) -> Result<Vec<Check>, StoreError> {
+        // The first one may open a connection.
+        let client = self.connections.work().await?;
+        let begun = Instant::now();
+        client.batch_execute("").await.map_err(|e| store_error(&e))?;
+        let latency = begun.elapsed();
+        let before = Timestamp::now();
+        let row = client.query_one(SERVER, &[]).await.map_err(|e| store_error(&e))?;
+        let after = Timestamp::now();
+        drop(client);
+        Ok(vec![
+            connection(latency),
+            version(&row),
+            writable(&row),
+            durability(&row),
+            clock(row.get("now"), before, after),
+            connections(row.get("connections"), row.get("connections_max")),
+            transaction_ids(row.get("transaction_age"), row.get("freeze_age_max")),
+        ])
+    }
+
+    async fn tables_version(&self) -> Check {
+        const NAME: &str = "tables";
+        let newest = crate::migrate::newest();
+        let rows = match self.look_up(VERSION, &[]).await {
+            Ok(rows) => rows,
+            Err(StoreError::Version(_)) => {
+                return Check::bad(NAME, Verdict::Wrong, "there are none", "task-engine migrate");
+            }
+            Err(error) => return Check::unknown(NAME, error.to_string()),
+        };
+        let there = rows.first().and_then(|row| row.get::<_, Option<i32>>("version")).unwrap_or(0);
+        if there == newest {
+            return Check::ok(NAME, format!("version {there} in schema {}", self.schema));
+        }
+        let (needs, remedy) = if there > newest {
+            ("this program knows versions up to", "upgrade task-engine")
+        } else {
+            ("this program needs version", "task-engine migrate")
+        };
+        Check::bad(NAME, Verdict::Wrong, format!("version {there}; {needs} {newest}"), remedy)
+    }
+
+    async fn transactions(&self) -> Result<Check, StoreError> {
+        let rows = self.look_up(TRANSACTIONS, &[&self.schema.to_string()]).await?;
+        Ok(held(&rows.iter().map(Held::of).collect::<Vec<_>>()))
+    }
+
+    async fn vacuum(&self) -> Result<Check, StoreError> {
+        const NAME: &str = "vacuum";
+        let autovacuum = self.look_up("SELECT current_setting('autovacuum')::boolean", &[]).await?;
+        if autovacuum.first().is_some_and(|row| !row.get::<_, bool>(0)) {
+            return Ok(Check::bad(
+                NAME,
+                Verdict::Wrong,
+                "autovacuum is off: dead rows pile up, and claims become slow",
+                "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();",
+            ));
+        }
+        let rows = self.look_up(VACUUM, &[&self.schema.to_string()]).await?;
+        let mut dead_in_all = 0;
+        for row in &rows {
+            let (name, dead): (&str, i64) = (row.get("name"), row.get("dead"));
+            let (live, schema): (i64, _) = (row.get("live"), &self.schema);
+            dead_in_all += dead;
+            if row.get("is_off") {
+                return Ok(Check::bad(
+                    NAME,
+                    Verdict::Wrong,
+                    format!("autovacuum is off for {name}"),
+                    format!("ALTER TABLE {schema}.{name} RESET (autovacuum_enabled);"),
+                ));
+            }
+            if dead > DEAD_ROWS_WARNING && dead > live / 2 {
+                let last =
+                    row.get::<_, Option<i64>>("vacuumed_secs").and_then(|s| u64::try_from(s).ok());
+                let last = last.map_or("never".to_owned(), |s| {
+                    format!("{} ago", span(Duration::from_secs(s)))
+                });
+                return Ok(Check::bad(
+                    NAME,
+                    Verdict::Warning,
+                    format!(
+                        "{name} has {dead} dead rows beside {live}; it was last vacuumed {last}"
+                    ),
+                    format!("VACUUM {schema}.{name}; and see held transactions"),
+                ));
+            }
+        }
+        Ok(Check::ok(NAME, format!("{dead_in_all} dead rows in {} tables", rows.len())))
+    }
+
+    async fn ids(&self) -> Result<Check, StoreError> {
+        const NAME: &str = "ids";
+        let rows = self.look_up(SEQUENCES, &[&self.schema.to_string()]).await?;
+        let Some(row) = rows.first() else {
+            return Ok(Check::unknown(NAME, "there are no sequences"));
+        };
+        let (name, used): (&str, f64) = (row.get("name"), row.get("used"));
+        Ok(if used > 0.8 {
+            Check::bad(
+                NAME,
+                Verdict::Wrong,
+                format!("{name} has used {:.0} % of its numbers", used * 100.0),
+                "export, and import into a new database with --new-ids",
+            )
+        } else {
+            Check::ok(NAME, format!("{name} has used {:.1} % of its numbers", used * 100.0))
+        })
+    }
+
+    pub(crate) async fn inventory(&self) -> Result<Inventory, StoreError> {
+        let mut client = self.connections.work().await?;
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let settings = "SET LOCAL enable_seqscan = on; SET LOCAL statement_timeout = 0";
+        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
+        let row = transaction.query_one(&*self.schema.sql(INVENTORY), &[]).await;
+        let row = row.map_err(|e| store_error(&e))?;
+        Ok(Inventory {
+            tasks: row.get("tasks"),
+            waiting: row.get("waiting"),
+            running: row.get("running"),
+            executions: row.get("executions"),
+            schedules: row.get("schedules"),
+        })
+    }
+
+    async fn facts(&self, depth: Depth) -> Result<Facts, StoreError> {
+        let us = |row: &Row, column| from_micros(row.get::<_, i64>(column));
+        let lanes = self.look_up(LANES, &[&i32::try_from(LANES_MAX).unwrap_or(i32::MAX)]).await?;
+        let lanes = lanes.iter().map(|row| WaitingLane {
+            queue: row.get("queue"),
+            class: row.get("task_class"),
+            due_for: row.get::<_, Option<i64>>("due_for_us").map(from_micros),
+        });
+        let pauses = self.look_up(PAUSES, &[]).await?;
+        let paused = pauses.iter().map(|row| PausedQueue {
+            queue: row.get("queue"),
+            reason: row.get("reason"),
+            paused_at: row.get("paused_at"),
+        });
+        let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
+        let failed = self.look_up(FAILED, &[&limit]).await?;
+        let (seen, failed): (i64, i64) =
+            failed.first().map_or((0, 0), |row| (row.get("seen"), row.get("failed")));
+        let late = self.look_up(LATE_SCHEDULES, &[]).await?;
+        let late = late.iter().map(|row| (row.get("name"), us(row, "late_us"), row.get("waits")));
+        let broken = self.look_up(BROKEN_SCHEDULES, &[]).await?;
+        let broken = broken.iter().map(|row| (row.get("name"), row.get("error")));
+        Ok(Facts {
+            instances: self.instances(None).await?,
+            lanes: lanes.collect(),
+            paused: paused.collect(),
+            paused_for: pauses.iter().map(|row| us(row, "paused_us")).collect(),
+            broken_schedules: broken.collect(),
+            due_schedules: late.collect(),
+            failed: u64::try_from(failed).unwrap_or(0),
+            failed_and_more: seen == limit && failed == limit,
+        })
+    }
+}
+
+/// What cannot be found out is a verdict, too.
+fn attempt(name: &'static str, outcome: Result<Check, StoreError>) -> Check {
+    outcome.unwrap_or_else(|error| Check::unknown(name, error.to_string()))
+}
+
+fn connection(latency: Duration) -> Check {
+    const NAME: &str = "connection";
+    let ms = format!("a round trip takes {:.1} ms", latency.as_secs_f64() * 1000.0);
+    if latency > LATENCY_WARNING {
+        let remedy = "run engines near the database; each claim and each record is a round trip";
+        return Check::bad(NAME, Verdict::Warning, ms, remedy);
+    }
+    Check::ok(NAME, ms)
+}
+
+fn version(row: &Row) -> Check {
+    const NAME: &str = "server";
+    let (number, text): (i32, &str) = (row.get("version_number"), row.get("version"));
+    if number < VERSION_MIN {
+        let reason = format!("PostgreSQL {text} is older than 13");
+        return Check::bad(NAME, Verdict::Wrong, reason, "upgrade the server");
+    }
+    Check::ok(NAME, format!("PostgreSQL {text}"))
+}
+
+fn writable(row: &Row) -> Check {
+    const NAME: &str = "writable";
+    if row.get("is_standby") {
+        let remedy = "name the primary in the URL, or promote this one: SELECT pg_promote();";
+        return Check::bad(
+            NAME,
+            Verdict::Wrong,
+            "the server is a standby: it takes no writes",
+            remedy,
+        );
+    }
+    if row.get("is_read_only") {
+        return Check::bad(
+            NAME,
+            Verdict::Wrong,
+            "default_transaction_read_only is on: nothing can be written",
+            "find who set it: ALTER DATABASE, ALTER ROLE, or ALTER SYSTEM … RESET default_transaction_read_only;",
+        );
+    }
+    Check::ok(NAME, "the server takes writes")
+}
+
+fn durability(row: &Row) -> Check {
+    const NAME: &str = "durability";
+    let synchronous: &str = row.get("synchronous_commit");
+    let (fsync, full_pages): (bool, bool) = (row.get("fsync"), row.get("full_page_writes"));
+    let wrong = |setting: &str, why: &str| {
+        let remedy = format!(
+            "ALTER SYSTEM SET {setting} = on; SELECT pg_reload_conf(); (or RESET it where ALTER DATABASE or ALTER ROLE has set it)"
+        );
+        Check::bad(NAME, Verdict::Wrong, format!("{setting} is off: {why}"), remedy)
+    };
+    if !fsync {
+        return wrong("fsync", "a crash of the machine can lose everything");
+    }
+    if !full_pages {
+        return wrong("full_page_writes", "a crash of the machine can damage the tables");
+    }
+    if synchronous == "off" {
+        return wrong(
+            "synchronous_commit",
+            "a crash of the server undoes what it has said to be done",
+        );
+    }
+    Check::ok(
+        NAME,
+        format!("fsync and full_page_writes are on, synchronous_commit is {synchronous}"),
+    )
+}
+
+fn clock(theirs: Timestamp, before: Timestamp, after: Timestamp) -> Check {
+    const NAME: &str = "clock";
+    // Anything between the two is possible.
+    let skew = if theirs < before {
+        before.duration_since(theirs)
+    } else if theirs > after {
+        theirs.duration_since(after)
+    } else {
+        return Check::ok(NAME, "this machine and the database tell the same time");
+    };
+    let skew = skew.unsigned_abs();
+    let words = format!("this machine and the database differ by {}", span(skew));
+    if skew > SKEW_WARNING {
+        let remedy = "set both by NTP; tasks keep to the database's clock, so only what you read here is off";
+        return Check::bad(NAME, Verdict::Warning, words, remedy);
+    }
+    Check::ok(NAME, words)
+}
+
+fn connections(used: i64, max: i64) -> Check {
+    const NAME: &str = "connections";
+    let words = format!("{used} of {max} are in use");
+    if used * 100 >= max * 95 {
+        let remedy = "find who has them: SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1; or raise max_connections";
+        Check::bad(NAME, Verdict::Wrong, words, remedy)
+    } else if used * 100 >= max * 80 {
+        Check::bad(
+            NAME,
+            Verdict::Warning,
+            words,
+            "each engine needs up to 11; raise max_connections",
+        )
+    } else {
+        Check::ok(NAME, words)
+    }
+}
+
+fn transaction_ids(age: i64, freeze_max: i64) -> Check {
+    const NAME: &str = "transaction ids";
+    let words = format!("the oldest is {age} transactions old; the server stops at 2147483647");
+    if age > TRANSACTION_AGE_WRONG {
+        Check::bad(
+            NAME,
+            Verdict::Wrong,
+            words,
+            "VACUUM (FREEZE) as a superuser, and end old transactions",
+        )
+    } else if age > freeze_max.saturating_mul(3) / 2 {
+        let remedy = "autovacuum does not keep up: see held transactions, then VACUUM (FREEZE)";
+        Check::bad(NAME, Verdict::Warning, words, remedy)
+    } else {
+        Check::ok(NAME, words)
+    }
+}
+
+/// A transaction of somebody else.
+#[derive(Debug, Clone, Default)]
+struct Held {
+    pid: i32,
+    who: String,
+    state: String,
+    age: Duration,
+    /// Whether vacuum must keep rows for it.
+    holds_rows: bool,
+    /// Locks on our tables that stop the work.
+    locks: Vec<String>,
+    /// How many sessions wait for it.
+    waiting: i64,
+}
+
+impl Held {
+    fn of(row: &Row) -> Self {
+        let (user, application): (&str, &str) = (row.get("username"), row.get("application_name"));
+        Self {
+            pid: row.get("pid"),
+            who: if application.is_empty() {
+                user.to_owned()
+            } else {
+                format!("{user}, {application}")
+            },
+            state: row.get("state"),
+            age: from_micros(row.get("age_us")),
+            holds_rows: row.get("holds_rows"),
+            locks: row.get("locks"),
+            waiting: row.get("waiting"),
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        const MOMENT: Duration = Duration::from_millis(500);
+        const LONG: Duration = Duration::from_secs(60);
+        const TOO_LONG: Duration = Duration::from_secs(3600);
+        let idle = self.state.starts_with("idle in transaction");
+        if !self.locks.is_empty() && self.age > MOMENT
+            || idle && self.waiting > 0 && self.age > MOMENT
+        {
+            return Verdict::Wrong;
+        }
+        match (self.holds_rows || idle, self.age) {
+            (true, age) if age > TOO_LONG => Verdict::Wrong,
+            (true, age) if age > LONG => Verdict::Warning,
+            _ => Verdict::Ok,
+        }
+    }
+}
+
+fn held(all: &[Held]) -> Check {
+    const NAME: &str = "transactions";
+    let worst = all.iter().map(Held::verdict).max().unwrap_or(Verdict::Ok);
+    if worst == Verdict::Ok {
+        let oldest = all.iter().map(|held| held.age).max();
+        let words = oldest.map_or("no other transaction is open".to_owned(), |age| {
+            format!("{} open, the oldest for {}", all.len(), span(age))
+        });
+        return Check::ok(NAME, words);
+    }
+    let guilty: Vec<_> = all.iter().filter(|held| held.verdict() != Verdict::Ok).collect();
+    let words = guilty.iter().map(|held| {
+        let locks = match held.locks.as_slice() {
+            [] => String::new(),
+            locks => format!(", locks {}", locks.join(", ")),
+        };
+        let rows = if held.holds_rows { ", keeps vacuum from removing dead rows" } else { "" };
+        let waiting = match held.waiting {
+            0 => String::new(),
+            some => format!(", {some} wait for it"),
+        };
+        format!(
+            "process {} ({}) is {} for {}{locks}{rows}{waiting}",
+            held.pid,
+            held.who,
+            held.state,
+            span(held.age)
+        )
+    });
+    let remedy = guilty.iter().map(|held| format!("SELECT pg_terminate_backend({});", held.pid));
+    Check::bad(
+        NAME,
+        worst,
+        words.collect::<Vec<_>>().join("; "),
+        remedy.collect::<Vec<_>>().join(" "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_judged_by_what_it_keeps_from_others() {
+        let lock = vec!["waiting_tasks (AccessExclusiveLock)".to_owned()];
+        for (secs, state, holds_rows, locks, waiting, verdict) in [
+            (1, "active", true, vec![], 0, Verdict::Ok),
+            (59, "idle in transaction", true, vec![], 0, Verdict::Ok),
+            (61, "idle in transaction", false, vec![], 0, Verdict::Warning),
+            (61, "active", true, vec![], 0, Verdict::Warning),
+            (9999, "active", false, vec![], 0, Verdict::Ok),
+            (3601, "active", true, vec![], 0, Verdict::Wrong),
+            (1, "idle in transaction", false, lock, 0, Verdict::Wrong),
+            (1, "idle in transaction", true, vec![], 3, Verdict::Wrong),
+        ] {
+            let one = Held {
+                state: state.to_owned(),
+                age: Duration::from_secs(secs),
+                holds_rows,
+                locks,
+                waiting,
+                ..Held::default()
+            };
+            assert_eq!(held(std::slice::from_ref(&one)).verdict, verdict, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn what_runs_out_is_told_before() {
+        for (used, verdict) in [(5, Verdict::Ok), (80, Verdict::Warning), (95, Verdict::Wrong)] {
+            assert_eq!(connections(used, 100).verdict, verdict);
+        }
+        for (age, verdict) in
+            [(1000, Verdict::Ok), (400_000_000, Verdict::Warning), (1_600_000_000, Verdict::Wrong)]
+        {
+            assert_eq!(transaction_ids(age, 200_000_000).verdict, verdict);
+        }
+    }
+
+    #[test]
+    fn clocks_may_differ_a_little() {
+        let at = |secs| Timestamp::from_second(secs).unwrap();
+        assert_eq!(clock(at(100), at(99), at(101)).verdict, Verdict::Ok);
+        assert_eq!(clock(at(97), at(99), at(101)).verdict, Verdict::Ok);
+        assert_eq!(clock(at(120), at(99), at(101)).verdict, Verdict::Warning);
+    }
+}

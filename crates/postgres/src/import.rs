@@ -1,0 +1,272 @@
+//! Takes in a file, all of it or nothing: one transaction, in batches. Each batch
+//! is sent as JSON, and the server takes it apart.
+
+use std::collections::BTreeSet;
+
+use serde_json::value::RawValue;
+use task_engine_model::export::{
+    File, Ids, Imported, InstanceRecord, Line, PausedQueueRecord, ScheduleRecord, Shift, TaskRecord,
+};
+use task_engine_model::{InstanceId, StoreError};
+use tokio_postgres::Transaction;
+
+use crate::error::store_error;
+use crate::store::Inner;
+
+const LAST_IDS: &str = include_str!("../sql/export/last_ids.sql");
+const IS_EMPTY: &str = include_str!("../sql/import/is_empty.sql");
+const LOCK: &str = include_str!("../sql/import/lock.sql");
+const RESERVE: &str = include_str!("../sql/import/reserve.sql");
+const WAKE: &str = include_str!("../sql/import/wake.sql");
+const SAME_SCHEDULE: &str = include_str!("../sql/import/same_schedule.sql");
+const INSTANCES: &str = include_str!("../sql/import/instances.sql");
+const PAUSED_QUEUES: &str = include_str!("../sql/import/paused_queues.sql");
+const TASKS: &str = include_str!("../sql/import/tasks.sql");
+const WAITING: &str = include_str!("../sql/import/waiting.sql");
+const CLAIMS: &str = include_str!("../sql/import/claims.sql");
+const CANCEL_REQUESTS: &str = include_str!("../sql/import/cancel_requests.sql");
+const EXECUTIONS: &str = include_str!("../sql/import/executions.sql");
+const LATE_RESULTS: &str = include_str!("../sql/import/late_results.sql");
+const PROGRESS: &str = include_str!("../sql/import/execution_progress.sql");
+const LOGS: &str = include_str!("../sql/import/execution_logs.sql");
+const CANCELLATIONS: &str = include_str!("../sql/import/cancellations.sql");
+const UNIQUE_TASKS: &str = include_str!("../sql/import/unique_tasks.sql");
+const SCHEDULES: &str = include_str!("../sql/import/schedules.sql");
+const FIRED_SLOTS: &str = include_str!("../sql/import/fired_slots.sql");
+
+const BATCH_LINES: usize = 500;
+const BATCH_BYTES: usize = 8 << 20;
+
+impl Inner {
+    pub(crate) async fn import(&self, mut file: File, ids: Ids) -> Result<Imported, StoreError> {
+        let header = file.header().clone();
+        let mut client = self.connections.work().await?;
+        let mut shift = Shift::default();
+        if ids == Ids::New {
+            // In a transaction of its own, so that creators wait for a moment only.
+            let reserving = client.transaction().await.map_err(|e| store_error(&e))?;
+            shift = self
+                .reserve(&reserving, &header, Shift { tasks: 1, instances: 1, schedules: 1 })
+                .await?;
+            reserving.commit().await.map_err(|e| store_error(&e))?;
+        }
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        // Whoever sends the lines may take its time.
+        let settings =
+            "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
+        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
+        if ids == Ids::Keep {
+            // What is empty stays so until the end.
+            let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
+            lock.map_err(|e| store_error(&e))?;
+            let row = transaction.query_one(&*self.schema.sql(IS_EMPTY), &[]).await;
+            if !row.map_err(|e| store_error(&e))?.get::<_, bool>("is_empty") {
+                return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
+            }
+            shift = self
+                .reserve(&transaction, &header, Shift { tasks: 0, instances: 1, schedules: 0 })
+                .await?;
+        }
+        let mut holders = BTreeSet::new();
+        let mut batch = Batch::default();
+        for line in &mut file {
+            let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
+            let line = shift.apply(line, &header);
+            if let Line::Task(task) = &line
+                && let Some(running) = task.running
+            {
+                holders.insert(InstanceId(running.instance_id));
+            }
+            batch.add(line)?;
+            if batch.is_full() {
+                self.send(&transaction, &std::mem::take(&mut batch)).await?;
+            }
+        }
+        let names: Vec<&str> = batch.schedule_names.iter().map(String::as_str).collect();
+        let same = transaction.query_opt(&*self.schema.sql(SAME_SCHEDULE), &[&names]).await;
+        if let Some(row) = same.map_err(|e| store_error(&e))? {
+            return Ok(Imported::same_schedule(row.get("name")));
+        }
+        self.send(&transaction, &batch).await?;
+        self.send_schedules(&transaction, &batch).await?;
+        let woken = transaction.query(&*self.schema.sql(WAKE), &[]).await;
+        woken.map_err(|e| store_error(&e))?;
+        transaction.commit().await.map_err(|e| store_error(&e))?;
+        Ok(Imported::Done { read: file.seen(), shift, holders: holders.into_iter().collect() })
+    }
+
+    /// Makes room for the ids of a file behind those that are there, where
+    /// `moves` says 1; where it says 0, they are kept.
+    async fn reserve(
+        &self,
+        transaction: &Transaction<'_>,
+        header: &task_engine_model::export::Header,
+        moves: Shift,
+    ) -> Result<Shift, StoreError> {
+        let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
+        lock.map_err(|e| store_error(&e))?;
+        let last = transaction.query_one(&*self.schema.sql(LAST_IDS), &[]).await;
+        let last = last.map_err(|e| store_error(&e))?;
+        let last: [i64; 3] = [last.get("tasks"), last.get("instances"), last.get("schedules")];
+        let shift = Shift {
+            tasks: last[0] * moves.tasks,
+            instances: last[1] * moves.instances,
+            schedules: last[2] * moves.schedules,
+        };
+        if !shift.fits(header) {
+            return Err(StoreError::BadData(Imported::TOO_FAR.to_owned()));
+        }
+        let tasks = last[0].max(header.last_task_id + shift.tasks);
+        let instances = last[1].max(header.last_instance_id + shift.instances);
+        let schedules = last[2].max(header.last_schedule_id + shift.schedules);
+        let reserved =
+            transaction.query(&*self.schema.sql(RESERVE), &[&tasks, &instances, &schedules]).await;
+        reserved.map_err(|e| store_error(&e))?;
+        Ok(shift)
+    }
+
+    async fn send(&self, transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+        for (statement, rows) in [
+            (INSTANCES, &batch.instances),
+            (PAUSED_QUEUES, &batch.paused_queues),
+            (TASKS, &batch.tasks),
+            (WAITING, &batch.tasks),
+            (UNIQUE_TASKS, &batch.tasks),
+            (CLAIMS, &batch.running),
+            (CANCEL_REQUESTS, &batch.running),
+            (EXECUTIONS, &batch.executions),
+            (LATE_RESULTS, &batch.late_results),
+            (PROGRESS, &batch.progress),
+            (LOGS, &batch.logs),
+            (CANCELLATIONS, &batch.cancellations),
+        ] {
+            self.put(transaction, statement, rows).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_schedules(
+        &self,
+        transaction: &Transaction<'_>,
+        batch: &Batch,
+    ) -> Result<(), StoreError> {
+        self.put(transaction, SCHEDULES, &batch.schedules).await?;
+        self.put(transaction, FIRED_SLOTS, &batch.fired_slots).await
+    }
+
+    async fn put(
+        &self,
+        transaction: &Transaction<'_>,
+        statement: &'static str,
+        rows: &Rows,
+    ) -> Result<(), StoreError> {
+        if rows.0.is_empty() {
+            return Ok(());
+        }
+        let rows = format!("[{}]", rows.0.join(","));
+        let put = transaction.execute(&*self.schema.sql(statement), &[&rows]).await;
+        put.map(|_| ()).map_err(|e| store_error(&e))
+    }
+}
+
+/// Rows as JSON.
+#[derive(Debug, Default)]
+struct Rows(Vec<String>);
+
+/// What goes to the server at once: rows by table.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: usize,
+    lines: usize,
+    instances: Rows,
+    paused_queues: Rows,
+    tasks: Rows,
+    running: Rows,
+    executions: Rows,
+    late_results: Rows,
+    progress: Rows,
+    logs: Rows,
+    cancellations: Rows,
+    schedules: Rows,
+    schedule_names: Vec<String>,
+    fired_slots: Rows,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        // Schedules come last, are few, and go together.
+        self.schedules.0.is_empty() && (self.lines >= BATCH_LINES || self.bytes >= BATCH_BYTES)
+    }
+
+    fn add(&mut self, line: Line) -> Result<(), StoreError> {
+        self.lines += 1;
+        match line {
+            Line::Instance(one) => self.instance(&one),
+            Line::PausedQueue(one) => self.paused_queue(&one),
+            Line::Task(one) => self.task(*one),
+            Line::Schedule(one) => self.schedule(*one),
+            Line::Header(_) | Line::End(_) => Ok(()),
+        }
+    }
+
+    fn instance(&mut self, one: &InstanceRecord) -> Result<(), StoreError> {
+        self.instances.push(one, None, &mut self.bytes)
+    }
+
+    fn paused_queue(&mut self, one: &PausedQueueRecord) -> Result<(), StoreError> {
+        self.paused_queues.push(one, None, &mut self.bytes)
+    }
+
+    fn task(&mut self, mut task: TaskRecord) -> Result<(), StoreError> {
+        let owner = Some(("task_id", task.id));
+        let bytes = &mut self.bytes;
+        for row in task.executions.drain(..) {
+            self.executions.push(&row, owner, bytes)?;
+        }
+        for row in task.late_results.drain(..) {
+            self.late_results.push(&row, owner, bytes)?;
+        }
+        for row in task.progress.drain(..) {
+            self.progress.push(&row, owner, bytes)?;
+        }
+        for row in task.logs.drain(..) {
+            self.logs.push(&row, owner, bytes)?;
+        }
+        for row in task.cancellations.drain(..) {
+            self.cancellations.push(&row, owner, bytes)?;
+        }
+        if let Some(running) = task.running.take() {
+            self.running.push(&running, owner, bytes)?;
+        }
+        self.tasks.push(&task, None, bytes)
+    }
+
+    fn schedule(&mut self, mut schedule: ScheduleRecord) -> Result<(), StoreError> {
+        let owner = Some(("schedule_id", schedule.id));
+        for fired in schedule.fired_slots.drain(..) {
+            self.fired_slots.push(&fired, owner, &mut self.bytes)?;
+        }
+        self.schedule_names.push(schedule.name.clone());
+        self.schedules.push(&schedule, None, &mut self.bytes)
+    }
+}
+
+impl Rows {
+    /// Adds a row, with the id of what it belongs to.
+    fn push(
+        &mut self,
+        row: &impl serde::Serialize,
+        owner: Option<(&str, i64)>,
+        bytes: &mut usize,
+    ) -> Result<(), StoreError> {
+        let refused = |e: serde_json::Error| StoreError::Refused(format!("a line as JSON: {e}"));
+        let mut text = serde_json::to_string(row).map_err(refused)?;
+        if let Some((name, id)) = owner {
+            text.insert_str(1, &format!("\"{name}\":{id},"));
+        }
+        debug_assert!(serde_json::from_str::<&RawValue>(&text).is_ok());
+        *bytes += text.len();
+        self.0.push(text);
+        Ok(())
+    }
+}

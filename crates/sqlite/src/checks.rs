@@ -1,0 +1,281 @@
+//! Whether all is well with the file, its tables, and the work in it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use task_engine_model::check::{Check, Depth, FAILED_MAX, Facts, LANES_MAX, Verdict, WaitingLane};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::migrate;
+use crate::moment::between;
+
+macro_rules! check_sql {
+    ($name:literal) => {
+        include_str!(concat!("../sql/checks/", $name, ".sql"))
+    };
+}
+
+const WAL_WARNING_BYTES: u64 = 256 << 20;
+const HOUR_US: i64 = 3_600_000_000;
+
+pub(crate) fn checks(turn: &Turn<'_>, path: Option<&Path>, depth: Depth) -> Vec<Check> {
+    let mut checks =
+        vec![attempt("journal", journal(turn, path)), attempt("durability", synchronous(turn))];
+    if let Some(path) = path {
+        checks.push(permissions(path));
+        checks.push(wal(path));
+    }
+    let version = attempt("tables", version(turn));
+    let has_tables = version.verdict == Verdict::Ok;
+    checks.push(version);
+    if depth >= Depth::Usual && has_tables {
+        checks.push(attempt("schema", drift(turn)));
+    }
+    match facts(turn, depth) {
+        Ok(facts) => checks.extend(facts.judge()),
+        Err(fault) => checks.push(Check::unknown("tasks", words(fault))),
+    }
+    if depth >= Depth::Deep {
+        checks.push(attempt("file", quick_check(turn)));
+        if has_tables {
+            checks.push(attempt("ledger", ledger(turn)));
+        }
+    }
+    checks
+}
+
+/// What cannot be found out is a verdict, too.
+fn attempt(name: &'static str, outcome: Result<Check, Fault>) -> Check {
+    outcome.unwrap_or_else(|fault| Check::unknown(name, words(fault)))
+}
+
+fn words(fault: Fault) -> String {
+    fault.explain("the file").to_string()
+}
+
+fn journal(turn: &Turn<'_>, path: Option<&Path>) -> Result<Check, Fault> {
+    const NAME: &str = "journal";
+    let mode: String = turn.db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    Ok(match (mode.as_str(), path) {
+        ("wal", _) => Check::ok(NAME, "journal_mode is wal"),
+        (_, None) => Check::ok(NAME, "in memory: gone with its process"),
+        (other, Some(_)) => Check::bad(
+            NAME,
+            Verdict::Wrong,
+            format!("journal_mode is {other}: readers and the writer stop each other"),
+            "PRAGMA journal_mode = WAL",
+        ),
+    })
+}
+
+/// Of this program's own connections; what others set for theirs holds there.
+fn synchronous(turn: &Turn<'_>) -> Result<Check, Fault> {
+    const NAME: &str = "durability";
+    let level: i64 = turn.db.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    Ok(match level {
+        2 | 3 => Check::ok(NAME, "synchronous is FULL: a commit survives a power cut"),
+        _ => Check::bad(
+            NAME,
+            Verdict::Wrong,
+            format!("synchronous is {level}: a power cut can undo commits"),
+            "PRAGMA synchronous = FULL",
+        ),
+    })
+}
+
+/// Of the file and of those beside it, which another user may have made.
+fn permissions(path: &Path) -> Check {
+    const NAME: &str = "permissions";
+    for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
+        match std::fs::metadata(&file) {
+            Ok(about) if about.permissions().readonly() => {
+                return Check::bad(
+                    NAME,
+                    Verdict::Wrong,
+                    format!("{} is read-only", file.display()),
+                    format!("chmod u+w '{}'", file.display()),
+                );
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && file != path => {}
+            Err(error) => return Check::unknown(NAME, format!("{}: {error}", file.display())),
+        }
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(path).map_or(0, |about| about.permissions().mode() & 0o777);
+        if mode & 0o002 != 0 {
+            return Check::bad(
+                NAME,
+                Verdict::Warning,
+                format!("everybody on this machine may write {} ({mode:o})", path.display()),
+                format!("chmod o-w '{}'", path.display()),
+            );
+        }
+    }
+    Check::ok(NAME, "the file can be written, and not by everybody")
+}
+
+fn wal(path: &Path) -> Check {
+    const NAME: &str = "write-ahead log";
+    let size = |file: &Path| std::fs::metadata(file).map_or(0, |about| about.len());
+    let (log, file) = (size(&beside(path, "-wal")), size(path));
+    let words = format!("{} beside a file of {}", megabytes(log), megabytes(file));
+    if log > WAL_WARNING_BYTES && log > file / 4 {
+        return Check::bad(
+            NAME,
+            Verdict::Warning,
+            format!("{words}: somebody keeps a transaction open, so it cannot be emptied"),
+            "end that transaction, then: PRAGMA wal_checkpoint(TRUNCATE)",
+        );
+    }
+    Check::ok(NAME, words)
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+fn version(turn: &Turn<'_>) -> Result<Check, Fault> {
+    const NAME: &str = "tables";
+    let there = turn.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+    let latest = migrate::latest();
+    Ok(match there {
+        Ok(there) if there == latest => Check::ok(NAME, format!("version {there}")),
+        Ok(there) if there > latest => Check::bad(
+            NAME,
+            Verdict::Wrong,
+            format!("version {there}, and this program knows versions up to {latest}"),
+            "upgrade task-engine",
+        ),
+        Ok(there) => Check::bad(
+            NAME,
+            Verdict::Wrong,
+            format!("version {there}, and this program needs version {latest}"),
+            "task-engine migrate",
+        ),
+        Err(error) if error.to_string().contains("no such table") => {
+            Check::bad(NAME, Verdict::Wrong, "there are none", "task-engine migrate")
+        }
+        Err(error) => return Err(error.into()),
+    })
+}
+
+type Objects = BTreeMap<String, (String, String)>;
+
+/// Compares with a new database, which the same migrations have made.
+fn drift(turn: &Turn<'_>) -> Result<Check, Fault> {
+    const NAME: &str = "schema";
+    let fresh = Connection::open_in_memory()?;
+    migrate::migrate(&Turn::new(&fresh), "a new database")?;
+    let (expected, there) = (objects(&fresh)?, objects(turn.db)?);
+    let mut wrong = Vec::new();
+    let mut remedy = Vec::new();
+    for (name, (kind, sql)) in &expected {
+        match there.get(name) {
+            None => {
+                wrong.push(format!("the {kind} {name} is missing"));
+                remedy.push(format!("{sql};"));
+            }
+            Some((_, other)) if other != sql => {
+                wrong.push(format!("the {kind} {name} is not what this version makes"));
+                remedy.push(format!("make it again as: {sql};"));
+            }
+            Some(_) => {}
+        }
+    }
+    let more = there.iter().filter(|(name, _)| !expected.contains_key(*name));
+    let more: Vec<_> =
+        more.map(|(name, (kind, _))| format!("the {kind} {name} is not ours")).collect();
+    if wrong.is_empty() && more.is_empty() {
+        return Ok(Check::ok(
+            NAME,
+            format!("all {} objects are as they should be", expected.len()),
+        ));
+    }
+    if wrong.is_empty() {
+        let remedy = "DROP it, unless you made it yourself";
+        return Ok(Check::bad(NAME, Verdict::Warning, more.join("; "), remedy));
+    }
+    wrong.extend(more);
+    Ok(Check::bad(NAME, Verdict::Wrong, wrong.join("; "), remedy.join("\n")))
+}
+
+fn objects(db: &Connection) -> rusqlite::Result<Objects> {
+    let mut statement = db.prepare(check_sql!("objects"))?;
+    let rows = statement.query_map([], |row| Ok((row.get(1)?, (row.get(0)?, row.get(2)?))))?;
+    rows.collect()
+}
+
+fn quick_check(turn: &Turn<'_>) -> Result<Check, Fault> {
+    const NAME: &str = "file";
+    let mut statement = turn.db.prepare("PRAGMA quick_check(10)")?;
+    let words: Vec<String> =
+        statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    Ok(if words == ["ok"] {
+        Check::ok(NAME, "quick_check finds nothing wrong")
+    } else {
+        Check::bad(
+            NAME,
+            Verdict::Wrong,
+            words.join("; "),
+            "restore a backup, or: sqlite3 FILE .recover",
+        )
+    })
+}
+
+fn ledger(turn: &Turn<'_>) -> Result<Check, Fault> {
+    Ok(Check::of_ledger(&crate::verify::verify(turn)?))
+}
+
+fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
+    let now = turn.now();
+    let paused = crate::queues::paused(turn)?;
+    let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
+    let mut broken = turn.db.prepare_cached(check_sql!("broken_schedules"))?;
+    let broken = broken.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
+    let (seen, failed): (i64, i64) =
+        turn.db.query_row(check_sql!("failed"), params![now - HOUR_US, limit], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    Ok(Facts {
+        instances: crate::instances::instances(turn, None)?,
+        lanes: lanes(turn)?,
+        paused,
+        paused_for,
+        broken_schedules: broken.collect::<rusqlite::Result<_>>()?,
+        due_schedules: crate::schedules::late(turn)?,
+        failed: u64::try_from(failed).unwrap_or(0),
+        failed_and_more: seen == limit && failed == limit,
+    })
+}
+
+fn lanes(turn: &Turn<'_>) -> Result<Vec<WaitingLane>, Fault> {
+    let mut next = turn.db.prepare_cached(sql!("pulse_next_class"))?;
+    let mut first = turn.db.prepare_cached(check_sql!("first_due"))?;
+    let mut at = (String::new(), String::new());
+    let mut lanes = Vec::new();
+    for _ in 0..LANES_MAX {
+        let found = next.query_row(params![at.0, at.1], |row| Ok((row.get(0)?, row.get(1)?)));
+        let Some(lane) = found.optional()? else { break };
+        at = lane;
+        let due_at: Option<i64> =
+            first.query_row(params![at.0, at.1, turn.now()], |row| row.get(0))?;
+        lanes.push(WaitingLane {
+            queue: at.0.clone(),
+            class: at.1.clone(),
+            due_for: due_at.map(|due_at| between(due_at, turn.now())),
+        });
+    }
+    Ok(lanes)
+}

@@ -1,0 +1,259 @@
+//! All that is known, line by line, in the one snapshot that the reader is in.
+
+use std::collections::HashMap;
+
+use rusqlite::{Params, Row};
+use task_engine_model::export::{
+    CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
+    InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
+    ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
+};
+use task_engine_model::{Json, TaskStatus};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+
+/// A statement that is about one row of another.
+macro_rules! export_sql {
+    ($name:literal) => {
+        include_str!(concat!("../sql/export/", $name, ".sql"))
+    };
+}
+
+pub(crate) fn export(
+    turn: &Turn<'_>,
+    filter: &ExportFilter,
+    place: String,
+    mut to: Sink,
+) -> Result<(), Fault> {
+    let mut end = End::default();
+    // False: whoever reads has seen enough.
+    let mut tell = |line: Line| {
+        end.count(&line);
+        to(line)
+    };
+    let _ = tell(Line::Header(header(turn, filter, place)?))
+        && each(turn, export_sql!("instances"), [], |row| {
+            Ok(tell(Line::Instance(Box::new(instance(row)?))))
+        })?
+        && crate::queues::paused(turn)?.into_iter().all(|paused| {
+            tell(Line::PausedQueue(PausedQueueRecord {
+                queue: paused.queue,
+                reason: paused.reason,
+                paused_at: paused.paused_at,
+            }))
+        })
+        && tasks(turn, filter, &mut |task| tell(Line::Task(Box::new(task))))?
+        && each(turn, export_sql!("schedules"), [], |row| {
+            Ok(tell(Line::Schedule(Box::new(schedule(turn, row)?))))
+        })?
+        && to(Line::End(end));
+    Ok(())
+}
+
+/// Hands over rows until somebody wants no more.
+fn each(
+    turn: &Turn<'_>,
+    statement: &str,
+    params: impl Params,
+    mut take: impl FnMut(&Row<'_>) -> Result<bool, Fault>,
+) -> Result<bool, Fault> {
+    let mut statement = turn.db.prepare_cached(statement)?;
+    let mut rows = statement.query(params)?;
+    while let Some(row) = rows.next()? {
+        if !take(row)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn all<T>(
+    turn: &Turn<'_>,
+    statement: &str,
+    id: i64,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    turn.db.prepare_cached(statement)?.query_map([id], read)?.collect()
+}
+
+fn header(turn: &Turn<'_>, filter: &ExportFilter, place: String) -> Result<Header, Fault> {
+    let ids = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let (last_task_id, last_instance_id, last_schedule_id) =
+        turn.db.query_row(export_sql!("last_ids"), [], ids)?;
+    Ok(Header {
+        task_engine_export: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        exported_at: timestamp(turn.now()),
+        from: place,
+        statuses: filter.statuses.clone(),
+        last_task_id,
+        last_instance_id,
+        last_schedule_id,
+    })
+}
+
+fn instance(row: &Row<'_>) -> Result<InstanceRecord, Fault> {
+    let text = |column| row.get::<_, String>(column);
+    Ok(InstanceRecord {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        host: row.get(2)?,
+        pid: row.get(3)?,
+        version: row.get(4)?,
+        workers: row.get(5)?,
+        lease_ms: row.get(6)?,
+        queues: serde_json::from_str(&text(7)?)?,
+        pools: serde_json::from_str(&text(8)?)?,
+        classes: serde_json::from_str(&text(9)?)?,
+        started_at: timestamp(row.get(10)?),
+        heartbeat_at: timestamp(row.get(11)?),
+        stopped_at: time(row, 12)?,
+        lost_at: time(row, 13)?,
+    })
+}
+
+fn tasks(
+    turn: &Turn<'_>,
+    filter: &ExportFilter,
+    take: &mut dyn FnMut(TaskRecord) -> bool,
+) -> Result<bool, Fault> {
+    let mut held = HashMap::new();
+    each(turn, export_sql!("held"), [], |row| {
+        let running = RunningRecord {
+            attempt: row.get(1)?,
+            retry_number: row.get(2)?,
+            instance_id: row.get(3)?,
+            claimed_at: timestamp(row.get(4)?),
+            cancel_requested_at: time(row, 5)?,
+        };
+        held.insert(row.get::<_, i64>(0)?, running);
+        Ok(true)
+    })?;
+    each(turn, export_sql!("tasks"), [], |row| {
+        let task = task(turn, row, &held)?;
+        Ok(!filter.wants(task.status) || take(task))
+    })
+}
+
+fn task(
+    turn: &Turn<'_>,
+    row: &Row<'_>,
+    held: &HashMap<i64, RunningRecord>,
+) -> Result<TaskRecord, Fault> {
+    let id: i64 = row.get(0)?;
+    let waiting = match row.get::<_, Option<i32>>(8)? {
+        Some(attempt) => Some(WaitingRecord {
+            attempt,
+            retry_number: row.get(9)?,
+            due_at: timestamp(row.get(10)?),
+        }),
+        None => None,
+    };
+    let mut task = TaskRecord {
+        id,
+        status: TaskStatus::Waiting,
+        task_class: row.get(1)?,
+        queue: row.get(2)?,
+        priority: row.get(3)?,
+        created_at: timestamp(row.get(4)?),
+        scheduled_at: timestamp(row.get(5)?),
+        task_parameters: compact(&row.get::<_, String>(6)?),
+        context: compact(&row.get::<_, String>(7)?),
+        has_unique_key: row.get(11)?,
+        waiting,
+        running: held.get(&id).copied(),
+        executions: all(turn, export_sql!("executions"), id, execution)?,
+        late_results: all(turn, export_sql!("late_results"), id, |row| {
+            Ok(LateRecord {
+                attempt: row.get(0)?,
+                arrived_at: timestamp(row.get(1)?),
+                result: json(row, 2)?,
+                error: json(row, 3)?,
+            })
+        })?,
+        progress: all(turn, export_sql!("progress"), id, |row| {
+            Ok(ProgressRecord {
+                attempt: row.get(0)?,
+                version: row.get(1)?,
+                lines: row.get(2)?,
+                percent: row.get(3)?,
+                message: row.get(4)?,
+                reported_at: time(row, 5)?,
+            })
+        })?,
+        logs: all(turn, export_sql!("logs"), id, |row| {
+            Ok(LogRecord {
+                attempt: row.get(0)?,
+                line: row.get(1)?,
+                logged_at: timestamp(row.get(2)?),
+                level: row.get(3)?,
+                message: row.get(4)?,
+            })
+        })?,
+        cancellations: all(turn, export_sql!("cancellations"), id, |row| {
+            Ok(CancellationRecord {
+                attempt: row.get(0)?,
+                requested_at: timestamp(row.get(1)?),
+                told_at: time(row, 2)?,
+                answer: row.get(3)?,
+            })
+        })?,
+    };
+    task.status = task.place().ok_or_else(|| task.nowhere())?;
+    Ok(task)
+}
+
+fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
+    let ends_task = row.get::<_, Option<String>>(7)?;
+    Ok(ExecutionRecord {
+        attempt: row.get(0)?,
+        retry_number: row.get(1)?,
+        instance_id: row.get(2)?,
+        worker: row.get(3)?,
+        started_at: time(row, 4)?,
+        stopped_at: timestamp(row.get(5)?),
+        retry_at: time(row, 6)?,
+        ends_task: ends_task.and_then(|word| word.parse().ok()),
+        result: json(row, 8)?,
+        error: json(row, 9)?,
+    })
+}
+
+fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
+    let id = row.get(0)?;
+    let overlap: String = row.get(5)?;
+    Ok(ScheduleRecord {
+        id,
+        version: row.get(1)?,
+        name: row.get(2)?,
+        definition: compact(&row.get::<_, String>(3)?),
+        declared: row.get(4)?,
+        overlap: overlap.parse().unwrap_or_default(),
+        anchor: timestamp(row.get(6)?),
+        paused_at: time(row, 7)?,
+        pause_reason: row.get(8)?,
+        error: row.get(9)?,
+        next_at: time(row, 10)?,
+        last_slot: time(row, 11)?,
+        last_task_id: row.get(12)?,
+        created_at: timestamp(row.get(13)?),
+        updated_at: timestamp(row.get(14)?),
+        fired_slots: all(turn, export_sql!("fired_slots"), id, |row| {
+            Ok(FiredRecord {
+                slot: timestamp(row.get(0)?),
+                task_id: row.get(1)?,
+                fired_at: timestamp(row.get(2)?),
+            })
+        })?,
+    })
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<jiff::Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+}
+
+fn json(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Json>> {
+    Ok(row.get::<_, Option<String>>(column)?.map(|text| compact(&text)))
+}

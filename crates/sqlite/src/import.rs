@@ -1,0 +1,271 @@
+//! Takes in a file, all of it or nothing, in the writer's transaction.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Params, params};
+use task_engine_model::export::{
+    File, Ids, Imported, InstanceRecord, Line, ScheduleRecord, Shift, TaskRecord,
+};
+use task_engine_model::{InstanceId, Json, StoreError};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+
+macro_rules! import_sql {
+    ($name:literal) => {
+        include_str!(concat!("../sql/import/", $name, ".sql"))
+    };
+}
+
+pub(crate) fn import(turn: &Turn<'_>, file: File, ids: Ids) -> Result<Imported, Fault> {
+    // A conflict that is met half-way is an answer, and leaves nothing behind.
+    turn.db.execute_batch("SAVEPOINT task_engine_import")?;
+    let imported = read(turn, file, ids)?;
+    if let Imported::Conflict(_) = imported {
+        turn.db.execute_batch("ROLLBACK TO task_engine_import")?;
+    } else {
+        turn.brings_work.set(true);
+        turn.changes_schedules.set(true);
+        turn.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
+    }
+    turn.db.execute_batch("RELEASE task_engine_import")?;
+    Ok(imported)
+}
+
+fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
+    let header = file.header().clone();
+    let last: (i64, i64, i64) =
+        turn.db.query_row(include_str!("../sql/export/last_ids.sql"), [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    let mut shift = Shift { tasks: 0, instances: last.1, schedules: 0 };
+    if ids == Ids::New {
+        (shift.tasks, shift.schedules) = (last.0, last.2);
+    } else if !turn.db.query_row(import_sql!("is_empty"), [], |row| row.get(0))? {
+        return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
+    }
+    if !shift.fits(&header) {
+        return Err(StoreError::BadData(Imported::TOO_FAR.to_owned()).into());
+    }
+    let mut holders: Vec<InstanceId> = Vec::new();
+    let mut claims = 0;
+    let mut conflict = None;
+    for line in &mut file {
+        let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
+        match shift.apply(line, &header) {
+            Line::Instance(one) => instance(turn, &one)?,
+            Line::PausedQueue(paused) => put(
+                turn,
+                import_sql!("paused_queue"),
+                params![paused.queue, paused.reason, paused.paused_at.as_microsecond()],
+            )?,
+            Line::Task(one) => {
+                if let Some(running) = one.running {
+                    claims += 1;
+                    holders.push(InstanceId(running.instance_id));
+                }
+                task(turn, &one, claims)?;
+            }
+            Line::Schedule(one) => {
+                let there: Option<i64> = turn
+                    .db
+                    .prepare_cached(sql!("schedule"))?
+                    .query_row([&one.name], |row| row.get(0))
+                    .optional()?;
+                // Told at the end: a file that is wrong is so in any case.
+                if there.is_some() {
+                    conflict.get_or_insert(Imported::same_schedule(&one.name));
+                } else {
+                    schedule(turn, &one)?;
+                }
+            }
+            Line::Header(_) | Line::End(_) => {}
+        }
+    }
+    if let Some(conflict) = conflict {
+        return Ok(conflict);
+    }
+    // Ids of tasks that retention has removed are never used again, either.
+    for (table, seq) in [
+        ("task_engine_created_tasks", last.0.max(header.last_task_id + shift.tasks)),
+        ("task_engine_instances", last.1.max(header.last_instance_id + shift.instances)),
+        ("task_engine_schedules", last.2.max(header.last_schedule_id + shift.schedules)),
+    ] {
+        put(turn, import_sql!("forget_sequence"), [table])?;
+        put(turn, import_sql!("set_sequence"), params![table, seq])?;
+    }
+    holders.sort_unstable();
+    holders.dedup();
+    Ok(Imported::Done { read: file.seen(), shift, holders })
+}
+
+fn put(turn: &Turn<'_>, statement: &str, params: impl Params) -> Result<(), Fault> {
+    turn.db.prepare_cached(statement)?.execute(params)?;
+    Ok(())
+}
+
+fn instance(turn: &Turn<'_>, one: &InstanceRecord) -> Result<(), Fault> {
+    // One that was alive is so elsewhere; here it is not.
+    let is_over = one.stopped_at.is_some() || one.lost_at.is_some();
+    let lost_at = if is_over { micros(one.lost_at) } else { Some(turn.now()) };
+    put(
+        turn,
+        import_sql!("instance"),
+        params![
+            one.id,
+            one.name,
+            one.host,
+            one.pid,
+            one.version,
+            one.workers,
+            one.lease_ms,
+            serde_json::to_string(&one.queues)?,
+            serde_json::to_string(&one.pools)?,
+            serde_json::to_string(&one.classes)?,
+            one.started_at.as_microsecond(),
+            one.heartbeat_at.as_microsecond(),
+            micros(one.stopped_at),
+            lost_at,
+        ],
+    )
+}
+
+fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
+    let id = one.id;
+    put(
+        turn,
+        import_sql!("task"),
+        params![
+            id,
+            one.task_class,
+            one.queue,
+            one.priority,
+            one.created_at.as_microsecond(),
+            one.scheduled_at.as_microsecond(),
+            one.task_parameters.as_str(),
+            one.context.as_str(),
+        ],
+    )?;
+    if let Some(w) = one.waiting {
+        let due_at = w.due_at.as_microsecond();
+        put(
+            turn,
+            import_sql!("waiting"),
+            params![id, one.queue, one.task_class, one.priority, due_at, w.attempt, w.retry_number],
+        )?;
+    }
+    if let Some(r) = one.running {
+        let claimed_at = r.claimed_at.as_microsecond();
+        let claim = (r.instance_id << 40) + claim;
+        put(
+            turn,
+            import_sql!("claim"),
+            params![claim, r.instance_id, claimed_at, id, r.attempt, r.retry_number],
+        )?;
+        if let Some(at) = micros(r.cancel_requested_at) {
+            put(turn, import_sql!("cancel_request"), params![id, r.attempt, at])?;
+        }
+    }
+    for e in &one.executions {
+        put(
+            turn,
+            import_sql!("execution"),
+            params![
+                id,
+                e.attempt,
+                e.retry_number,
+                e.instance_id,
+                e.worker,
+                micros(e.started_at),
+                e.stopped_at.as_microsecond(),
+                micros(e.retry_at),
+                e.ends_task.map(|status| status.as_str()),
+                text(e.result.as_ref()),
+                text(e.error.as_ref()),
+            ],
+        )?;
+    }
+    for late in &one.late_results {
+        let holder = one.executions.iter().find(|e| e.attempt == late.attempt);
+        put(
+            turn,
+            import_sql!("late_result"),
+            params![
+                id,
+                late.attempt,
+                late.arrived_at.as_microsecond(),
+                holder.and_then(|e| e.instance_id),
+                text(late.result.as_ref()),
+                text(late.error.as_ref()),
+            ],
+        )?;
+    }
+    for p in &one.progress {
+        put(
+            turn,
+            import_sql!("progress"),
+            params![id, p.attempt, p.version, p.lines, p.percent, p.message, micros(p.reported_at)],
+        )?;
+    }
+    for log in &one.logs {
+        put(
+            turn,
+            import_sql!("log"),
+            params![
+                id,
+                log.attempt,
+                log.line,
+                log.logged_at.as_microsecond(),
+                log.level,
+                log.message
+            ],
+        )?;
+    }
+    for c in &one.cancellations {
+        put(
+            turn,
+            import_sql!("cancellation"),
+            params![id, c.attempt, c.requested_at.as_microsecond(), micros(c.told_at), c.answer],
+        )?;
+    }
+    if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {
+        put(turn, import_sql!("unique_key"), params![one.task_class, key, id])?;
+    }
+    Ok(())
+}
+
+fn schedule(turn: &Turn<'_>, one: &ScheduleRecord) -> Result<(), Fault> {
+    put(
+        turn,
+        import_sql!("schedule"),
+        params![
+            one.id,
+            one.version,
+            one.name,
+            one.definition.as_str(),
+            one.declared,
+            one.overlap.as_str(),
+            one.anchor.as_microsecond(),
+            micros(one.paused_at),
+            one.pause_reason,
+            one.error,
+            micros(one.next_at),
+            micros(one.last_slot),
+            one.last_task_id,
+            one.created_at.as_microsecond(),
+            one.updated_at.as_microsecond(),
+        ],
+    )?;
+    for fired in &one.fired_slots {
+        let (slot, fired_at) = (fired.slot.as_microsecond(), fired.fired_at.as_microsecond());
+        put(turn, import_sql!("fired_slot"), params![one.id, slot, fired.task_id, fired_at])?;
+    }
+    Ok(())
+}
+
+fn micros(time: Option<Timestamp>) -> Option<i64> {
+    time.map(Timestamp::as_microsecond)
+}
+
+fn text(json: Option<&Json>) -> Option<&str> {
+    json.map(Json::as_str)
+}
