@@ -14,12 +14,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
+use crate::change::{Edit, EditReport, RemoveReport};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
+use crate::search::{Scan, Scanned};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::unique::Creation;
 
@@ -176,6 +178,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The newest slots that a schedule has fired, newest first.
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>>;
+
+    /// One bounded step of a search, newest first: see [`Search`](crate::Search).
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned>;
+
+    /// Changes a task that waits, and wakes engines. One that an engine has
+    /// claimed first is left as it is.
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport>;
+
+    /// Removes tasks that have ended, with all that is recorded about them.
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.
