@@ -14,7 +14,7 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`], [`schedules`]: the cases, by promise;
+//!   [`mod@unique`], [`flows`], [`schedules`], [`searches`]: the cases, by promise;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
@@ -35,6 +35,7 @@ pub mod records;
 pub mod recovery;
 pub mod reports;
 pub mod schedules;
+pub mod searches;
 pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
@@ -289,6 +290,18 @@ macro_rules! suite {
                 a_heartbeat_tells_when_the_next_slot_is
                 a_task_outside_the_slots
             }
+            searches {
+                a_search_finds_what_the_filter_means
+                a_rare_match_is_found_in_bounded_steps
+                a_search_passes_nobody_over
+                an_edit_changes_what_it_names
+                only_what_waits_is_edited
+                an_edit_raced_by_a_claim_has_one_winner
+                only_what_has_ended_is_removed
+                a_removed_task_frees_its_key
+                a_removal_raced_by_a_retry_has_one_winner
+                a_rerun_is_a_new_task_of_the_same_flow
+            }
         }
     };
 }
@@ -342,6 +355,7 @@ mod tests {
             include_str!("unique.rs"),
             include_str!("flows.rs"),
             include_str!("schedules.rs"),
+            include_str!("searches.rs"),
         ] {
             let cases = source
                 .lines()

@@ -16,6 +16,7 @@
 //! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //!   contract.
 
+mod change;
 mod claim;
 mod connection;
 mod create;
@@ -32,6 +33,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod scan;
 mod schedules;
 pub mod schema;
 mod sleep;

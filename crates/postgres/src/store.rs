@@ -14,8 +14,9 @@ use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
 use task_engine_model::{
-    Answer, AttemptId, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, NewTask, Store,
-    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
+    Answer, AttemptId, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage, FlowTask,
+    NewTask, RemoveReport, Scan, Scanned, Store, StoreError, TaskDetails, TaskFilter, TaskId,
+    TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
 
@@ -218,6 +219,18 @@ impl Store for PgStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         limited(self.inner.fired_slots(schedule_id, limit))
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+        limited(self.inner.scan(scan))
+    }
+
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+        limited(self.inner.edit(id, edit))
+    }
+
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+        limited(self.inner.remove(ids))
     }
 }
 

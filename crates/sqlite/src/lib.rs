@@ -46,6 +46,7 @@ macro_rules! sql {
     };
 }
 
+mod change;
 mod claim;
 mod connection;
 mod create;
@@ -63,6 +64,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod scan;
 mod schedules;
 mod store;
 mod unique;

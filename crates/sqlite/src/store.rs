@@ -13,9 +13,9 @@ use task_engine_model::schedule::row::{
 };
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
-    InstanceRow, NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow,
-    TaskStatus, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
+    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Store,
+    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
@@ -23,8 +23,8 @@ use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::writer::write_all;
 use crate::{
-    connection, create, flow, instances, migrate, operate, queues, read, record, recover, report,
-    schedules, verify,
+    change, connection, create, flow, instances, migrate, operate, queues, read, record, recover,
+    report, scan, schedules, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -266,6 +266,21 @@ impl Store for SqliteStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         Box::pin(self.reader().ask(move |turn| schedules::fired_slots(turn, schedule_id, limit)))
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+        let scan = scan.clone();
+        Box::pin(self.reader().ask(move |turn| scan::scan(turn, &scan)))
+    }
+
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+        let edit = edit.clone();
+        Box::pin(self.writer().ask(move |turn| change::edit(turn, id, &edit)))
+    }
+
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+        let ids = ids.to_vec();
+        Box::pin(self.writer().ask(move |turn| change::remove(turn, &ids)))
     }
 }
 

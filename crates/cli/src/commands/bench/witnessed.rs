@@ -16,8 +16,9 @@ use task_engine::model::schedule::row::{
 };
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
 use task_engine::model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
-    InstanceRow, NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
+    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, TaskDetails,
+    TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -187,6 +188,18 @@ impl Store for Witnessed {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         self.store.fired_slots(schedule_id, limit)
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+        self.store.scan(scan)
+    }
+
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+        self.store.edit(id, edit)
+    }
+
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+        self.store.remove(ids)
     }
 }
 
