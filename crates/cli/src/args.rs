@@ -3,7 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, create, demo, logs, queues, recover, retry, schedules, show, start, tasks, trace,
+    bench, cancel, create, delete, demo, edit, errors, logs, prune, queues, recover, rerun, retry,
+    schedules, show, start, tasks, trace,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -48,6 +49,11 @@ pub(crate) enum Command {
     Logs(logs::Arguments),
     Retry(retry::Arguments),
     Cancel(cancel::Arguments),
+    Rerun(rerun::Arguments),
+    Edit(edit::Arguments),
+    Delete(delete::Arguments),
+    Prune(prune::Arguments),
+    Errors(errors::Arguments),
     Schedules(schedules::Arguments),
     /// List engines, living and dead
     Instances,
@@ -75,6 +81,7 @@ Exit codes:
   2  wrong usage or settings; nothing was changed
   3  not found: no such task, engine or database file
   4  conflict: the task or engine is not in a state for this
+  5  partly done: some of the tasks that a filter meant have moved on
   9  stopped, and running tasks were given back to wait
 
 Environment:

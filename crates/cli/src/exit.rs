@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     /// What was named is not in a state for this.
     #[error("{0}")]
     Conflict(String),
+    /// Some of it was done, and some was not.
+    #[error("{0}")]
+    Partial(String),
     /// The engine stopped, and not all of its tasks had ended.
     #[error("{0}")]
     GivenBack(String),
@@ -37,6 +40,7 @@ impl Fault {
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Conflict(_) => 4,
+            Self::Partial(_) => 5,
             Self::GivenBack(_) => 9,
         })
     }

@@ -17,6 +17,7 @@
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications;
 //! - [`filter`], [`search`]: which tasks somebody means, and how they are found;
+//! - [`folding`]: what is the same in two messages;
 //! - [`change`]: what an operator may change about a task;
 //! - [`hook`]: what an application wants of every task that it creates;
 //! - [`unique`]: what happens when a task is created twice;
@@ -30,6 +31,7 @@ pub mod change;
 pub mod client;
 pub mod filter;
 pub mod flow;
+pub mod folding;
 pub mod hook;
 pub mod instance;
 pub mod json;
