@@ -18,6 +18,8 @@ use crate::task::{TaskId, TaskStatus};
 
 /// So many rows are read in a step by their columns alone, which is cheap.
 const ROWS_OF_A_STEP: u32 = 10_000;
+/// The same where a row must be looked up elsewhere, too.
+const ROWS_OF_A_STEP_IN_PLACES: u32 = 1_000;
 /// So many tasks are looked at whole in a step.
 const TASKS_OF_A_STEP: u32 = 500;
 /// The same if their JSON is needed, which may be large.
@@ -174,11 +176,13 @@ impl Search {
         let created = terms.iter().filter_map(created_bound).collect::<Vec<_>>();
         let tasks = if with_json { TASKS_WITH_JSON_OF_A_STEP } else { TASKS_OF_A_STEP };
         let narrow = classes.is_some() || queues.is_some() || !created.is_empty();
+        let base = base(terms);
+        let cheap_rows = if base == Base::All { ROWS_OF_A_STEP } else { ROWS_OF_A_STEP_IN_PLACES };
         Scan {
-            base: base(terms),
+            base,
             from,
             before,
-            rows: if narrow { ROWS_OF_A_STEP } else { tasks },
+            rows: if narrow { cheap_rows } else { tasks },
             // A page that needs nothing else is not read further than its end.
             tasks: if terms.is_empty() { tasks.min(self.limit.saturating_add(1)) } else { tasks },
             classes,

@@ -7,10 +7,11 @@ SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.
   CASE WHEN $8 THEN o.context END AS context
 FROM task_engine.tasks t JOIN task_engine.created_tasks o ON o.id = t.id
 WHERE t.id = ANY (ARRAY(
-  SELECT c.id FROM (/* base */) AS b JOIN task_engine.created_tasks c ON c.id = b.id
-  WHERE ($4::text[] IS NULL OR c.task_class = ANY ($4))
+  SELECT c.id FROM task_engine.created_tasks c
+  WHERE c.id = ANY (ARRAY(SELECT b.id FROM (/* base */) AS b))
+    AND ($4::text[] IS NULL OR c.task_class = ANY ($4))
     AND ($5::text[] IS NULL OR c.queue = ANY ($5))
     AND ($6::timestamptz IS NULL OR c.created_at >= $6)
     AND ($7::timestamptz IS NULL OR c.created_at <= $7)
-  ORDER BY b.id DESC LIMIT $3))
+  ORDER BY c.id DESC LIMIT $3))
 ORDER BY t.id DESC

@@ -15,7 +15,13 @@ const WAITING: &str = include_str!("../sql/scan_waiting.sql");
 const RUNNING: &str = include_str!("../sql/scan_running.sql");
 const UNHAPPY: &str = include_str!("../sql/scan_unhappy.sql");
 const FLOW: &str = include_str!("../sql/scan_flow.sql");
+const OWN: &str = include_str!("../sql/scan_own.sql");
 const IDS: &str = include_str!("../sql/scan_ids.sql");
+
+/// The marker in the two statements.
+const BASE: &str = "/* base */";
+const UNION: &str = "\nUNION ALL\n";
+const NEWEST: &str = "ORDER BY id DESC LIMIT $3";
 
 impl Inner {
     pub(crate) async fn scan(&self, scan: &Scan) -> Result<Scanned, StoreError> {
@@ -29,7 +35,9 @@ impl Inner {
         let rows = i64::from(scan.rows);
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&from, &before, &rows];
         parameters.extend(&flow);
-        let bound = self.schema.moved(&statement(SCAN_BOUND, &scan.base, 4));
+        let base = places(&scan.base, 4).into_iter().map(|place| format!("({place}{NEWEST})"));
+        let base = base.collect::<Vec<_>>().join(UNION);
+        let bound = self.schema.moved(&SCAN_BOUND.replace(BASE, &base));
         let bound = client.query_one(&bound, &parameters).await.map_err(|e| store_error(&e))?;
         let now = bound.get("now");
         let lowest: Option<i64> = bound.get("lowest");
@@ -51,7 +59,8 @@ impl Inner {
             &scan.with_json,
         ];
         parameters.extend(&flow);
-        let step = self.schema.moved(&statement(SCAN, &scan.base, 9));
+        let base = places(&scan.base, 9).join(UNION);
+        let step = self.schema.moved(&SCAN.replace(BASE, &base));
         let step = client.query(&step, &parameters).await.map_err(|e| store_error(&e))?;
         let tasks: Vec<_> = step.iter().map(found_task).collect();
         let down_to = match tasks.last() {
@@ -62,20 +71,17 @@ impl Inner {
     }
 }
 
-/// Puts the base into a statement whose first parameter that is free is this.
-fn statement(text: &str, base: &Base, free: usize) -> String {
-    text.replace("/* base */", &base_text(base, free))
-}
-
-fn base_text(base: &Base, free: usize) -> String {
+/// Where to look: one statement a place, whose first free parameter is this.
+fn places(base: &Base, free: usize) -> Vec<String> {
     match base {
-        Base::All => ALL.to_owned(),
-        Base::Flow(_) => FLOW
-            .replace("/* flow */", &format!("${free}"))
-            .replace("/* own */", &format!("${}", free + 1)),
+        Base::All => vec![ALL.to_owned()],
+        Base::Flow(_) => {
+            let named = FLOW.replace("/* flow */", &format!("${free}"));
+            vec![named, OWN.replace("/* own */", &format!("${}", free + 1))]
+        }
         Base::Ids(ids) => {
             let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-            IDS.replace("/* ids */", &ids.join(","))
+            vec![IDS.replace("/* ids */", &ids.join(","))]
         }
         Base::Places(statuses) => {
             let mut places = Vec::new();
@@ -92,9 +98,9 @@ fn base_text(base: &Base, free: usize) -> String {
             }
             if places.is_empty() {
                 // Nothing can be meant.
-                places.push(format!("{ALL} AND false"));
+                places.push(format!("{ALL} AND false\n"));
             }
-            places.join("\nUNION ALL\n")
+            places
         }
     }
 }
