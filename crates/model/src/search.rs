@@ -26,7 +26,7 @@ const TASKS_OF_A_STEP: u32 = 500;
 const TASKS_WITH_JSON_OF_A_STEP: u32 = 100;
 /// How long one page is looked for: an answer within the blink of an eye, and
 /// whoever wants more goes on from where it ended.
-pub const PATIENCE: Duration = Duration::from_millis(200);
+pub const PATIENCE: Duration = Duration::from_millis(150);
 
 /// What is looked for.
 #[derive(Debug, Clone)]

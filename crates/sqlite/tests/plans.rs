@@ -138,3 +138,27 @@ async fn only_due_schedules_are_read() {
         assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
     }
 }
+
+/// Each place is read by its key from its end, and nothing is sorted.
+#[tokio::test]
+async fn a_step_of_a_search_reads_by_keys() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    let unhappy = sql!("scan_unhappy").1.replace("/* status */", "failed");
+    for (name, base, sorts) in [
+        ("all", sql!("scan_all").1.to_owned(), false),
+        ("waiting", sql!("scan_waiting").1.to_owned(), false),
+        ("unhappy", unhappy.clone(), false),
+        ("two", format!("{}UNION ALL\n{unhappy}", sql!("scan_waiting").1), false),
+        ("flow", sql!("scan_flow").1.to_owned(), false),
+        ("ids", sql!("scan_ids").1.replace("/* ids */", "1, 2"), true),
+    ] {
+        for (_, statement) in [sql!("scan_bound"), sql!("scan")] {
+            let statement = statement.replace("/* base */", &base);
+            let plan = plan(&connection, &statement).join("\n");
+            assert!(!plan.contains("SCAN task_engine_"), "{name}: {plan}");
+            assert!(!plan.contains("SCAN ended"), "{name}: {plan}");
+            assert!(sorts || !plan.contains("FOR ORDER BY"), "{name}: {plan}");
+        }
+    }
+}
