@@ -236,7 +236,8 @@ async fn retention_reads_keys_by_keys() {
     let client = tables().await;
     let lock = plan(&client, "lock", include_str!("../sql/lock_keys.sql"), "'{1}'").await;
     assert_by_keys(&lock, &["created_tasks", "unique_tasks"]);
-    let prune = plan(&client, "prune", include_str!("../sql/prune.sql"), "'{1}', 'stopped'").await;
+    let prune =
+        plan(&client, "prune", include_str!("../sql/prune.sql"), "'{1}', '{stopped}'").await;
     assert_by_keys(&prune, &["created_tasks", "unique_tasks", "ended_executions"]);
 }
 

@@ -139,7 +139,8 @@ async fn only_due_schedules_are_read() {
     }
 }
 
-/// Each place is read by its key from its end, and nothing is sorted.
+/// Each place is read by its key from its end, and how far a
+/// step goes is told without sorting. The step itself has few rows.
 #[tokio::test]
 async fn a_step_of_a_search_reads_by_keys() {
     let file = File::with_tables().await;
@@ -153,12 +154,13 @@ async fn a_step_of_a_search_reads_by_keys() {
         ("flow", sql!("scan_flow").1.to_owned(), false),
         ("ids", sql!("scan_ids").1.replace("/* ids */", "1, 2"), true),
     ] {
-        for (_, statement) in [sql!("scan_bound"), sql!("scan")] {
-            let statement = statement.replace("/* base */", &base);
-            let plan = plan(&connection, &statement).join("\n");
+        for (statement, text) in [sql!("scan_bound"), sql!("scan")] {
+            let text = text.replace("/* base */", &base);
+            let plan = plan(&connection, &text).join("\n");
             assert!(!plan.contains("SCAN task_engine_"), "{name}: {plan}");
             assert!(!plan.contains("SCAN ended"), "{name}: {plan}");
-            assert!(sorts || !plan.contains("FOR ORDER BY"), "{name}: {plan}");
+            let may_sort = sorts || statement == "scan";
+            assert!(may_sort || !plan.contains("FOR ORDER BY"), "{name}: {plan}");
         }
     }
 }
