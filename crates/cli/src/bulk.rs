@@ -119,12 +119,12 @@ pub(crate) async fn run<A: Action>(
     choice: &Choice,
     action: &mut A,
 ) -> Result<bool, Fault> {
+    let manner = &choice.manner;
     let (ids, named) = match choice.chosen()? {
         Chosen::Ids(ids) => {
-            if A::ALWAYS_ASKS || choice.manner.dry_run {
-                let tasks = find_named(store, &ids).await?;
-                let all = ids.len();
-                if !ask::<A>(console, &choice.manner, &tasks, all, false)? {
+            if A::ALWAYS_ASKS || manner.dry_run {
+                let found = find(console, store, &Filter::of_ids(&ids), u32::MAX, manner).await?;
+                if !ask::<A>(console, manner, &found, ids.len())? {
                     return Ok(false);
                 }
             }
@@ -132,15 +132,15 @@ pub(crate) async fn run<A: Action>(
         }
         Chosen::Filter(filter) => {
             let filter = meant::<A>(filter);
-            let (tasks, more) = find(console, store, &filter, choice.limit).await?;
-            if tasks.is_empty() {
+            let found = find(console, store, &filter, choice.limit, manner).await?;
+            if found.ids.is_empty() {
                 console.say(format_args!("No tasks are meant by {filter} on {}.", store.place()));
                 return Ok(false);
             }
-            if !ask::<A>(console, &choice.manner, &tasks, tasks.len(), more)? {
+            if !ask::<A>(console, manner, &found, found.ids.len())? {
                 return Ok(false);
             }
-            (tasks.iter().map(|task| task.row.id).collect(), false)
+            (found.ids, false)
         }
     };
     let (outcomes, broken) = apply(console, store, &ids, action).await;
@@ -167,46 +167,55 @@ fn meant<A: Action>(filter: Filter) -> Filter {
     }
 }
 
-async fn find_named(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<FoundTask>, Fault> {
-    let text: Vec<_> = ids.iter().map(ToString::to_string).collect();
-    let filter = crate::choice::filter(&[format!("id={}", text.join(","))])?;
-    let pages = find_all(store, &filter, u32::MAX, |_| ()).await?;
-    Ok(pages.into_iter().flat_map(|page| page.tasks).collect())
+/// What is meant.
+struct Meant {
+    ids: Vec<TaskId>,
+    /// As many as are shown.
+    sample: Vec<FoundTask>,
+    /// Whether there may be more beyond the limit.
+    more: bool,
 }
 
-/// All that are meant, and whether there may be more beyond the limit.
 async fn find(
     console: &Console,
     store: &dyn Store,
     filter: &Filter,
     limit: u32,
-) -> Result<(Vec<FoundTask>, bool), Fault> {
+    manner: &Manner,
+) -> Result<Meant, Fault> {
+    let shown = if manner.dry_run && manner.json { usize::MAX } else { LINES_MAX };
+    let (mut ids, mut sample) = (Vec::new(), Vec::new());
     let bar = bar(console, None, "found");
-    let pages = find_all(store, filter, limit, |page| bar.inc(page.tasks.len() as u64)).await?;
+    let more = find_all(store, filter, limit, |task| {
+        ids.push(task.row.id);
+        if sample.len() < shown {
+            sample.push(task);
+        }
+        bar.inc(1);
+    })
+    .await?;
     bar.finish_and_clear();
-    let more = pages.last().is_some_and(|page| page.next.is_some());
-    Ok((pages.into_iter().flat_map(|page| page.tasks).collect(), more))
+    Ok(Meant { ids, sample, more })
 }
 
 /// Shows what is meant, and asks. True if it is to be done.
 fn ask<A: Action>(
     console: &Console,
     manner: &Manner,
-    tasks: &[FoundTask],
+    found: &Meant,
     all: usize,
-    more: bool,
 ) -> Result<bool, Fault> {
     let verb = A::VERB;
-    let rest = if more { "; there may be more, for another run" } else { "" };
+    let tasks = &found.sample;
+    let rest = if found.more { "; there may be more, for another run" } else { "" };
     let tasks_in_words = count(all, "task");
     if manner.dry_run {
         let mut out = console.results();
         if manner.json {
             tasks::write_json(&mut out, tasks)?;
         } else if !tasks.is_empty() {
-            let shown = &tasks[..tasks.len().min(LINES_MAX)];
-            writeln!(out, "{}", tasks::lines(shown, now().timestamp()))?;
-            let hidden = tasks.len() - shown.len();
+            writeln!(out, "{}", tasks::lines(tasks, now().timestamp()))?;
+            let hidden = found.ids.len() - tasks.len();
             if hidden > 0 {
                 writeln!(out, "… and {hidden} more")?;
             }

@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use serde_json::Value as JsonValue;
 
 use crate::json::Json;
-use crate::task::{TaskRow, TaskStatus};
+use crate::task::{TaskId, TaskRow, TaskStatus};
 
 pub use parse::BadFilter;
 
@@ -103,6 +103,13 @@ pub struct FoundTask {
 }
 
 impl Filter {
+    /// These tasks.
+    #[must_use]
+    pub fn of_ids(ids: &[TaskId]) -> Self {
+        let values = ids.iter().map(|id| Value::Number(id.0)).collect();
+        Self { terms: vec![Term { field: Field::Id, operator: Operator::Is, values }] }
+    }
+
     /// Whether it means every task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -333,7 +340,6 @@ mod tests {
 
     use super::*;
     use crate::attempt::TaskError;
-    use crate::task::TaskId;
 
     fn now() -> Timestamp {
         "2026-12-24T12:00:00Z".parse().unwrap()

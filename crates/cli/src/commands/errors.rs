@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     filter: Vec<String>,
     /// How many failures to look at, the newest
     #[arg(long, default_value_t = 2000, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = clap::value_parser!(u32).range(1..=20_000))]
     limit: u32,
     /// Only tasks older than this one: where the search before ended
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
