@@ -3,8 +3,9 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, check, completions, create, demo, doctor, export, import, logs, man, queues,
-    recover, retry, schedules, show, start, stats, tail, tasks, top, trace, verify, wait, why,
+    bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export, import,
+    logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats, tail, tasks,
+    top, trace, verify, wait, why,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -50,6 +51,11 @@ pub(crate) enum Command {
     Logs(logs::Arguments),
     Retry(retry::Arguments),
     Cancel(cancel::Arguments),
+    Rerun(rerun::Arguments),
+    Edit(edit::Arguments),
+    Delete(delete::Arguments),
+    Prune(prune::Arguments),
+    Errors(errors::Arguments),
     Schedules(schedules::Arguments),
     /// List engines, living and dead
     Instances,
@@ -88,6 +94,7 @@ Exit codes:
   2  wrong usage or settings; nothing was changed
   3  not found: no such task, engine or database file
   4  conflict: the task or engine is not in a state for this
+  5  partly done: some of the tasks that a filter meant have moved on
   6  unhealthy: a check found something wrong
   8  timed out: what was waited for has not happened
   9  stopped, and running tasks were given back to wait

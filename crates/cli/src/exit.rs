@@ -24,6 +24,9 @@ pub(crate) enum Fault {
     /// A check found something wrong.
     #[error("{0}")]
     Unhealthy(String),
+    /// Some of it was done, and some was not.
+    #[error("{0}")]
+    Partial(String),
     /// The engine stopped, and not all of its tasks had ended.
     #[error("{0}")]
     GivenBack(String),
@@ -48,6 +51,7 @@ impl Fault {
             Self::Conflict(_) => 4,
             Self::Unhealthy(_) => 6,
             Self::TimedOut(_) => 8,
+            Self::Partial(_) => 5,
             Self::GivenBack(_) => 9,
             Self::AwaitedFailed(_) => 10,
         })

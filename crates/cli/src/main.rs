@@ -4,6 +4,7 @@
 //! - `args`: what can be typed; `commands`: one file a command;
 //! - `database`: which database a URL means, and how it is opened;
 //! - `exit`: what can go wrong, and the exit code that says so;
+//! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
 //! - `console`, `log`, `table`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
 //! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
@@ -14,7 +15,9 @@
 //! - `witness`: a task class that leaves traces outside the database.
 
 mod args;
+mod bulk;
 mod cancelled;
+mod choice;
 mod commands;
 mod console;
 mod database;
@@ -73,6 +76,11 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Show(args) => commands::show::run(console, args).await,
             Command::Retry(args) => commands::retry::run(console, args).await,
             Command::Cancel(args) => commands::cancel::run(console, args).await,
+            Command::Rerun(args) => commands::rerun::run(console, args).await,
+            Command::Edit(args) => commands::edit::run(console, args).await,
+            Command::Delete(args) => commands::delete::run(console, args).await,
+            Command::Prune(args) => commands::prune::run(console, args).await,
+            Command::Errors(args) => commands::errors::run(console, args).await,
             Command::Schedules(args) => commands::schedules::run(console, args).await,
             Command::Instances => commands::instances::run(console).await,
             Command::Recover(args) => commands::recover::run(console, args).await,

@@ -15,7 +15,7 @@
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
 //!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
-//!   [`exports`]: the cases, by promise;
+//!   [`exports`], [`searches`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
@@ -40,6 +40,7 @@ pub mod records;
 pub mod recovery;
 pub mod reports;
 pub mod schedules;
+pub mod searches;
 pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
@@ -318,6 +319,19 @@ macro_rules! suite {
                 an_export_can_be_of_some_tasks
                 an_empty_store_is_exported_too
             }
+
+            searches {
+                a_search_finds_what_the_filter_means
+                a_rare_match_is_found_in_bounded_steps
+                a_search_passes_nobody_over
+                an_edit_changes_what_it_names
+                only_what_waits_is_edited
+                an_edit_raced_by_a_claim_has_one_winner
+                only_what_has_ended_is_removed
+                a_removed_task_frees_its_key
+                a_removal_raced_by_a_retry_has_one_winner
+                a_rerun_is_a_new_task_of_the_same_flow
+            }
         }
     };
 }
@@ -374,6 +388,7 @@ mod tests {
             include_str!("watching.rs"),
             include_str!("checks.rs"),
             include_str!("exports.rs"),
+            include_str!("searches.rs"),
         ] {
             let cases = source
                 .lines()

@@ -16,6 +16,9 @@
 //! - [`schedule`]: regular tasks, and when they run;
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications;
+//! - [`filter`], [`search`]: which tasks somebody means, and how they are found;
+//! - [`folding`]: what is the same in two messages;
+//! - [`change`]: what an operator may change about a task;
 //! - [`hook`]: what an application wants of every task that it creates;
 //! - [`unique`]: what happens when a task is created twice;
 //! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom;
@@ -27,10 +30,13 @@
 
 pub mod attempt;
 pub mod cancel;
+pub mod change;
 pub mod check;
 pub mod client;
 pub mod export;
+pub mod filter;
 pub mod flow;
+pub mod folding;
 pub mod hook;
 pub mod instance;
 pub mod json;
@@ -39,6 +45,7 @@ pub mod recovery;
 pub mod report;
 pub mod retry;
 pub mod schedule;
+pub mod search;
 pub mod store;
 pub mod task;
 pub mod traceparent;
@@ -47,7 +54,9 @@ pub mod watch;
 pub mod why;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
+pub use change::{Edit, EditReport, RemoveReport};
 pub use client::Client;
+pub use filter::{BadFilter, Filter, FoundTask};
 pub use flow::{FlowPage, FlowTask, Origin};
 pub use hook::{CreationHook, Refusal};
 pub use instance::{InstanceId, InstanceRow, NewInstance};
@@ -55,6 +64,7 @@ pub use json::{BadJson, Json};
 pub use queue::{Lanes, Pause, PausedQueue, Pool, QueueRow};
 pub use retry::{RetryOverride, RetryRule};
 pub use schedule::{Missed, Overlap, Schedule};
+pub use search::{Base, Found, Scan, Scanned, Search};
 pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, StoreError, WakeUp};
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
+use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
 use crate::flow::{FlowPage, FlowTask};
@@ -22,6 +23,7 @@ use crate::json::Json;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
+use crate::search::{Scan, Scanned};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::unique::Creation;
 use crate::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
@@ -212,6 +214,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Attempts that ran when it was written are held by lives that are over:
     /// to be taken back ([`TakeBack::Lost`]) like those of any engine that died.
     fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported>;
+
+    /// One bounded step of a search, newest first: see [`Search`](crate::Search).
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned>;
+
+    /// Changes a task that waits, and wakes engines. One that an engine has
+    /// claimed first is left as it is.
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport>;
+
+    /// Removes tasks that have ended, with all that is recorded about them.
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

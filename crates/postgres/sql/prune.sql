@@ -7,7 +7,7 @@ WITH gone AS (
     AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = c.id)
     AND c.id NOT IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)
     AND (SELECT e.ends_task FROM task_engine.ended_executions e
-         WHERE e.task_id = c.id ORDER BY e.attempt DESC LIMIT 1) = $2::text::task_engine.task_status
+         WHERE e.task_id = c.id ORDER BY e.attempt DESC LIMIT 1)::text = ANY ($2)
   RETURNING c.id, c.task_class, c.context ->> 'unique_key' AS unique_key
 ), keys AS (
   DELETE FROM task_engine.unique_tasks u USING gone g
@@ -27,4 +27,4 @@ WITH gone AS (
 ), logs AS (
   DELETE FROM task_engine.execution_logs WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 )
-SELECT count(*) FROM gone
+SELECT id FROM gone

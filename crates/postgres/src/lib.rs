@@ -17,6 +17,7 @@
 //!   contract;
 //! - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 
+mod change;
 mod checks;
 mod claim;
 mod connection;
@@ -37,6 +38,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod scan;
 mod schedules;
 pub mod schema;
 mod sleep;

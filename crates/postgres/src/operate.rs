@@ -14,7 +14,7 @@ const CANCEL_WAITING: &str = include_str!("../sql/cancel_waiting.sql");
 const CANCEL_HELD: &str = include_str!("../sql/cancel_held.sql");
 const ENDED_STATUS: &str = include_str!("../sql/ended_status.sql");
 const LOCK_KEYS: &str = include_str!("../sql/lock_keys.sql");
-const LOCK_TASKS: &str = include_str!("../sql/lock_tasks.sql");
+pub(crate) const LOCK_TASKS: &str = include_str!("../sql/lock_tasks.sql");
 const RETRY: &str = include_str!("../sql/retry.sql");
 const PRUNE_CANDIDATES: &str = include_str!("../sql/prune_candidates.sql");
 const PRUNE: &str = include_str!("../sql/prune.sql");
@@ -147,28 +147,38 @@ impl Inner {
         if ids.is_empty() {
             return Ok(0);
         }
+        let gone = self.remove_ended(&mut client, &ids, &[status.as_str()]).await?;
+        Ok(gone.len() as u64)
+    }
+
+    /// Removes those of the tasks that have ended in one of the statuses and that
+    /// nobody has in hand. Returns which.
+    pub(crate) async fn remove_ended(
+        &self,
+        client: &mut tokio_postgres::Client,
+        ids: &[i64],
+        statuses: &[&str],
+    ) -> Result<Vec<i64>, StoreError> {
         loop {
             let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
             let free = transaction
                 .query(&*self.schema.sql(LOCK_KEYS), &[&ids])
                 .await
                 .map_err(|e| store_error(&e))?;
-            let ids: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
+            let free: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
             transaction
-                .query(&*self.schema.sql(LOCK_TASKS), &[&ids])
+                .query(&*self.schema.sql(LOCK_TASKS), &[&free])
                 .await
                 .map_err(|e| store_error(&e))?;
-            let pruned = match transaction
-                .query_one(&*self.schema.sql(PRUNE), &[&ids, &status.as_str()])
-                .await
+            let gone = match transaction.query(&*self.schema.sql(PRUNE), &[&free, &statuses]).await
             {
-                Ok(row) => transaction.commit().await.map(|()| row.get::<_, i64>(0)),
+                Ok(rows) => transaction.commit().await.map(|()| rows),
                 Err(e) => Err(e),
             };
-            match pruned {
+            match gone {
                 Err(e) if must_repeat(&e) => {}
                 Err(e) => return Err(store_error(&e)),
-                Ok(count) => return Ok(u64::try_from(count).unwrap_or(0)),
+                Ok(rows) => return Ok(rows.iter().map(|row| row.get(0)).collect()),
             }
         }
     }

@@ -157,11 +157,11 @@ fn late_result(row: &Row) -> LateResult {
     }
 }
 
-fn status(word: &str) -> Option<TaskStatus> {
+pub(crate) fn status(word: &str) -> Option<TaskStatus> {
     word.parse().ok()
 }
 
-fn json(row: &Row, column: &str) -> Option<Json> {
+pub(crate) fn json(row: &Row, column: &str) -> Option<Json> {
     row.get::<_, Option<JsonOut>>(column).map(|json| json.0)
 }
 

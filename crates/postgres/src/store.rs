@@ -18,8 +18,9 @@ use task_engine_model::store::{
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
-    Answer, AttemptId, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, NewTask, Store,
-    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
+    Answer, AttemptId, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage, FlowTask,
+    NewTask, RemoveReport, Scan, Scanned, Store, StoreError, TaskDetails, TaskFilter, TaskId,
+    TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
 
@@ -254,6 +255,18 @@ impl Store for PgStore {
 
     fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
         Box::pin(self.inner.import(file, ids))
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+        limited(self.inner.scan(scan))
+    }
+
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+        limited(self.inner.edit(id, edit))
+    }
+
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+        limited(self.inner.remove(ids))
     }
 }
 

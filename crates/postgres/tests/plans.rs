@@ -236,7 +236,8 @@ async fn retention_reads_keys_by_keys() {
     let client = tables().await;
     let lock = plan(&client, "lock", include_str!("../sql/lock_keys.sql"), "'{1}'").await;
     assert_by_keys(&lock, &["created_tasks", "unique_tasks"]);
-    let prune = plan(&client, "prune", include_str!("../sql/prune.sql"), "'{1}', 'stopped'").await;
+    let prune =
+        plan(&client, "prune", include_str!("../sql/prune.sql"), "'{1}', '{stopped}'").await;
     assert_by_keys(&prune, &["created_tasks", "unique_tasks", "ended_executions"]);
 }
 
@@ -374,4 +375,48 @@ async fn a_page_of_an_export_is_a_range_of_keys() {
         let plan = plan(&client, name, statement, "1, 200").await;
         assert_by_keys(&plan, &tables);
     }
+}
+/// Each place is read by its key, from its end, and no further than asked.
+#[tokio::test]
+async fn a_step_of_a_search_reads_by_keys() {
+    let client = tables().await;
+    let bound = include_str!("../sql/scan_bound.sql");
+    let step = include_str!("../sql/scan.sql");
+    let unhappy = include_str!("../sql/scan_unhappy.sql").replace("/* statuses */", "'failed'");
+    let flow = |free: &str| include_str!("../sql/scan_flow.sql").replace("/* flow */", free);
+    let bases = [
+        ("all", include_str!("../sql/scan_all.sql").to_owned()),
+        ("waiting", include_str!("../sql/scan_waiting.sql").to_owned()),
+        ("unhappy", unhappy.clone()),
+        ("flow", flow("'order-17'")),
+        ("two", format!("{}UNION ALL\n{unhappy}", include_str!("../sql/scan_waiting.sql"))),
+    ];
+    let tables = ["created_tasks", "ended_executions", "waiting_tasks"];
+    for (name, base) in bases {
+        let places: Vec<_> = base
+            .split("UNION ALL\n")
+            .map(|place| format!("({place}ORDER BY id DESC LIMIT $3)"))
+            .collect();
+        let statement = bound.replace("/* base */", &places.join(" UNION ALL "));
+        let how_far = plan(&client, &format!("bound_{name}"), &statement, "1, 100, 10").await;
+        assert_by_keys(&how_far, &tables);
+        if name != "two" {
+            assert!(!how_far.contains("Sort"), "the index has the order:\n{how_far}");
+        }
+        let statement = step.replace("/* base */", &base);
+        let arguments = "1, 100, 10, '{a}', null, null, null, false";
+        let step = plan(&client, &format!("step_{name}"), &statement, arguments).await;
+        assert_by_keys(&step, &tables);
+    }
+}
+
+#[tokio::test]
+async fn an_edit_and_a_removal_read_by_keys() {
+    let client = tables().await;
+    let tables = ["created_tasks", "ended_executions", "waiting_tasks"];
+    let edit = include_str!("../sql/edit.sql");
+    let arguments = "1, '{}', null, 0, 1, 'q'";
+    assert_by_keys(&plan(&client, "edit", edit, arguments).await, &tables);
+    let prune = include_str!("../sql/prune.sql");
+    assert_by_keys(&plan(&client, "prune", prune, "'{1}', '{failed}'").await, &tables);
 }

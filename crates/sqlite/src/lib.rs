@@ -46,6 +46,7 @@ macro_rules! sql {
     };
 }
 
+mod change;
 mod checks;
 mod claim;
 mod connection;
@@ -66,6 +67,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod scan;
 mod schedules;
 mod store;
 mod unique;

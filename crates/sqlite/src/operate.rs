@@ -55,6 +55,12 @@ pub(crate) fn prune(
             ))));
         }
     };
+    forget(turn, &ids)?;
+    Ok(ids.len() as u64)
+}
+
+/// Removes tasks with all that is recorded about them.
+pub(crate) fn forget(turn: &Turn<'_>, ids: &[i64]) -> Result<(), Fault> {
     for statement in [
         sql!("prune_unique_tasks"),
         sql!("prune_created_tasks"),
@@ -67,11 +73,11 @@ pub(crate) fn prune(
         sql!("prune_fired_slots"),
     ] {
         let mut delete = turn.db.prepare_cached(statement)?;
-        for id in &ids {
+        for id in ids {
             delete.execute([id])?;
         }
     }
-    Ok(ids.len() as u64)
+    Ok(())
 }
 
 pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Place, Fault> {

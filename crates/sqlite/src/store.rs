@@ -17,9 +17,9 @@ use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeB
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
-    InstanceRow, NewInstance, NewTask, Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow,
-    TaskStatus, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
+    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Store,
+    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
@@ -28,8 +28,8 @@ use crate::listen::{Hints, listen};
 use crate::watch;
 use crate::writer::write_all;
 use crate::{
-    checks, connection, create, export, flow, import, instances, migrate, operate, queues, read,
-    record, recover, report, schedules, verify,
+    change, checks, connection, create, export, flow, import, instances, migrate, operate, queues,
+    read, record, recover, report, scan, schedules, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -307,6 +307,21 @@ impl Store for SqliteStore {
 
     fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
         Box::pin(self.writer().ask(move |turn| import::import(turn, file, ids)))
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+        let scan = scan.clone();
+        Box::pin(self.reader().ask(move |turn| scan::scan(turn, &scan)))
+    }
+
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+        let edit = edit.clone();
+        Box::pin(self.writer().ask(move |turn| change::edit(turn, id, &edit)))
+    }
+
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+        let ids = ids.to_vec();
+        Box::pin(self.writer().ask(move |turn| change::remove(turn, &ids)))
     }
 }
 

@@ -164,3 +164,29 @@ async fn checks_and_exports_search_by_keys() {
         }
     }
 }
+
+/// Each place is read by its key from its end, and how far a
+/// step goes is told without sorting. The step itself has few rows.
+#[tokio::test]
+async fn a_step_of_a_search_reads_by_keys() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    let unhappy = sql!("scan_unhappy").1.replace("/* status */", "failed");
+    for (name, base, sorts) in [
+        ("all", sql!("scan_all").1.to_owned(), false),
+        ("waiting", sql!("scan_waiting").1.to_owned(), false),
+        ("unhappy", unhappy.clone(), false),
+        ("two", format!("{}UNION ALL\n{unhappy}", sql!("scan_waiting").1), false),
+        ("flow", sql!("scan_flow").1.to_owned(), false),
+        ("ids", sql!("scan_ids").1.replace("/* ids */", "1, 2"), true),
+    ] {
+        for (statement, text) in [sql!("scan_bound"), sql!("scan")] {
+            let text = text.replace("/* base */", &base);
+            let plan = plan(&connection, &text).join("\n");
+            assert!(!plan.contains("SCAN task_engine_"), "{name}: {plan}");
+            assert!(!plan.contains("SCAN ended"), "{name}: {plan}");
+            let may_sort = sorts || statement == "scan";
+            assert!(may_sort || !plan.contains("FOR ORDER BY"), "{name}: {plan}");
+        }
+    }
+}

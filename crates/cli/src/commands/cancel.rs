@@ -9,8 +9,9 @@ use task_engine::model::cancel::CancelOutcome;
 use task_engine::model::store::CancelReport;
 use task_engine::{Store, TaskId, TaskStatus};
 
-use super::{Tally, TaskIds};
+use crate::bulk::{self, Action, Choice, Outcome, id_words};
 use crate::cancelled::answer;
+use crate::choice::FILTERS;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
@@ -23,11 +24,13 @@ use crate::times::duration;
 /// heartbeat, and tells the task's code to end. Asynchronous code that does not
 /// is dropped after a second; code that blocks its thread runs until it looks.
 /// The record tells what became of it (`show`, or --wait). A cancelled task can
-/// be sent back with `retry`.
+/// be sent back with `retry`. A filter that says nothing about the status means
+/// waiting and running ones.
 #[derive(Debug, Args)]
+#[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    tasks: TaskIds,
+    choice: Choice,
     /// Wait until it is on record what became of running ones
     ///
     /// The exit code is 4 if one of them did its work, or failed, all the same,
@@ -40,43 +43,59 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    args.choice.chosen()?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let ids = args.tasks.each_once();
-    let reports = store.cancel(&ids).await?;
-    let mut tally = Tally { all: ids.len(), ..Tally::default() };
-    let mut requested = Vec::new();
-    let mut out = console.results();
-    for (id, report) in ids.iter().zip(reports) {
-        let what = match report {
-            CancelReport::Cancelled => "is cancelled",
-            CancelReport::Requested => {
-                requested.push(*id);
-                "is running; its engine has been asked to cancel it"
-            }
-            // What was wanted is so.
-            CancelReport::Ended(TaskStatus::Cancelled) => "was cancelled before",
-            CancelReport::Ended(TaskStatus::Failed) => {
-                tally.conflicting += 1;
-                "has failed; there is nothing to cancel"
-            }
-            CancelReport::Ended(_) => {
-                tally.conflicting += 1;
-                "has done its work; there is nothing to cancel"
-            }
-            CancelReport::NotFound => {
-                tally.missing += 1;
-                "does not exist"
-            }
-        };
-        writeln!(out, "task {id} {what}")?;
-    }
-    out.flush()?;
-    if args.wait && !requested.is_empty() {
+    let mut cancel = Cancel::default();
+    let done = bulk::run(console, &*store, &args.choice, &mut cancel).await;
+    if args.wait && !cancel.requested.is_empty() {
         let waiting =
             Waiting { console, store: &*store, limit: args.timeout, asked: Instant::now() };
-        waiting.run(requested, &mut out).await?;
+        waiting.run(cancel.requested, &mut console.results()).await?;
     }
-    tally.verdict()
+    done.map(|_| ())
+}
+
+#[derive(Default)]
+struct Cancel {
+    /// Those that run, and whose engines have been asked.
+    requested: Vec<TaskId>,
+}
+
+impl Action for Cancel {
+    const VERB: &'static str = "cancel";
+    const STATUSES: &'static [TaskStatus] = &[TaskStatus::Waiting, TaskStatus::Running];
+
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+        let reports = store.cancel(ids).await?;
+        let asked = ids.iter().zip(&reports).filter(|(_, it)| **it == CancelReport::Requested);
+        self.requested.extend(asked.map(|(id, _)| *id));
+        Ok(reports.into_iter().map(outcome).collect())
+    }
+
+    fn undo(&self, done: &[TaskId]) -> Option<String> {
+        // Those that run are not cancelled yet, and may never be.
+        let waited: Vec<_> =
+            done.iter().copied().filter(|id| !self.requested.contains(id)).collect();
+        (!waited.is_empty()).then(|| format!("retry {}", id_words(&waited)))
+    }
+}
+
+fn outcome(report: CancelReport) -> Outcome {
+    match report {
+        CancelReport::Cancelled => Outcome::done("is cancelled"),
+        CancelReport::Requested => {
+            Outcome::done("is running; its engine has been asked to cancel it")
+        }
+        // What was wanted is so.
+        CancelReport::Ended(TaskStatus::Cancelled) => Outcome::unchanged("was cancelled before"),
+        CancelReport::Ended(TaskStatus::Failed) => {
+            Outcome::conflict("has failed; there is nothing to cancel")
+        }
+        CancelReport::Ended(_) => {
+            Outcome::conflict("has done its work; there is nothing to cancel")
+        }
+        CancelReport::NotFound => Outcome::missing(),
+    }
 }
 
 /// How often a task is asked for its end.

@@ -1,11 +1,11 @@
 //! `task-engine retry`.
 
-use std::io::Write;
-
 use clap::Args;
 use task_engine::model::store::RetryReport;
+use task_engine::{Store, TaskId, TaskStatus};
 
-use super::{Tally, TaskIds};
+use crate::bulk::{self, Action, Choice, Outcome, id_words};
+use crate::choice::FILTERS;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
@@ -13,39 +13,48 @@ use crate::exit::Fault;
 /// Send failed or cancelled tasks back to wait, and let waiting ones run now
 ///
 /// A failed or cancelled task gets all of its retries again. A running one, and
-/// one that has done its work, is left alone.
+/// one that has done its work, is left alone. A filter that says nothing about
+/// the status means failed and cancelled ones.
 #[derive(Debug, Args)]
+#[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    tasks: TaskIds,
+    choice: Choice,
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    args.choice.chosen()?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let ids = args.tasks.each_once();
-    let reports = store.retry(&ids).await?;
-    let mut tally = Tally { all: ids.len(), ..Tally::default() };
-    let mut out = console.results();
-    for (id, report) in ids.iter().zip(reports) {
-        let what = match report {
-            RetryReport::Waiting => "waits again, and is due now",
-            RetryReport::Advanced => "waited for a later time; it is due now",
-            RetryReport::AlreadyDue => "is due already; `show` tells why it does not run",
-            RetryReport::Running => {
-                tally.conflicting += 1;
-                "is running; nothing was done"
-            }
-            RetryReport::Stopped => {
-                tally.conflicting += 1;
-                "has done its work; nothing was done. To do it again, create a new task"
-            }
-            RetryReport::NotFound => {
-                tally.missing += 1;
-                "does not exist"
-            }
-        };
-        writeln!(out, "task {id} {what}")?;
+    bulk::run(console, &*store, &args.choice, &mut Retry).await.map(|_| ())
+}
+
+struct Retry;
+
+impl Action for Retry {
+    const VERB: &'static str = "retry";
+    const STATUSES: &'static [TaskStatus] = &[TaskStatus::Failed, TaskStatus::Cancelled];
+
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+        let reports = store.retry(ids).await?;
+        Ok(reports.into_iter().map(outcome).collect())
     }
-    out.flush()?;
-    tally.verdict()
+
+    fn undo(&self, done: &[TaskId]) -> Option<String> {
+        Some(format!("cancel {}", id_words(done)))
+    }
+}
+
+fn outcome(report: RetryReport) -> Outcome {
+    match report {
+        RetryReport::Waiting => Outcome::done("waits again, and is due now"),
+        RetryReport::Advanced => Outcome::done("waited for a later time; it is due now"),
+        RetryReport::AlreadyDue => {
+            Outcome::unchanged("is due already; `show` tells why it does not run")
+        }
+        RetryReport::Running => Outcome::conflict("is running; nothing was done"),
+        RetryReport::Stopped => {
+            Outcome::conflict("has done its work; nothing was done. To do it again, use `rerun`")
+        }
+        RetryReport::NotFound => Outcome::missing(),
+    }
 }

@@ -1,14 +1,17 @@
 //! `task-engine tasks`.
 
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
-use task_engine::model::{TaskFilter, TaskRow};
+use task_engine::model::search::{Found, PATIENCE, Search};
+use task_engine::model::{FoundTask, TaskRow};
 use task_engine::{TaskId, TaskStatus};
 
-use crate::console::{Console, now};
+use crate::choice::{FILTERS, filter};
+use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
@@ -17,13 +20,17 @@ use crate::table::table;
 
 /// List tasks, newest first
 #[derive(Debug, Args)]
+#[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
-    /// Only those in this status
+    /// Only tasks that this filter means, like status=failed class=send_mail
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+    /// Only those in this status: the same as the filter status=STATUS
     #[arg(long, value_name = "STATUS",
           value_parser = PossibleValuesParser::new(TaskStatus::ALL.map(TaskStatus::as_str))
               .try_map(|text| text.parse::<TaskStatus>()))]
     status: Option<TaskStatus>,
-    /// Only those of this class
+    /// Only those of this class: the same as the filter class=CLASS
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
     /// How many at the most
@@ -33,48 +40,69 @@ pub(crate) struct Arguments {
     /// Only those older than this one: the next page
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     before: Option<TaskId>,
+    /// Show the list anew every two seconds, until Ctrl-C; needs a terminal
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
     /// Print JSON, one task a line
-    #[arg(long)]
+    #[arg(long, visible_alias = "jsonl")]
     json: bool,
 }
 
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// Home, and everything below is cleared.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
-    let filter = TaskFilter {
-        status: args.status,
-        class: args.class,
-        before: args.before,
-        limit: args.limit,
-    };
-    let rows = store.tasks(&filter).await?;
-    let mut out = console.results();
-    if args.json {
-        for row in &rows {
-            serde_json::to_writer(&mut out, row).map_err(std::io::Error::from)?;
-            writeln!(out)?;
-        }
-        return Ok(out.flush()?);
+    let mut filter = filter(&args.filter)?;
+    if let Some(status) = args.status {
+        filter = filter.and_status(&[status]);
     }
-    if rows.is_empty() {
-        teach(console, &filter, &store.place());
-        return Ok(());
+    if let Some(class) = args.class {
+        filter = filter.and_class(class);
     }
-    let now = now().timestamp();
-    let lines = rows.iter().map(|row| line(row, now)).collect();
-    writeln!(
-        out,
-        "{}",
-        table(&["ID", "CLASS", "STATUS", "ATTEMPTS", "WHEN", "ERROR"], &[0, 3], lines)
-    )?;
-    out.flush()?;
-    if let Some(last) = rows.last().filter(|_| rows.len() == filter.limit as usize) {
-        console.say(format_args!(
-            "{} shown; there may be older ones: --before {}",
-            count(rows.len(), "task"),
-            last.id
+    if args.watch && !io::stdout().is_terminal() {
+        return Err(Fault::Usage(
+            "--watch draws on a terminal, and the output is none; leave it out to list the tasks once".to_owned(),
         ));
     }
+    let store = console.database()?.open(Access::MustExist).await?;
+    let search = Search { filter, before: args.before, limit: args.limit, patience: PATIENCE };
+    loop {
+        let found = search.run(&*store).await?;
+        let mut out = console.results();
+        if args.json {
+            write_json(&mut out, &found.tasks)?;
+        } else {
+            if args.watch {
+                write!(out, "{CLEAR}")?;
+            }
+            if !found.tasks.is_empty() {
+                writeln!(out, "{}", lines(&found.tasks, now().timestamp()))?;
+            }
+        }
+        out.flush()?;
+        drop(out);
+        say_the_rest(console, &search, &found, &store.place());
+        if !args.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH_EVERY).await;
+    }
+}
+
+/// One task a line.
+pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<(), Fault> {
+    for task in tasks {
+        serde_json::to_writer(&mut *out, &task.row).map_err(io::Error::from)?;
+        writeln!(out)?;
+    }
     Ok(())
+}
+
+/// Tasks as a table, safe for a terminal.
+pub(crate) fn lines(tasks: &[FoundTask], now: Timestamp) -> String {
+    let lines = tasks.iter().map(|task| line(&task.row, now)).collect();
+    table(&["ID", "CLASS", "STATUS", "ATTEMPTS", "WHEN", "ERROR"], &[0, 3], lines)
 }
 
 fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
@@ -96,11 +124,27 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// An empty answer is the moment to say what there is to do.
-fn teach(console: &Console, filter: &TaskFilter, place: &str) {
-    if filter.status.is_some() || filter.class.is_some() || filter.before.is_some() {
+/// Where to go on; and an empty answer is the moment to say what there is to do.
+fn say_the_rest(console: &Console, search: &Search, found: &Found, place: &str) {
+    let shown = found.tasks.len();
+    if let Some(next) = found.next {
+        let words = quoted(&search.filter.to_string());
+        let words = if search.filter.is_empty() { String::new() } else { format!(" {words}") };
+        let more = console.command(&format!("tasks{words} --before {next}"));
+        if shown >= search.limit as usize {
+            console.say(format_args!(
+                "{} shown; there may be older ones: {more}",
+                count(shown, "task")
+            ));
+        } else {
+            console.say(format_args!(
+                "{} found so far, searched down to task {next}. Go on with: {more}",
+                count(shown, "task")
+            ));
+        }
+    } else if shown == 0 && (!search.filter.is_empty() || search.before.is_some()) {
         console.say(format_args!("No such tasks on {place}."));
-    } else {
+    } else if shown == 0 {
         console.say(format_args!(
             "There are no tasks on {place} yet.\nCreate one: {}\nExecute it: {}",
             console.command(r#"create WaitingTask '{"waiting_time": 2}'"#),

@@ -2,6 +2,7 @@
 
 mod as_process_one;
 mod bench;
+mod chooses;
 mod commands;
 mod demo;
 mod docs;

@@ -20,8 +20,9 @@ use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, Take
 use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Ending, FlowPage, FlowTask, InstanceId,
-    InstanceRow, NewInstance, TaskDetails, TaskFilter, TaskRow, WakeUp,
+    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
+    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, TaskDetails,
+    TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -223,6 +224,18 @@ impl Store for Witnessed {
 
     fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
         self.store.import(file, ids)
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+        self.store.scan(scan)
+    }
+
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+        self.store.edit(id, edit)
+    }
+
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+        self.store.remove(ids)
     }
 }
 

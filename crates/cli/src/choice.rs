@@ -1,0 +1,116 @@
+//! Which tasks a command is about: ids, or a filter, as they are typed.
+
+use std::collections::HashSet;
+
+use task_engine::TaskId;
+use task_engine::model::search::{PATIENCE, Search};
+use task_engine::model::{Filter, FoundTask};
+use task_engine::{Store, StoreError};
+
+use crate::console::now;
+use crate::exit::Fault;
+
+/// For the help of every command that takes a filter.
+pub(crate) const FILTERS: &str = r#"Filters:
+  A filter has terms like status=failed; a task is meant if all of them hold.
+    status=failed,cancelled          one of several; != for none of them
+    class=send_mail queue!=mail      also instance=web-1, correlation=order-17
+    error~"429 too many"             has this text in it, in either case; !~ if not
+    created>2h                       created MORE THAN 2 hours ago; also updated, due
+    created<2h                       created WITHIN THE LAST 2 hours
+    created>2026-12-24               created AFTER this time
+    priority>=5 id>=100 attempts>3   also retries
+    params.user.id=42                a field of the parameters; also context.…
+  A shell needs single quotes around a term with < or > or spaces: 'created>2h'."#;
+
+/// What was typed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Chosen {
+    Ids(Vec<TaskId>),
+    Filter(Filter),
+}
+
+impl Chosen {
+    /// Ids if the first word looks like one, else a filter.
+    pub(crate) fn read(words: &[String]) -> Result<Self, Fault> {
+        let is_id = |word: &String| word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        if !words.iter().any(is_id) {
+            return Ok(Self::Filter(filter(words)?));
+        }
+        let mut seen = HashSet::new();
+        let mut ids = Vec::new();
+        for word in words {
+            if !is_id(word) {
+                return Err(Fault::Usage(format!(
+                    "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
+                )));
+            }
+            let id: TaskId = word.parse().map_err(Fault::Usage)?;
+            if seen.insert(id) {
+                ids.push(id);
+            }
+        }
+        Ok(Self::Ids(ids))
+    }
+}
+
+/// Reads a filter, and shows where it is wrong.
+pub(crate) fn filter(words: &[String]) -> Result<Filter, Fault> {
+    Filter::parse_words(words, now().time_zone()).map_err(|(word, bad)| {
+        let arrow = " ".repeat(bad.at - 1);
+        Fault::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
+    })
+}
+
+/// Everything that a filter means, up to a limit: page by page, so that no
+/// statement takes long however long the whole does, and no more is kept than
+/// `take` keeps. True if there may be more.
+pub(crate) async fn find_all(
+    store: &dyn Store,
+    filter: &Filter,
+    limit: u32,
+    mut take: impl FnMut(FoundTask),
+) -> Result<bool, StoreError> {
+    let limit_of_page = limit.min(PAGE);
+    let mut search =
+        Search { filter: filter.clone(), before: None, limit: limit_of_page, patience: PATIENCE };
+    let mut left = limit;
+    loop {
+        let found = search.run(store).await?;
+        left -= u32::try_from(found.tasks.len()).unwrap_or(left);
+        found.tasks.into_iter().for_each(&mut take);
+        if found.next.is_none() || left == 0 {
+            return Ok(found.next.is_some());
+        }
+        search.before = found.next;
+        search.limit = left.min(PAGE);
+    }
+}
+
+const PAGE: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Chosen, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Chosen::read(&words).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn ids_or_a_filter() {
+        assert_eq!(read(&["3", "1", "3"]), Ok(Chosen::Ids(vec![TaskId(3), TaskId(1)])));
+        let Ok(Chosen::Filter(filter)) = read(&["status=failed", "id>3"]) else { panic!() };
+        assert_eq!(filter.to_string(), "status=failed id>3");
+        assert!(read(&["3", "status=failed"]).unwrap_err().contains("stands among ids"));
+        assert!(read(&["-3"]).unwrap_err().contains("from 1 up"));
+        assert!(read(&["3x"]).unwrap_err().contains("from 1 up"));
+    }
+
+    #[test]
+    fn a_mistake_is_pointed_at() {
+        let wrong = read(&["id>3", "status=failed clas=a"]).unwrap_err();
+        assert!(wrong.ends_with("\n  status=failed clas=a\n                ^"), "{wrong}");
+    }
+}

@@ -1,0 +1,60 @@
+//! `task-engine delete`.
+
+use clap::Args;
+use task_engine::model::RemoveReport;
+use task_engine::{Store, TaskId, TaskStatus};
+
+use crate::bulk::{self, Action, Choice, Outcome};
+use crate::choice::FILTERS;
+use crate::console::Console;
+use crate::database::Access;
+use crate::exit::Fault;
+
+/// Delete tasks that have ended, with all that is recorded about them
+///
+/// A task that waits or runs is never deleted: `cancel` it first. This cannot be
+/// undone. For tasks of a certain age, see `prune`.
+#[derive(Debug, Args)]
+#[command(after_help = FILTERS)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    choice: Choice,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    args.choice.chosen()?;
+    let store = console.database()?.open(Access::MustExist).await?;
+    bulk::run(console, &*store, &args.choice, &mut Delete).await.map(|_| ())
+}
+
+struct Delete;
+
+impl Action for Delete {
+    const VERB: &'static str = "delete";
+    const STATUSES: &'static [TaskStatus] =
+        &[TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
+    const ALWAYS_ASKS: bool = true;
+
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+        let reports = store.remove(ids).await?;
+        Ok(reports.into_iter().map(outcome).collect())
+    }
+
+    fn undo(&self, _: &[TaskId]) -> Option<String> {
+        None
+    }
+}
+
+fn outcome(report: RemoveReport) -> Outcome {
+    match report {
+        RemoveReport::Removed => Outcome::done("is deleted"),
+        RemoveReport::Open(TaskStatus::Running) => {
+            Outcome::conflict("is running, and is not deleted; cancel it first")
+        }
+        RemoveReport::Open(_) => Outcome::conflict("waits, and is not deleted; cancel it first"),
+        RemoveReport::Busy => Outcome::conflict(
+            "has ended, but is still in somebody's hands, and is not deleted; try again in a moment",
+        ),
+        RemoveReport::NotFound => Outcome::missing(),
+    }
+}

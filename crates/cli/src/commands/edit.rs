@@ -1,0 +1,126 @@
+//! `task-engine edit`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use task_engine::model::task::Due;
+use task_engine::model::{Edit, EditReport, TaskDetails};
+use task_engine::{NewTask, TaskId, TaskStatus};
+
+use crate::console::{Console, now, quoted};
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::parameters;
+use crate::times::{duration, future_time};
+
+/// Change a task that waits: its parameters, time, priority or queue
+///
+/// What is not named stays, and so do its attempts and retries. A task that an
+/// engine has taken meanwhile is left as it is.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The task, by its id
+    #[arg(value_name = "ID", allow_negative_numbers = true)]
+    id: TaskId,
+    /// Its parameters, all of them: a JSON object, @FILE to read one, or - for the
+    /// standard input
+    #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    parameters: Option<String>,
+    /// From when on it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
+    /// time) or 18:00 (the next time it is)
+    #[arg(long, value_name = "TIME", conflicts_with = "after",
+          value_parser = |text: &str| future_time(text, &now()))]
+    at: Option<Timestamp>,
+    /// After which wait from now it may run: 0s, 10m, 1h30m
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration,
+          allow_hyphen_values = true)]
+    after: Option<Duration>,
+    /// Higher runs first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The queue it waits in
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+}
+
+const EXAMPLES: &str = r#"Examples:
+  task-engine edit 17 --parameters '{"to": "ann@example.com"}' --in 10m
+  task-engine edit 17 --priority 5 --queue urgent"#;
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let id = args.id;
+    let edit = wanted(console, args)?;
+    let store = console.database()?.open(Access::MustExist).await?;
+    let before = store.task(id).await?;
+    match store.edit(id, &edit).await? {
+        EditReport::Changed => {
+            let mut out = console.results();
+            writeln!(out, "task {id} is changed")?;
+            out.flush()?;
+            if let Some(before) = before {
+                let undo = undo(&before, &edit);
+                console.say(format_args!("To undo it: {}", console.command(&undo)));
+            }
+            Ok(())
+        }
+        EditReport::NotWaiting(status) => Err(Fault::Conflict(match status {
+            TaskStatus::Running => {
+                format!("task {id} is running; only a task that waits can be changed")
+            }
+            status => format!(
+                "task {id} is {status}; only a task that waits can be changed. `rerun` creates a new one like it"
+            ),
+        })),
+        EditReport::NotFound => Err(Fault::NotFound(format!("there is no task {id}"))),
+    }
+}
+
+/// Checked as for a new task, before anything is opened.
+fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
+    let parameters = match &args.parameters {
+        Some(given) => Some(parameters::read(Some(given), console)?),
+        None => None,
+    };
+    if let Some(queue) = &args.queue {
+        NewTask::new("any", task_engine::Json::empty_object())
+            .and_then(|task| task.queue(queue.clone()))
+            .map_err(|error| Fault::Usage(error.to_string()))?;
+    }
+    let edit = Edit {
+        parameters,
+        due: args.at.map(Due::At).or(args.after.map(Due::After)),
+        priority: args.priority,
+        queue: args.queue,
+    };
+    if edit.is_empty() {
+        return Err(Fault::Usage(
+            "nothing is to be changed; say --parameters, --at, --in, --priority or --queue"
+                .to_owned(),
+        ));
+    }
+    Ok(edit)
+}
+
+/// The command that makes it as it was.
+fn undo(before: &TaskDetails, edit: &Edit) -> String {
+    let mut words = format!("edit {}", before.row.id);
+    if edit.parameters.is_some() {
+        words += &format!(" --parameters {}", quoted(before.task_parameters.as_str()));
+    }
+    if edit.due.is_some() {
+        let due = before.row.scheduled_at;
+        // A time that is over cannot be asked for; at once is the same.
+        words +=
+            &if due > now().timestamp() { format!(" --at {due}") } else { " --in 0s".to_owned() };
+    }
+    if edit.priority.is_some() {
+        words += &format!(" --priority {}", before.row.priority);
+    }
+    if edit.queue.is_some() {
+        words += &format!(" --queue {}", quoted(&before.row.queue));
+    }
+    words
+}

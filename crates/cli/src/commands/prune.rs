@@ -1,0 +1,95 @@
+//! `task-engine prune`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use task_engine::TaskStatus;
+use task_engine::model::Filter;
+use task_engine::model::search::{PATIENCE, Search};
+
+use super::tasks;
+use crate::bulk::{bar, confirm};
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::exit::Fault;
+use crate::spans::{count, span};
+use crate::times::duration;
+
+/// Delete tasks that ended long ago, as engines do by their retention
+///
+/// Engines started with --keep-… do this by themselves; this is for once. A task
+/// that waits or runs is never deleted. This cannot be undone.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Those that ended in this status
+    #[arg(long, value_name = "STATUS",
+          value_parser = PossibleValuesParser::new(["stopped", "failed", "cancelled"])
+              .try_map(|text| text.parse::<TaskStatus>()))]
+    status: TaskStatus,
+    /// Those that ended at least so long ago
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    older_than: Duration,
+    /// Do it without asking; needed in scripts
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// So many tasks are deleted in one transaction.
+const BATCH: u32 = 1000;
+/// The count before anybody is asked does not go further.
+const COUNT_MAX: u32 = 10_000;
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let what = format!("{} tasks that ended at least {} ago", args.status, span(args.older_than));
+    if !args.yes || args.dry_run {
+        let filter =
+            Filter::default().and_status(&[args.status]).and_unchanged_for(args.older_than);
+        let search = Search { filter, before: None, limit: COUNT_MAX, patience: 5 * PATIENCE };
+        let found = search.run(&*store).await?;
+        let at_least = if found.next.is_some() { "at least " } else { "" };
+        let number = found.tasks.len();
+        if number == 0 && found.next.is_none() {
+            console.say(format_args!("There are no {what} on {}.", store.place()));
+            return Ok(());
+        }
+        let sample = &found.tasks[..number.min(5)];
+        if !sample.is_empty() {
+            console.say(tasks::lines(sample, now().timestamp()));
+        }
+        console.say(format_args!("Found {at_least}{number} {what}."));
+        if args.dry_run {
+            console.say("Nothing was done.");
+            return Ok(());
+        }
+        if !confirm("Delete them?")? {
+            return Ok(());
+        }
+    }
+    let progress = bar(console, None, "deleted");
+    let mut deleted = 0;
+    loop {
+        let more = store.prune(args.status, args.older_than, BATCH).await.map_err(|error| {
+            if deleted == 0 {
+                Fault::from(error)
+            } else {
+                Fault::Partial(format!("{deleted} tasks were deleted, and then: {error}"))
+            }
+        })?;
+        if more == 0 {
+            break;
+        }
+        deleted += more;
+        progress.inc(more);
+    }
+    progress.finish_and_clear();
+    let mut out = console.results();
+    let number = usize::try_from(deleted).unwrap_or(usize::MAX);
+    writeln!(out, "{} deleted", count(number, "task"))?;
+    Ok(out.flush()?)
+}

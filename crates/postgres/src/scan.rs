@@ -1,0 +1,116 @@
+//! One step of a search: how far it goes, and what is there.
+
+use task_engine_model::{Base, FoundTask, Json, Scan, Scanned, StoreError, TaskId, TaskStatus};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::error::store_error;
+use crate::read::{json, task_row};
+use crate::store::Inner;
+
+const SCAN: &str = include_str!("../sql/scan.sql");
+const SCAN_BOUND: &str = include_str!("../sql/scan_bound.sql");
+const ALL: &str = include_str!("../sql/scan_all.sql");
+const WAITING: &str = include_str!("../sql/scan_waiting.sql");
+const RUNNING: &str = include_str!("../sql/scan_running.sql");
+const UNHAPPY: &str = include_str!("../sql/scan_unhappy.sql");
+const FLOW: &str = include_str!("../sql/scan_flow.sql");
+const OWN: &str = include_str!("../sql/scan_own.sql");
+const IDS: &str = include_str!("../sql/scan_ids.sql");
+
+/// The marker in the two statements.
+const BASE: &str = "/* base */";
+const UNION: &str = "\nUNION ALL\n";
+const NEWEST: &str = "ORDER BY id DESC LIMIT $3";
+
+impl Inner {
+    pub(crate) async fn scan(&self, scan: &Scan) -> Result<Scanned, StoreError> {
+        let client = self.connections.work().await?;
+        let (from, before) = (scan.from.0, scan.before.0);
+        let own = scan.own_task_of_flow().map(|id| id.0);
+        let flow: Vec<&(dyn ToSql + Sync)> = match &scan.base {
+            Base::Flow(name) => vec![name, &own],
+            _ => Vec::new(),
+        };
+        let rows = i64::from(scan.rows);
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&from, &before, &rows];
+        parameters.extend(&flow);
+        let base = places(&scan.base, 4).into_iter().map(|place| format!("({place}{NEWEST})"));
+        let base = base.collect::<Vec<_>>().join(UNION);
+        let bound = self.schema.moved(&SCAN_BOUND.replace(BASE, &base));
+        let bound = client.query_one(&bound, &parameters).await.map_err(|e| store_error(&e))?;
+        let now = bound.get("now");
+        let lowest: Option<i64> = bound.get("lowest");
+        let more = bound.get::<_, i64>("rows") >= rows;
+        let Some(lowest) = lowest else {
+            return Ok(Scanned { tasks: Vec::new(), down_to: None, now });
+        };
+
+        let limit = i64::from(scan.tasks);
+        let (created_from, created_until) = scan.created_between(now);
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
+            &lowest,
+            &before,
+            &limit,
+            &scan.classes,
+            &scan.queues,
+            &created_from,
+            &created_until,
+            &scan.with_json,
+        ];
+        parameters.extend(&flow);
+        let base = places(&scan.base, 9).join(UNION);
+        let step = self.schema.moved(&SCAN.replace(BASE, &base));
+        let step = client.query(&step, &parameters).await.map_err(|e| store_error(&e))?;
+        let tasks: Vec<_> = step.iter().map(found_task).collect();
+        let down_to = match tasks.last() {
+            Some(last) if tasks.len() >= scan.tasks as usize => Some(last.row.id),
+            _ => more.then_some(TaskId(lowest)),
+        };
+        Ok(Scanned { tasks, down_to, now })
+    }
+}
+
+/// Where to look: one statement a place, whose first free parameter is this.
+fn places(base: &Base, free: usize) -> Vec<String> {
+    match base {
+        Base::All => vec![ALL.to_owned()],
+        Base::Flow(_) => {
+            let named = FLOW.replace("/* flow */", &format!("${free}"));
+            vec![named, OWN.replace("/* own */", &format!("${}", free + 1))]
+        }
+        Base::Ids(ids) => {
+            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+            vec![IDS.replace("/* ids */", &ids.join(","))]
+        }
+        Base::Places(statuses) => {
+            let mut places = Vec::new();
+            let mut unhappy = Vec::new();
+            for status in statuses {
+                match status {
+                    TaskStatus::Waiting => places.push(WAITING.to_owned()),
+                    TaskStatus::Running => places.push(RUNNING.to_owned()),
+                    ended => unhappy.push(format!("'{ended}'")),
+                }
+            }
+            if !unhappy.is_empty() {
+                places.push(UNHAPPY.replace("/* statuses */", &unhappy.join(", ")));
+            }
+            if places.is_empty() {
+                // Nothing can be meant.
+                places.push(format!("{ALL} AND false\n"));
+            }
+            places
+        }
+    }
+}
+
+fn found_task(row: &Row) -> FoundTask {
+    let object = |column| json(row, column).unwrap_or_else(Json::empty_object);
+    FoundTask {
+        row: task_row(row),
+        correlation_id: row.get("correlation_id"),
+        parameters: object("task_parameters"),
+        context: object("context"),
+    }
+}

@@ -1,0 +1,118 @@
+//! One step of a search: how far it goes, and what is there.
+
+use rusqlite::types::Value;
+use rusqlite::{Statement, params};
+use task_engine_model::{Base, FoundTask, Json, Origin, Scan, Scanned, TaskId, TaskStatus};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+use crate::read::{HeldTasks, held_tasks, row};
+
+pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
+    let now = timestamp(turn.now());
+    let base = base_text(&scan.base);
+    let statement = |text: &str| turn.db.prepare_cached(&text.replace("/* base */", &base));
+    let mut bound = statement(sql!("scan_bound"))?;
+    let range = [scan.from.0.into(), scan.before.0.into(), i64::from(scan.rows).into()];
+    bind(&mut bound, scan, range, [Value::Null, Value::Null, Value::Null, Value::Null])?;
+    let (lowest, rows): (Option<i64>, i64) = {
+        let mut rows = bound.raw_query();
+        match rows.next()? {
+            Some(row) => (row.get(0)?, row.get(1)?),
+            None => (None, 0),
+        }
+    };
+    let Some(lowest) = lowest else {
+        return Ok(Scanned { tasks: Vec::new(), down_to: None, now });
+    };
+
+    let (from, until) = scan.created_between(now);
+    let list = |words: &Option<Vec<String>>| match words {
+        Some(words) => serde_json::to_string(words).map(Value::Text),
+        None => Ok(Value::Null),
+    };
+    let time = |time: Option<jiff::Timestamp>| {
+        time.map_or(Value::Null, |time| time.as_microsecond().into())
+    };
+    let mut step = statement(sql!("scan"))?;
+    let range = [lowest.into(), scan.before.0.into(), i64::from(scan.tasks).into()];
+    let narrow = [list(&scan.classes)?, list(&scan.queues)?, time(from), time(until)];
+    bind(&mut step, scan, range, narrow)?;
+    let ids: Vec<i64> = step.raw_query().mapped(|row| row.get(0)).collect::<Result<_, _>>()?;
+    let held = held_tasks(turn)?;
+    let tasks = ids.iter().map(|id| found(turn, &held, TaskId(*id), scan.with_json));
+    let tasks = tasks.filter_map(Result::transpose).collect::<Result<Vec<_>, Fault>>()?;
+    let down_to = match ids.last() {
+        Some(last) if ids.len() >= scan.tasks as usize => Some(TaskId(*last)),
+        _ => (rows >= i64::from(scan.rows)).then_some(TaskId(lowest)),
+    };
+    Ok(Scanned { tasks, down_to, now })
+}
+
+/// Gives a statement those of the nine parameters that it has.
+fn bind(
+    statement: &mut Statement<'_>,
+    scan: &Scan,
+    range: [Value; 3],
+    narrow: [Value; 4],
+) -> Result<(), Fault> {
+    let flow = match &scan.base {
+        Base::Flow(name) => Value::Text(name.clone()),
+        _ => Value::Null,
+    };
+    let own = scan.own_task_of_flow().map_or(Value::Null, |id| id.0.into());
+    let count = statement.parameter_count();
+    let all = range.into_iter().chain(narrow).chain([flow, own]);
+    for (n, value) in all.enumerate().take(count) {
+        statement.raw_bind_parameter(n + 1, value)?;
+    }
+    Ok(())
+}
+
+fn base_text(base: &Base) -> String {
+    match base {
+        Base::All => sql!("scan_all").to_owned(),
+        Base::Flow(_) => sql!("scan_flow").to_owned(),
+        Base::Ids(ids) => {
+            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+            sql!("scan_ids").replace("/* ids */", &ids.join(", "))
+        }
+        Base::Places(statuses) if statuses.is_empty() => {
+            // Nothing can be meant.
+            format!("{} AND 0", sql!("scan_all"))
+        }
+        Base::Places(statuses) => {
+            let places = statuses.iter().map(|status| match status {
+                TaskStatus::Waiting => sql!("scan_waiting").to_owned(),
+                TaskStatus::Running => sql!("scan_running").to_owned(),
+                ended => sql!("scan_unhappy").replace("/* status */", ended.as_str()),
+            });
+            places.collect::<Vec<_>>().join("UNION ALL\n")
+        }
+    }
+}
+
+fn found(
+    turn: &Turn<'_>,
+    held: &HeldTasks,
+    id: TaskId,
+    with_json: bool,
+) -> Result<Option<FoundTask>, Fault> {
+    let Some(row) = row(turn, held, id)? else {
+        return Ok(None);
+    };
+    let (parameters, context): (String, String) = turn
+        .db
+        .prepare_cached(sql!("task_asked"))?
+        .query_row(params![id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let context = Json::from_store(context);
+    let correlation_id = Origin::of(id, &context).correlation_id;
+    let asked = |json: Json| if with_json { json } else { Json::empty_object() };
+    Ok(Some(FoundTask {
+        row,
+        correlation_id,
+        parameters: asked(Json::from_store(parameters)),
+        context: asked(context),
+    }))
+}
