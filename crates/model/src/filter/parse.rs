@@ -584,7 +584,7 @@ mod tests {
             match read(&text) {
                 Ok(filter) => assert_eq!(read(&filter.to_string()), Ok(filter), "{text}"),
                 Err(bad) => {
-                    assert!((1..=text.chars().count() + 1).contains(&bad.at), "{text}: {bad}")
+                    assert!((1..=text.chars().count() + 1).contains(&bad.at), "{text}: {bad}");
                 }
             }
             let _ = Filter::parse_words(&[&text, "id>1"], &TimeZone::UTC);
