@@ -11,7 +11,7 @@ use crate::fault::explain;
 /// How long a connection waits for another one's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// More than there are statements: each is prepared once.
-const STATEMENTS_MAX: usize = 100;
+const STATEMENTS_MAX: usize = 250;
 
 /// A connection that reads and writes; creates the file.
 pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
