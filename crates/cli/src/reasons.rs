@@ -188,6 +188,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn counts_say_where_they_stopped() {
+        let shown = |number, and_more| counted(Count { counted: number, and_more });
+        assert_eq!(shown(0, false), "0");
+        assert_eq!(shown(1234, false), "1,234");
+        assert_eq!(shown(100_000, true), "100,000+");
+    }
+
+    #[test]
     fn reasons_in_words() {
         let now: Timestamp = "2026-12-24T17:00:00Z".parse().unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();

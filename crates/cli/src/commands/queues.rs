@@ -5,13 +5,14 @@ use std::io::{self, Write};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use task_engine::Store;
-use task_engine::model::queue::{Count, Service, check_queue_name, services};
+use task_engine::model::queue::{Service, check_queue_name, services};
 use task_engine::model::{InstanceRow, Pause, QueueRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::reasons::counted;
 use crate::spans::relative;
 use crate::table::table;
 
@@ -111,25 +112,12 @@ fn line(queue: &QueueRow, engines: &[InstanceRow]) -> Vec<String> {
     };
     vec![
         summary(&queue.name, 50),
-        count(queue.due),
-        count(queue.later),
+        counted(queue.due),
+        counted(queue.later),
         queue.running.to_string(),
         workers(&services(&queue.name, engines)),
         state,
     ]
-}
-
-/// `12,345`, or `100,000+` where counting has stopped.
-fn count(count: Count) -> String {
-    let digits = count.counted.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if count.and_more { text + "+" } else { text }
 }
 
 fn workers(services: &[Service]) -> String {
@@ -207,14 +195,6 @@ async fn is_known(store: &dyn Store, name: &str) -> Result<bool, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_say_where_they_stopped() {
-        let shown = |counted, and_more| count(Count { counted, and_more });
-        assert_eq!(shown(0, false), "0");
-        assert_eq!(shown(1234, false), "1,234");
-        assert_eq!(shown(100_000, true), "100,000+");
-    }
 
     #[test]
     fn workers_are_named_with_their_engines() {

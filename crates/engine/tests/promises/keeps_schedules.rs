@@ -16,7 +16,7 @@ use task_engine::{
 };
 use task_engine_conformance::TestServer;
 
-use crate::store::{Fresh, PATIENCE, on_every_store, start, task};
+use crate::store::{Fresh, PATIENCE, on_every_store, queries_in_six_seconds, start, task};
 
 on_every_store! {
     a_slot_starts_on_time
@@ -413,22 +413,8 @@ async fn an_idle_engine_asks_nothing_about_ten_thousand_schedules() {
     client.batch_execute(later).await.unwrap();
     drop(client);
     let engine = start(handle_samples(Engine::new(store, ()).instance("idle")));
-    let (admin, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let name = url.rsplit('/').next().unwrap().to_owned();
-    let commits = async || -> i64 {
-        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
-        admin.query_one(ask, &[&name]).await.unwrap().get(0)
-    };
-    let mut least = i64::MAX;
-    for _ in 0..3 {
-        let before = commits().await;
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        least = least.min(commits().await - before);
-    }
+    let least = queries_in_six_seconds(&url).await;
     engine.stop().await;
-    println!("{least} queries in 6 s");
     assert!(least > 0, "it is alive");
     assert!(least <= 6, "{least} queries in 6 s");
 }

@@ -8,7 +8,7 @@ use task_engine::model::{Pause, QueueRow};
 use task_engine::samples::handle_samples;
 use task_engine::{NewTask, TaskId, TaskStatus};
 
-use crate::store::{Fresh, PATIENCE, Working, on_every_store, start, task};
+use crate::store::{Fresh, PATIENCE, Working, on_every_store, queries_in_six_seconds, start, task};
 
 on_every_store! {
     a_queue_with_its_own_workers_does_not_wait_for_others
@@ -235,20 +235,7 @@ async fn a_paused_queue_does_not_keep_an_engine_busy() {
         assert!(begun.elapsed() < PATIENCE, "the engine works");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let (admin, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let name = url.rsplit('/').next().unwrap().to_owned();
-    let commits = async || -> i64 {
-        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
-        admin.query_one(ask, &[&name]).await.unwrap().get(0)
-    };
-    let mut least = i64::MAX;
-    for _ in 0..3 {
-        let before = commits().await;
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        least = least.min(commits().await - before);
-    }
+    let least = queries_in_six_seconds(&url).await;
     engine.stop().await;
     assert!(least > 0, "it is alive");
     assert!(least <= 10, "{least} queries in 6 s");

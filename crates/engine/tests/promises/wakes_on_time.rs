@@ -6,7 +6,7 @@ use serde_json::json;
 use task_engine::TaskStatus;
 use task_engine::samples::handle_samples;
 
-use crate::store::{Fresh, on_every_store, start, task};
+use crate::store::{Fresh, on_every_store, queries_in_six_seconds, start, task};
 
 on_every_store! {
     a_new_task_starts_long_before_the_poll
@@ -88,20 +88,7 @@ async fn an_idle_engine_sends_at_most_one_query_a_second() {
     let store = task_engine::postgres::PgStore::connect(&url).await.unwrap();
     let engine = task_engine::Engine::new(std::sync::Arc::new(store), ()).instance("idle");
     let engine = start(handle_samples(engine));
-    let (admin, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let name = url.rsplit('/').next().unwrap().to_owned();
-    let commits = async || -> i64 {
-        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
-        admin.query_one(ask, &[&name]).await.unwrap().get(0)
-    };
-    let mut least = i64::MAX;
-    for _ in 0..3 {
-        let before = commits().await;
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        least = least.min(commits().await - before);
-    }
+    let least = queries_in_six_seconds(&url).await;
     engine.stop().await;
     assert!(least > 0, "it is alive");
     assert!(least <= 6, "{least} queries in 6 s");

@@ -381,29 +381,10 @@ impl Operator {
 fn did_you_mean<'a>(typed: &str, words: impl Iterator<Item = &'a str>) -> String {
     let typed: String = typed.chars().take(30).flat_map(char::to_lowercase).collect();
     let near = words
-        .map(|word| (distance(&typed, word), word))
+        .map(|word| (strsim::osa_distance(&typed, word), word))
         .min()
         .filter(|(distance, word)| *distance <= 2 && *distance < word.len());
     near.map_or_else(String::new, |(_, word)| format!("; did you mean {word}?"))
-}
-
-/// How many letters must be changed, added, removed or swapped with the next.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
-    for (n, a) in one.iter().enumerate() {
-        let mut row = vec![n + 1];
-        for (m, b) in other.iter().enumerate() {
-            let mut best =
-                (rows[n][m] + usize::from(a != b)).min(rows[n][m + 1] + 1).min(row[m] + 1);
-            if n > 0 && m > 0 && *a == other[m - 1] && one[n - 1] == *b {
-                best = best.min(rows[n - 1][m - 1] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 /// A value as it is typed: in quotes if it must be.
