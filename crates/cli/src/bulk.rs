@@ -7,6 +7,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use task_engine::model::words::count;
 use task_engine::model::{Filter, FoundTask};
 use task_engine::{Store, TaskId, TaskStatus};
 
@@ -14,7 +15,6 @@ use crate::choice::{Chosen, find_all};
 use crate::commands::tasks;
 use crate::console::{Console, now};
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// Which tasks, and how.
 #[derive(Debug, Args)]

@@ -25,6 +25,7 @@
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it;
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
+//! - [`words`]: all of that in words for people;
 //! - [`check`]: whether all is well, and what to do about it;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
@@ -52,6 +53,7 @@ pub mod traceparent;
 pub mod unique;
 pub mod watch;
 pub mod why;
+pub mod words;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use change::{Edit, EditReport, RemoveReport};

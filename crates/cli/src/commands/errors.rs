@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::model::folding::fold;
 use task_engine::model::search::{Found, PATIENCE, Search};
+use task_engine::model::words::{count, relative};
 use task_engine::{TaskId, TaskStatus};
 
 use crate::choice::{FILTERS, filter};
@@ -15,7 +16,6 @@ use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::spans::{count, relative};
 use crate::table::table;
 
 /// Show what fails: failed tasks in groups of the same error

@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 use task_engine::model::instance::{Admission, admission};
 use task_engine::model::store::{TakeBack, TakenBack};
+use task_engine::model::words::{count, fate, relative, span};
 use task_engine::model::{InstanceRow, Next};
 use task_engine::{Recovery, Store, TaskStatus, process_is_gone};
 
@@ -12,7 +13,6 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::spans::{count, relative, span};
 
 /// Recover the tasks that a dead engine left
 ///
@@ -67,17 +67,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         console.say(format_args!("Nothing to recover: {name} left no tasks{ended}."));
     }
     Ok(())
-}
-
-fn fate(task: &TakenBack) -> String {
-    match task.next {
-        Next::Wait { after, .. } if after.is_zero() => "waits again, and is due now".to_owned(),
-        Next::Wait { after, retry_number } => {
-            format!("will be retried in {} (retry {retry_number})", span(after))
-        }
-        Next::End(TaskStatus::Cancelled) => "was to be cancelled, and is".to_owned(),
-        Next::End(_) => "has failed: its rule allows no further retry".to_owned(),
-    }
 }
 
 fn is_alive(life: &InstanceRow) -> Fault {

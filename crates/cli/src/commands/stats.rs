@@ -6,13 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use task_engine::Store;
 use task_engine::model::watch::{EndingRow, Figures, Lately, Moving, MovingLook};
+use task_engine::model::words::{counted, span};
 
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::reasons::counted;
-use crate::spans::span;
 use crate::table::table;
 
 /// Say how much waits, runs, ends and fails

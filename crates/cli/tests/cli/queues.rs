@@ -31,7 +31,7 @@ fn pauses_and_resumes(place: &Place) {
         assert!(unknown.err.contains(words), "{words}: {}", unknown.err);
     }
     let created = place.run(&["create", "WaitingTask", quick, "--queue", "mail"]);
-    for words in ["The queue mail was paused", "provider is down", "queues resume mail"] {
+    for words in ["Its queue mail was paused", "provider is down", "queues resume mail"] {
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
     place.ok(&["create", "WaitingTask", quick, "--queue", "mail", "--in", "1h"]);
@@ -42,7 +42,7 @@ fn pauses_and_resumes(place: &Place) {
     assert_eq!(place.status("1"), "waiting");
 
     let shown = place.ok(&["show", "1"]);
-    assert!(shown.contains("because the queue mail was paused"), "{shown}");
+    assert!(shown.contains("because its queue mail was paused"), "{shown}");
     assert!(shown.contains(": provider is down"), "{shown}");
     let listed = place.ok(&["queues", "list"]);
     let mail = listed.lines().find(|line| line.starts_with("mail ")).expect("mail is listed");
