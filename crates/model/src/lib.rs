@@ -17,7 +17,7 @@
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications;
 //! - [`filter`], [`search`]: which tasks somebody means, and how they are found;
-//! - [`folding`]: what is the same in two messages;
+//! - [`folding`], [`errors`]: what is the same in two messages, and what fails;
 //! - [`change`]: what an operator may change about a task;
 //! - [`hook`]: what an application wants of every task that it creates;
 //! - [`unique`]: what happens when a task is created twice;
@@ -34,6 +34,7 @@ pub mod cancel;
 pub mod change;
 pub mod check;
 pub mod client;
+pub mod errors;
 pub mod export;
 pub mod filter;
 pub mod flow;

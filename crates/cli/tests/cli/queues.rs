@@ -105,9 +105,12 @@ fn hostile_names_and_reasons_cannot_talk_to_the_terminal() {
     let place = Place::new();
     place.ok(&["migrate"]);
     place.ok(&["queues", "pause", "evil\u{202e}", "--reason", "because\u{202e} I can"]);
-    for args in
-        [&["queues", "list"][..], &["create", "a", "--queue", "evil\u{202e}"], &["show", "1"]]
-    {
+    for args in [
+        &["queues", "list"][..],
+        &["create", "a", "--queue", "evil\u{202e}"],
+        &["show", "1"],
+        &["why", "1"],
+    ] {
         let finished = place.run(args);
         assert_eq!(finished.code, Some(0), "{finished:?}");
         assert!(!finished.out.contains('\u{202e}'), "{args:?}: {:?}", finished.out);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use task_engine::model::watch::Lately;
+use task_engine::model::watch::{Lately, Look};
 use task_engine::model::words::{count, span};
 
-use super::super::stats::{Look, classes, ended, overview, queues};
+use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;
 use crate::said::far;
 use crate::table::table;
