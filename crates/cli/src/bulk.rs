@@ -7,14 +7,15 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use task_engine::model::search::find_all;
+use task_engine::model::words::count;
 use task_engine::model::{Filter, FoundTask};
 use task_engine::{Store, TaskId, TaskStatus};
 
-use crate::choice::{Chosen, find_all};
+use crate::choice::Chosen;
 use crate::commands::tasks;
 use crate::console::{Console, now};
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// Which tasks, and how.
 #[derive(Debug, Args)]

@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 
 use task_engine::TaskId;
-use task_engine::model::search::{PATIENCE, Search};
-use task_engine::model::{Filter, FoundTask};
-use task_engine::{Store, StoreError};
+use task_engine::model::Filter;
 
 use crate::console::now;
 use crate::exit::Fault;
@@ -61,33 +59,6 @@ pub(crate) fn filter(words: &[String]) -> Result<Filter, Fault> {
         Fault::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
     })
 }
-
-/// Everything that a filter means, up to a limit: page by page, so that no
-/// statement takes long however long the whole does, and no more is kept than
-/// `take` keeps. True if there may be more.
-pub(crate) async fn find_all(
-    store: &dyn Store,
-    filter: &Filter,
-    limit: u32,
-    mut take: impl FnMut(FoundTask),
-) -> Result<bool, StoreError> {
-    let limit_of_page = limit.min(PAGE);
-    let mut search =
-        Search { filter: filter.clone(), before: None, limit: limit_of_page, patience: PATIENCE };
-    let mut left = limit;
-    loop {
-        let found = search.run(store).await?;
-        left -= u32::try_from(found.tasks.len()).unwrap_or(left);
-        found.tasks.into_iter().for_each(&mut take);
-        if found.next.is_none() || left == 0 {
-            return Ok(found.next.is_some());
-        }
-        search.before = found.next;
-        search.limit = left.min(PAGE);
-    }
-}
-
-const PAGE: u32 = 1000;
 
 #[cfg(test)]
 mod tests {

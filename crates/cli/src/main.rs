@@ -16,7 +16,6 @@
 
 mod args;
 mod bulk;
-mod cancelled;
 mod choice;
 mod commands;
 mod console;
@@ -28,12 +27,9 @@ mod log;
 mod parameters;
 mod pools;
 mod pretty;
-mod reasons;
 mod said;
-mod spans;
 mod table;
 mod times;
-mod waiting;
 mod witness;
 
 use std::process::ExitCode;

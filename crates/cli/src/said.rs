@@ -10,12 +10,12 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use task_engine::model::report::{LogFilter, LogRow, ProgressRow};
 use task_engine::model::task::ExecutionStatus;
+use task_engine::model::words::{self, count};
 use task_engine::model::{ExecutionRow, TaskDetails};
 use task_engine::{Store, TaskId, TaskStatus};
 
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// How often a running task is asked for news.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -208,14 +208,9 @@ pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
     }
 }
 
-/// `40 %, rendering`.
+/// `40 %, rendering`, safe for a terminal.
 pub(crate) fn far(progress: &ProgressRow) -> String {
-    let percent = format!("{:.1}", progress.percent);
-    let percent = percent.strip_suffix(".0").unwrap_or(&percent);
-    match progress.message.as_str() {
-        "" => format!("{percent} %"),
-        message => format!("{percent} %, {}", escape(message)),
-    }
+    escape(&words::far(progress)).into_owned()
 }
 
 fn time(time: Timestamp, zone: &TimeZone) -> String {

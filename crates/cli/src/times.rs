@@ -5,8 +5,7 @@ use std::time::Duration;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span, SpanRelativeTo, Timestamp, ToSpan, Zoned};
-
-use crate::spans::span;
+use task_engine::model::words::span;
 
 const TIME_FORMS: &str = "write 2026-12-24T18:00:00Z (or another offset), \"2026-12-24 18:00\" in local time, or 18:00 for the next time it is 18:00";
 const DURATION_FORMS: &str =

@@ -138,6 +138,22 @@ impl Filter {
         self
     }
 
+    /// The same, and its error is of this kind, or has exactly this message.
+    #[must_use]
+    pub fn and_error(mut self, kind: impl Into<String>) -> Self {
+        let values = vec![Value::Text(kind.into())];
+        self.terms.push(Term { field: Field::Error, operator: Operator::Is, values });
+        self
+    }
+
+    /// The same, and its error has this text in it, in either case.
+    #[must_use]
+    pub fn and_error_with(mut self, text: impl Into<String>) -> Self {
+        let values = vec![Value::Text(text.into())];
+        self.terms.push(Term { field: Field::Error, operator: Operator::Has, values });
+        self
+    }
+
     /// The same, and the task last changed at least this long ago.
     #[must_use]
     pub fn and_unchanged_for(mut self, age: Duration) -> Self {

@@ -35,6 +35,9 @@ pub fn fold(message: &str) -> String {
     folded
 }
 
+/// All that may stand for what differs.
+pub(crate) const MARKS: [&str; 4] = ["<n>", "<hex>", "<uuid>", "<…>"];
+
 type Fold = Option<(usize, &'static str)>;
 
 /// Up to the same quote in the same line.

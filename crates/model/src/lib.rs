@@ -17,7 +17,7 @@
 //! - [`store`]: the contract;
 //! - [`client`]: creation for applications;
 //! - [`filter`], [`search`]: which tasks somebody means, and how they are found;
-//! - [`folding`]: what is the same in two messages;
+//! - [`folding`], [`errors`]: what is the same in two messages, and what fails;
 //! - [`change`]: what an operator may change about a task;
 //! - [`hook`]: what an application wants of every task that it creates;
 //! - [`unique`]: what happens when a task is created twice;
@@ -25,6 +25,7 @@
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it;
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
+//! - [`words`]: all of that in words for people;
 //! - [`check`]: whether all is well, and what to do about it;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
@@ -33,6 +34,7 @@ pub mod cancel;
 pub mod change;
 pub mod check;
 pub mod client;
+pub mod errors;
 pub mod export;
 pub mod filter;
 pub mod flow;
@@ -52,6 +54,7 @@ pub mod traceparent;
 pub mod unique;
 pub mod watch;
 pub mod why;
+pub mod words;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use change::{Edit, EditReport, RemoveReport};

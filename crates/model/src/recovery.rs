@@ -2,6 +2,8 @@
 //! here, inside the transaction that takes them back, so that the answer is the
 //! same on every one of them.
 
+mod by_name;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use crate::attempt::{Next, Outcome, TaskError, transition};
 use crate::json::Json;
 use crate::store::TakeBack;
 use crate::task::{ClassRules, retry_override};
+
+pub use by_name::{RecoverError, Recovered, recover};
 
 /// The engine that held them, as it is on record.
 #[derive(Debug, Clone)]

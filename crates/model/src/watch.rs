@@ -7,6 +7,8 @@
 //! at tasks that were just seen to run or to be next, and at those whose ids are
 //! near to theirs, because tasks that are created together end together.
 
+mod look;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::instance::{InstanceId, InstanceRow};
 use crate::queue::{Count, QueueRow};
 use crate::report::ProgressRow;
 use crate::task::{TaskId, TaskStatus};
+
+pub use look::Look;
 
 /// What is under way, and what comes next.
 #[derive(Debug, Clone, PartialEq)]

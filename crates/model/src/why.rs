@@ -1,5 +1,7 @@
 //! Why a task does not run: facts in, reasons out, the one to look at first in
-//! front. Words for them are made by whoever shows them.
+//! front. [`why`] gathers the facts; [`crate::words::reason`] has words for them.
+
+mod gather;
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use serde::Serialize;
 use crate::instance::InstanceRow;
 use crate::queue::{Count, PausedQueue, Pool};
 use crate::report::ProgressRow;
-use crate::task::{ExecutionStatus, TaskDetails, TaskId, TaskStatus, retry_override};
+use crate::task::{ExecutionStatus, TaskDetails, TaskId, TaskRow, TaskStatus, retry_override};
 use crate::watch::{EndingRow, Moving};
 
 /// Which tasks count as being before another one.
@@ -58,6 +60,25 @@ pub struct Facts<'a> {
     pub ahead: Option<&'a Ahead>,
     /// Attempts that ended not longer ago than [`RATE_OVER`].
     pub endings: &'a [EndingRow],
+}
+
+pub use gather::{Why, why};
+
+/// What a task wants of an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// That it knows this class,
+    pub task_class: &'a str,
+    /// takes from this queue,
+    pub queue: &'a str,
+    /// and takes tasks of this priority.
+    pub priority: i32,
+}
+
+impl<'a> From<&'a TaskRow> for Wanted<'a> {
+    fn from(row: &'a TaskRow) -> Self {
+        Self { task_class: &row.task_class, queue: &row.queue, priority: row.priority }
+    }
 }
 
 /// The rate at which tasks are done now is that of so long.
@@ -173,6 +194,13 @@ pub enum Reason {
     },
 }
 
+impl From<PausedQueue> for Reason {
+    fn from(paused: PausedQueue) -> Self {
+        let PausedQueue { queue, paused_at: since, reason: because } = paused;
+        Self::QueuePaused { queue, since, because }
+    }
+}
+
 /// An engine, and what it would take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Knows {
@@ -187,7 +215,7 @@ pub struct Knows {
 #[must_use]
 pub fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLook {
     let mut look = AheadLook { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
-    for (engine, pool) in takers(task, engines) {
+    for (engine, pool) in takers((&task.row).into(), engines) {
         look.queues.extend(pool.queues.iter().cloned());
         look.classes.extend(engine.classes.keys().cloned());
     }
@@ -252,12 +280,8 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
     } else if !is_due {
         reasons.push(Reason::NotDue { due_at: row.scheduled_at });
     }
-    reasons.extend(facts.paused.map(|paused| Reason::QueuePaused {
-        queue: paused.queue.clone(),
-        since: paused.paused_at,
-        because: paused.reason.clone(),
-    }));
-    if let Some(reason) = no_taker(facts) {
+    reasons.extend(facts.paused.cloned().map(Reason::from));
+    if let Some(reason) = no_taker(row.into(), facts.engines) {
         reasons.push(reason);
     } else if is_due {
         reasons.extend(facts.ahead.and_then(|ahead| ahead.locked_by.clone()).map(Reason::Locked));
@@ -279,15 +303,15 @@ fn retries(facts: &Facts<'_>) -> Option<u32> {
     Some(rule.retry.with(&own).maximum)
 }
 
-/// That nobody alive would take it, ever.
-fn no_taker(facts: &Facts<'_>) -> Option<Reason> {
-    let row = &facts.task.row;
-    let alive: Vec<_> = facts.engines.iter().filter(|engine| engine.is_alive()).collect();
+/// That nobody alive would take such a task, ever.
+#[must_use]
+pub fn no_taker(wanted: Wanted<'_>, engines: &[InstanceRow]) -> Option<Reason> {
+    let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();
     if alive.is_empty() {
-        let last_seen = facts.engines.iter().map(|engine| engine.heartbeat_at).max();
+        let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
         return Some(Reason::NoEngine { last_seen });
     }
-    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(&row.task_class);
+    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(wanted.task_class);
     let knowing: Vec<_> = alive.iter().filter(knows).collect();
     if knowing.is_empty() {
         let each = |engine: &&InstanceRow| Knows {
@@ -295,9 +319,9 @@ fn no_taker(facts: &Facts<'_>) -> Option<Reason> {
             names: engine.classes.keys().cloned().collect(),
         };
         let engines = alive.iter().map(each).collect();
-        return Some(Reason::UnknownClass { task_class: row.task_class.clone(), engines });
+        return Some(Reason::UnknownClass { task_class: wanted.task_class.to_owned(), engines });
     }
-    let serves = |engine: &&&&InstanceRow| engine.queues.contains(&row.queue);
+    let serves = |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == wanted.queue);
     let serving: Vec<_> = knowing.iter().filter(serves).collect();
     if serving.is_empty() {
         let each = |engine: &&&InstanceRow| Knows {
@@ -305,15 +329,15 @@ fn no_taker(facts: &Facts<'_>) -> Option<Reason> {
             names: engine.queues.clone(),
         };
         let engines = knowing.iter().map(each).collect();
-        return Some(Reason::QueueNotServed { queue: row.queue.clone(), engines });
+        return Some(Reason::QueueNotServed { queue: wanted.queue.to_owned(), engines });
     }
-    if !takers(facts.task, facts.engines).is_empty() {
+    if !takers(wanted, engines).is_empty() {
         return None;
     }
     let pools = serving.iter().flat_map(|engine| &engine.pools);
-    let pools = pools.filter(|pool| pool.queues.contains(&row.queue));
+    let pools = pools.filter(|pool| pool.queues.iter().any(|queue| queue == wanted.queue));
     Some(Reason::PriorityTooLow {
-        priority: row.priority,
+        priority: wanted.priority,
         lowest: pools.filter_map(|pool| pool.lowest_priority).min().unwrap_or_default(),
         engines: serving.iter().map(|engine| engine.name.clone()).collect(),
     })
@@ -321,13 +345,12 @@ fn no_taker(facts: &Facts<'_>) -> Option<Reason> {
 
 /// The pools of living engines that would take it.
 fn takers<'a>(
-    task: &TaskDetails,
+    wanted: Wanted<'_>,
     engines: &'a [InstanceRow],
 ) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
-    let row = &task.row;
     let mut takers = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
-        if !engine.classes.contains_key(&row.task_class) {
+        if !engine.classes.contains_key(wanted.task_class) {
             continue;
         }
         // One that says nothing of pools has one for all.
@@ -338,7 +361,7 @@ fn takers<'a>(
         } else {
             engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
         };
-        let takes = |pool: &std::borrow::Cow<'_, Pool>| takes(pool, &row.queue, row.priority);
+        let takes = |pool: &std::borrow::Cow<'_, Pool>| takes(pool, wanted.queue, wanted.priority);
         takers.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));
     }
     takers
@@ -351,7 +374,7 @@ fn takes(pool: &Pool, queue: &str, priority: i32) -> bool {
 
 /// That it is due and somebody would take it, but not yet.
 fn no_turn(facts: &Facts<'_>) -> Vec<Reason> {
-    let takers = takers(facts.task, facts.engines);
+    let takers = takers((&facts.task.row).into(), facts.engines);
     let mut reasons = Vec::new();
     let workers: i32 = takers.iter().map(|(_, pool)| pool.workers).sum();
     // What these pools hold, as far as it can be told: which worker has which

@@ -7,15 +7,14 @@ use clap::Args;
 use task_engine::model::TaskDetails;
 use task_engine::model::cancel::CancelOutcome;
 use task_engine::model::store::CancelReport;
+use task_engine::model::words::{cancel_answer, span};
 use task_engine::{Store, TaskId, TaskStatus};
 
 use crate::bulk::{self, Action, Choice, Outcome, id_words};
-use crate::cancelled::answer;
 use crate::choice::FILTERS;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
-use crate::spans::span;
 use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
@@ -169,7 +168,7 @@ fn end(task: &TaskDetails) -> String {
     };
     let wished = task.executions.iter().rev().find_map(|execution| {
         let cancel = execution.cancel.filter(|cancel| cancel.outcome != CancelOutcome::Pending)?;
-        Some(answer(&cancel, execution.stopped_at))
+        Some(cancel_answer(&cancel, execution.stopped_at))
     });
     match wished {
         Some(how) => format!("{word}: {how}"),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use task_engine::model::words::span;
 
 use crate::console::Console;
 use crate::escape::summary;
 use crate::executables::{self, Executable, FILE, Mistake, Mode, Purpose, Read};
 use crate::exit::Fault;
-use crate::spans::span;
 use crate::table::table;
 
 /// Check the file of executables, without a database

@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::model::why::{Reason, Wanted, no_taker};
+use task_engine::model::words::{clock_and_relative, count, reason, span};
 use task_engine::model::{Creation, OnConflict, Scope, Unique};
-use task_engine::{NewTask, TaskId};
+use task_engine::{NewTask, Store, TaskId};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -15,9 +17,7 @@ use crate::escape::escape;
 use crate::executables;
 use crate::exit::Fault;
 use crate::parameters;
-use crate::spans::{clock_and_relative, count};
 use crate::times::{duration, future_time};
-use crate::waiting::{Wanted, is_paused, no_taker};
 
 /// Create a task, or many
 ///
@@ -130,17 +130,30 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
-    let wanted = Wanted { class: &args.class, queue: &queue };
+    let wanted = Wanted { task_class: &args.class, queue: &queue, priority };
+    say_what_is_in_the_way(console, &*store, wanted, ids.len()).await
+}
+
+/// Nobody should have to find out by waiting that it is in vain.
+async fn say_what_is_in_the_way(
+    console: &Console,
+    store: &dyn Store,
+    wanted: Wanted<'_>,
+    created: usize,
+) -> Result<(), Fault> {
+    let now = now();
+    let words = |why: &Reason| {
+        let words = reason(why, now.timestamp(), now.time_zone());
+        capitalised(&escape(&words))
+    };
     if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
-        let they = if ids.len() == 1 { "it" } else { "they" };
-        let why = capitalised(&why);
-        console.say(format_args!("{why}; {they} will wait until one does."));
+        let they = if created == 1 { "it" } else { "they" };
+        console.say(format_args!("{}; {they} will wait until that changes.", words(&why)));
     }
     let paused = store.paused_queues().await?;
-    if let Some(paused) = paused.iter().find(|paused| paused.queue == queue) {
-        let why = capitalised(&is_paused(paused, Timestamp::now()));
-        let resume = format!("queues resume {}", quoted(&queue));
-        console.say(format_args!("{why}\nLet its tasks run: {}", console.command(&resume)));
+    if let Some(paused) = paused.into_iter().find(|paused| paused.queue == wanted.queue) {
+        let resume = console.command(&format!("queues resume {}", quoted(wanted.queue)));
+        console.say(format_args!("{}\nLet its tasks run: {resume}", words(&paused.into())));
     }
     Ok(())
 }
@@ -180,7 +193,7 @@ fn tasks(
         task = task.at(time);
     }
     if let Some(wait) = args.after {
-        due = Some(format!("in {}", crate::spans::span(wait)));
+        due = Some(format!("in {}", span(wait)));
         task = task.after(wait);
     }
     if let Some(id) = &args.correlation {

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use clap::Args;
 use task_engine::model::check::{Check, Depth, Verdict};
+use task_engine::model::words::count;
 
 use crate::console::Console;
 use crate::database::{Access, Database};
 use crate::escape::{escape, escape_lines};
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// More lines of a remedy than these are for --json.
 const REMEDY_LINES: usize = 12;

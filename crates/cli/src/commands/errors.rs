@@ -1,21 +1,19 @@
 //! `task-engine errors`.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
 use clap::Args;
 use jiff::Timestamp;
-use serde::Serialize;
-use task_engine::model::folding::fold;
+use task_engine::model::errors::{ErrorGroup, groups};
 use task_engine::model::search::{Found, PATIENCE, Search};
+use task_engine::model::words::{count, relative};
 use task_engine::{TaskId, TaskStatus};
 
 use crate::choice::{FILTERS, filter};
-use crate::console::{Console, now, quoted};
+use crate::console::{Console, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::spans::{count, relative};
 use crate::table::table;
 
 /// Show what fails: failed tasks in groups of the same error
@@ -42,9 +40,6 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The trend has one number an hour.
-const HOURS: usize = 12;
-
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let mut filter = filter(&args.filter)?;
     if !filter.has_status() {
@@ -62,7 +57,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
     } else if !groups.is_empty() {
         let head = ["COUNT", "CLASS", "ERROR", "FIRST", "LAST", "LAST 12 H", "NEWEST"];
-        let rows = groups.iter().map(|group| group.line(now().timestamp())).collect();
+        let rows = groups.iter().map(|group| line(group, found.now)).collect();
         writeln!(out, "{}", table(&head, &[0, 6], rows))?;
     }
     out.flush()?;
@@ -70,73 +65,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
-#[derive(Debug, Serialize)]
-struct Group {
-    task_class: String,
-    exception: String,
-    /// The message without what differs.
-    message: String,
-    count: usize,
-    first_seen: Timestamp,
-    last_seen: Timestamp,
-    /// Failures in each of the last hours, the oldest first.
-    per_hour: [usize; HOURS],
-    newest_task: TaskId,
-    /// The message of the newest, as it is.
-    example: String,
-}
-
-/// The largest first; of equal ones, the newest.
-fn groups(found: &Found) -> Vec<Group> {
-    let mut places: HashMap<(String, String, String), usize> = HashMap::new();
-    let mut groups: Vec<Group> = Vec::new();
-    for task in &found.tasks {
-        let row = &task.row;
-        let Some(error) = &row.error else { continue };
-        let message = fold(&error.message);
-        let key = (row.task_class.clone(), error.exception.clone(), message.clone());
-        let place = *places.entry(key).or_insert(groups.len());
-        if place == groups.len() {
-            groups.push(Group {
-                task_class: row.task_class.clone(),
-                exception: error.exception.clone(),
-                message,
-                count: 0,
-                first_seen: row.updated_at,
-                last_seen: row.updated_at,
-                per_hour: [0; HOURS],
-                newest_task: row.id,
-                example: error.message.clone(),
-            });
-        }
-        groups[place].add(row.updated_at, found.now);
-    }
-    groups.sort_by_key(|group| std::cmp::Reverse((group.count, group.newest_task)));
-    groups
-}
-
-impl Group {
-    fn add(&mut self, at: Timestamp, now: Timestamp) {
-        self.count += 1;
-        self.first_seen = self.first_seen.min(at);
-        self.last_seen = self.last_seen.max(at);
-        let hours_ago = usize::try_from(now.duration_since(at).as_secs().max(0) / 3600);
-        if let Some(hour) = hours_ago.ok().filter(|hour| *hour < HOURS) {
-            self.per_hour[HOURS - 1 - hour] += 1;
-        }
-    }
-
-    fn line(&self, now: Timestamp) -> Vec<String> {
-        vec![
-            self.count.to_string(),
-            summary(&self.task_class, 40),
-            summary(&format!("{}: {}", self.exception, self.message), 60),
-            relative(self.first_seen, now),
-            relative(self.last_seen, now),
-            bars(&self.per_hour),
-            self.newest_task.to_string(),
-        ]
-    }
+fn line(group: &ErrorGroup, now: Timestamp) -> Vec<String> {
+    vec![
+        group.count.to_string(),
+        summary(&group.task_class, 40),
+        summary(&format!("{}: {}", group.exception, group.message), 60),
+        relative(group.first_seen, now),
+        relative(group.last_seen, now),
+        bars(&group.per_hour),
+        group.newest_task.to_string(),
+    ]
 }
 
 /// A little chart: nothing is a dot, the highest is full.

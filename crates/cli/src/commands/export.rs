@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use task_engine::TaskStatus;
 use task_engine::model::export::{End, ExportFilter, Line};
+use task_engine::model::words::count;
 
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// Write all tasks, schedules and paused queues to the standard output, as lines of JSON
 #[derive(Debug, Args)]

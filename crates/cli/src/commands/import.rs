@@ -8,12 +8,12 @@ use clap::Args;
 use task_engine::StoreError;
 use task_engine::model::export::{File, Ids, Imported};
 use task_engine::model::store::TakeBack;
+use task_engine::model::words::count;
 
 use super::export::words;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// Read what `task-engine export` wrote: all of it, or nothing
 #[derive(Debug, Args)]

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use task_engine::model::InstanceRow;
+use task_engine::model::words::{relative, span};
 
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
 use crate::pools;
-use crate::spans::{relative, span};
 use crate::table::table;
 
 pub(crate) async fn run(console: &Console) -> Result<(), Fault> {

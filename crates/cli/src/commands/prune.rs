@@ -8,13 +8,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use task_engine::TaskStatus;
 use task_engine::model::Filter;
 use task_engine::model::search::{PATIENCE, Search};
+use task_engine::model::words::{count, span};
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::exit::Fault;
-use crate::spans::{count, span};
 use crate::times::duration;
 
 /// Delete tasks that ended long ago, as engines do by their retention

@@ -6,14 +6,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use task_engine::Store;
 use task_engine::model::queue::{Service, check_queue_name, services};
+use task_engine::model::words::{counted, relative};
 use task_engine::model::{InstanceRow, Pause, QueueRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
-use crate::reasons::counted;
-use crate::spans::relative;
 use crate::table::table;
 
 /// List queues, pause and resume them

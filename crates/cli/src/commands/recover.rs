@@ -3,16 +3,14 @@
 use std::io::Write;
 
 use clap::Args;
-use task_engine::model::instance::{Admission, admission};
-use task_engine::model::store::{TakeBack, TakenBack};
-use task_engine::model::{InstanceRow, Next};
-use task_engine::{Recovery, Store, TaskStatus, process_is_gone};
+use task_engine::model::recovery::{RecoverError, Recovered, recover};
+use task_engine::model::words::{count, fate, relative};
+use task_engine::process_is_gone;
 
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::spans::{count, relative, span};
 
 /// Recover the tasks that a dead engine left
 ///
@@ -29,27 +27,9 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let lives = store.instances(Some(&args.name)).await?;
-    let Some(last) = lives.first() else {
-        return Err(unknown(&*store, &args.name).await?);
-    };
+    let recovered = recover(&*store, &args.name, process_is_gone).await.map_err(fault)?;
+    let Recovered { dead, tasks: recovered, last } = recovered;
     let name = escape(&args.name);
-    let (mut recovered, mut dead, mut alive) = (Vec::new(), 0, None);
-    for life in &lives {
-        let gone = process_is_gone(life);
-        match admission(life, gone, Recovery::Auto) {
-            Admission::Recover => {
-                store.declare_lost(life.id, gone).await?;
-                recovered.extend(store.take_back(TakeBack::Lost(life.id)).await?);
-                dead += 1;
-            }
-            Admission::Wait(_) | Admission::Taken => alive = Some(life),
-            Admission::Free | Admission::LeftTasks => {}
-        }
-    }
-    if let (Some(life), 0) = (alive, dead) {
-        return Err(is_alive(life));
-    }
     let mut out = console.results();
     for task in &recovered {
         writeln!(out, "{} ({}) {}", task.id, escape(&task.class), fate(task))?;
@@ -69,38 +49,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
-fn fate(task: &TakenBack) -> String {
-    match task.next {
-        Next::Wait { after, .. } if after.is_zero() => "waits again, and is due now".to_owned(),
-        Next::Wait { after, retry_number } => {
-            format!("will be retried in {} (retry {retry_number})", span(after))
-        }
-        Next::End(TaskStatus::Cancelled) => "was to be cancelled, and is".to_owned(),
-        Next::End(_) => "has failed: its rule allows no further retry".to_owned(),
+fn fault(error: RecoverError) -> Fault {
+    let words = escape(&error.to_string()).into_owned();
+    match error {
+        RecoverError::Unknown { .. } => Fault::NotFound(words),
+        RecoverError::Alive(_) => Fault::Conflict(words),
+        RecoverError::Store(error) => error.into(),
     }
-}
-
-fn is_alive(life: &InstanceRow) -> Fault {
-    let patience = life.lease.saturating_sub(life.heartbeat_age);
-    Fault::Conflict(format!(
-        "the engine {} is alive: process {} on {}, last heard of {} ago. If its machine is gone, it counts as dead in {}; try again then",
-        escape(&life.name),
-        life.pid,
-        escape(&life.host),
-        span(life.heartbeat_age),
-        span(patience)
-    ))
-}
-
-async fn unknown(store: &dyn Store, name: &str) -> Result<Fault, Fault> {
-    let mut names: Vec<_> =
-        store.instances(None).await?.into_iter().map(|engine| engine.name).collect();
-    names.sort();
-    names.dedup();
-    let known = if names.is_empty() {
-        "none has ever run here".to_owned()
-    } else {
-        format!("there are {}", names.join(", "))
-    };
-    Ok(Fault::NotFound(format!("no engine is known by the name {name}; {known}")))
 }

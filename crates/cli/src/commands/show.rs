@@ -8,19 +8,20 @@ use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
 use task_engine::model::store::Store;
-use task_engine::model::task::{ExecutionStatus, LateResult};
+use task_engine::model::task::LateResult;
+use task_engine::model::why::why;
+use task_engine::model::words::{
+    cancel_story, clock, clock_and_relative, count, reason, relative, span, verdict,
+};
 use task_engine::model::{ExecutionRow, TaskDetails, TaskError, unique};
 use task_engine::{Json, TaskId, TaskStatus};
 
-use crate::cancelled::story;
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
 use crate::pretty::pretty;
 use crate::said::{Printer, Reader, Said, far, shown};
-use crate::spans::{clock, clock_and_relative, count, relative, span};
-use crate::waiting::{Wanted, reasons};
 
 /// Show everything about a task, and why it does not run yet
 #[derive(Debug, Args)]
@@ -104,15 +105,19 @@ async fn follow<W: Write>(
     Ok(())
 }
 
+/// What a waiting task waits for, in words.
 async fn why_waiting(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, Fault> {
     if task.row.status != TaskStatus::Waiting {
         return Ok(Vec::new());
     }
-    let engines = store.instances(None).await?;
-    let wanted = Wanted { class: &task.row.task_class, queue: &task.row.queue };
-    let paused = store.paused_queues().await?;
-    let paused = paused.iter().find(|paused| paused.queue == task.row.queue);
-    Ok(reasons(wanted, task.row.scheduled_at, &engines, paused, Timestamp::now()))
+    // It may have gone on since it was read; then it no longer waits.
+    let waits = why(store, task.row.id).await?;
+    let Some(waits) = waits.filter(|why| why.task.row.status == TaskStatus::Waiting) else {
+        return Ok(Vec::new());
+    };
+    let zone = now().time_zone().clone();
+    let words = |one| escape(&reason(one, waits.at, &zone)).into_owned();
+    Ok(waits.reasons.iter().map(words).collect())
 }
 
 /// Names of generic types can fill a page; `--json` has them whole.
@@ -190,7 +195,7 @@ impl<W: Write> Page<'_, W> {
             self.field("progress", &format!("{} ({at})", far(progress)))?;
         }
         if let Some(cancel) = &execution.cancel {
-            self.field("cancel", &story(cancel, execution, now, &zone))?;
+            self.field("cancel", &cancel_story(cancel, execution, now, &zone))?;
         }
         if let Some(result) = execution.result.as_ref().filter(|result| result.as_str() != "null") {
             self.json("result", result)?;
@@ -292,23 +297,5 @@ fn status_since(status: TaskStatus) -> &'static str {
         TaskStatus::Failed => "given up",
         TaskStatus::Cancelled => "cancelled",
         TaskStatus::Stopped | TaskStatus::Waiting => "done",
-    }
-}
-
-fn verdict(execution: &ExecutionRow) -> String {
-    let word = match execution.status {
-        ExecutionStatus::Running => "running",
-        ExecutionStatus::Success => "success",
-        ExecutionStatus::Failure => "failure",
-    };
-    let consequence = match execution.ends_task {
-        Some(TaskStatus::Failed) => ", the last: the task was given up",
-        Some(TaskStatus::Cancelled) => ", the task was cancelled",
-        _ => "",
-    };
-    if execution.retry_number > 0 {
-        format!("{word} (retry {}){consequence}", execution.retry_number)
-    } else {
-        format!("{word}{consequence}")
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Log};
+use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
 
@@ -13,7 +14,6 @@ use crate::database::Access;
 use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::pools::{AskedQueue, Reserved, check_workers, staff};
-use crate::spans::count;
 use crate::times::{Keep, duration};
 use crate::witness::handle_witness;
 

@@ -4,15 +4,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use task_engine::Store;
-use task_engine::model::watch::{EndingRow, Figures, Lately, Moving, MovingLook};
+use task_engine::model::watch::{Figures, Lately, Look};
+use task_engine::model::words::{counted, span};
 
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::reasons::counted;
-use crate::spans::span;
 use crate::table::table;
 
 /// Say how much waits, runs, ends and fails
@@ -39,32 +37,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         writeln!(out, "{}", page(&look.figures))?;
     }
     Ok(out.flush()?)
-}
-
-/// Everything that was read at one time.
-#[derive(Debug)]
-pub(crate) struct Look {
-    pub(crate) figures: Figures,
-    pub(crate) moving: Moving,
-    pub(crate) endings: Vec<EndingRow>,
-    /// How many endings were looked for at each place.
-    pub(crate) per_place: i64,
-    /// The names of engines, by their lives.
-    pub(crate) names: Vec<(task_engine::model::InstanceId, String)>,
-}
-
-impl Look {
-    pub(crate) async fn take(store: &dyn Store) -> Result<Self, Fault> {
-        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
-        let look = moving.look_for_endings();
-        let endings = store.endings(&look).await?;
-        let unhappy = store.unhappy().await?;
-        let queues = store.queues().await?;
-        let engines = store.instances(None).await?;
-        let figures = Figures::of(&moving, &endings, look.limit, unhappy, queues, &engines);
-        let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
-        Ok(Self { figures, moving, endings, per_place: look.limit, names })
-    }
 }
 
 fn page(figures: &Figures) -> String {

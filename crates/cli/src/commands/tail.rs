@@ -14,13 +14,13 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use task_engine::model::AttemptId;
 use task_engine::model::watch::{EndingRow, EndingsLook, HeldRow, Moving, MovingLook};
+use task_engine::model::words::span;
 use task_engine::{TaskId, TaskStatus};
 
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
-use crate::spans::span;
 use crate::times::duration;
 
 /// Follow what ends, one line each, until Ctrl-C

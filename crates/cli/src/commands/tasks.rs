@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use task_engine::model::search::{Found, PATIENCE, Search};
+use task_engine::model::words::{count, relative, span};
 use task_engine::model::{FoundTask, TaskRow};
 use task_engine::{TaskId, TaskStatus};
 
@@ -15,7 +16,6 @@ use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::spans::{count, relative, span};
 use crate::table::table;
 
 /// List tasks, newest first

@@ -14,9 +14,9 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use task_engine::Store;
+use task_engine::model::watch::Look;
 use tokio::sync::mpsc;
 
-use super::stats::Look;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use task_engine::model::store::Store;
+use task_engine::model::words::{count, span};
 use task_engine::model::{FlowPage, FlowTask};
 use task_engine::{TaskId, TaskStatus};
 
@@ -13,7 +14,6 @@ use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::spans::{count, span};
 
 /// Show which tasks belong together, and which of them created which
 ///

@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use clap::Args;
+use task_engine::model::words::count;
 
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// Check that no task is lost or in two places: reads everything
 #[derive(Debug, Args)]

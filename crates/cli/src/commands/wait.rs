@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use task_engine::model::watch::EndingsLook;
+use task_engine::model::words::{count, span};
 use task_engine::model::{TaskDetails, TaskError};
 use task_engine::{Json, Store, TaskId, TaskStatus};
 
@@ -14,7 +15,6 @@ use super::show::no_such_task;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
-use crate::spans::{count, span};
 use crate::times::duration;
 
 /// Wait until tasks have ended, and print what came of them as JSON

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use task_engine::model::words::span;
 use task_engine::{Failure, Run};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -24,7 +25,6 @@ use super::child::{self, Control, Waiting};
 use super::config::{Executable, Mode};
 use super::log::{Lines, Tail};
 use super::once::{not_started, said, wait};
-use crate::spans::span;
 
 /// How much longer than a result its line may be.
 const ENVELOPE_BYTES: usize = 64 * 1024;

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::model::words::count;
 use task_engine::{ClassRules, Engine, Run};
 
 pub(crate) use self::config::{Executable, FILE, Mistake, Mode, Purpose};
 use crate::escape::escape;
 use crate::exit::Fault;
 use crate::pools::AskedQueue;
-use crate::spans::count;
 
 /// What a file says.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use task_engine::model::words::{count, span};
 use task_engine::{Failure, Run};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -12,7 +13,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::child::{self, Ending};
 use super::config::Executable;
 use super::log::{Tail, for_each_line};
-use crate::spans::{count, span};
 use crate::times::duration;
 
 /// Exit code: the task has failed, and must not be retried.

@@ -31,7 +31,7 @@ fn pauses_and_resumes(place: &Place) {
         assert!(unknown.err.contains(words), "{words}: {}", unknown.err);
     }
     let created = place.run(&["create", "WaitingTask", quick, "--queue", "mail"]);
-    for words in ["The queue mail was paused", "provider is down", "queues resume mail"] {
+    for words in ["Its queue mail was paused", "provider is down", "queues resume mail"] {
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
     place.ok(&["create", "WaitingTask", quick, "--queue", "mail", "--in", "1h"]);
@@ -42,7 +42,7 @@ fn pauses_and_resumes(place: &Place) {
     assert_eq!(place.status("1"), "waiting");
 
     let shown = place.ok(&["show", "1"]);
-    assert!(shown.contains("because the queue mail was paused"), "{shown}");
+    assert!(shown.contains("because its queue mail was paused"), "{shown}");
     assert!(shown.contains(": provider is down"), "{shown}");
     let listed = place.ok(&["queues", "list"]);
     let mail = listed.lines().find(|line| line.starts_with("mail ")).expect("mail is listed");
@@ -105,9 +105,12 @@ fn hostile_names_and_reasons_cannot_talk_to_the_terminal() {
     let place = Place::new();
     place.ok(&["migrate"]);
     place.ok(&["queues", "pause", "evil\u{202e}", "--reason", "because\u{202e} I can"]);
-    for args in
-        [&["queues", "list"][..], &["create", "a", "--queue", "evil\u{202e}"], &["show", "1"]]
-    {
+    for args in [
+        &["queues", "list"][..],
+        &["create", "a", "--queue", "evil\u{202e}"],
+        &["show", "1"],
+        &["why", "1"],
+    ] {
         let finished = place.run(args);
         assert_eq!(finished.code, Some(0), "{finished:?}");
         assert!(!finished.out.contains('\u{202e}'), "{args:?}: {:?}", finished.out);

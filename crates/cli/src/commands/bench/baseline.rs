@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
+use task_engine::model::words::count;
 
 use super::measure::Measure;
 use super::options::Scenario;
 use super::outcome::{FORMAT, Outcome};
 use crate::exit::Fault;
-use crate::spans::count;
 
 /// Every figure that both have.
 #[derive(Debug, Serialize)]

@@ -1,12 +1,12 @@
 //! The outcome as a table for people.
 
 use std::io::{self, Write};
+use task_engine::model::words::count;
 
 use super::baseline::Comparison;
 use super::measure::{Measure, Take};
 use super::options::Scenario;
 use super::outcome::{Outcome, ScenarioOutcome, Spread};
-use crate::spans::count;
 use crate::table::table;
 
 /// Columns of the table, with their words.

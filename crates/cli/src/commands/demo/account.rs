@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use jiff::Zoned;
 use task_engine::model::TaskRow;
+use task_engine::model::words::{count, relative, span};
 use task_engine::{TaskId, TaskStatus};
 
 use crate::console::{Console, program};
 use crate::database::Database;
 use crate::escape::{escape, summary};
-use crate::spans::{count, relative, span};
 
 pub(super) struct Account {
     /// The demo's tasks, oldest first.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use task_engine::model::schedule::operate::{Done, Schedules};
 use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::model::words::clock_and_relative;
 use task_engine::{Missed, NewTask, Overlap, Schedule, Store};
 
 use super::RuleArguments;
@@ -14,7 +15,6 @@ use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
 use crate::parameters;
-use crate::spans::clock_and_relative;
 use crate::times::duration;
 
 /// Add a schedule

@@ -9,12 +9,12 @@ use jiff::tz::TimeZone;
 use task_engine::model::schedule::operate::Schedules;
 use task_engine::model::schedule::timetable::Preview;
 use task_engine::model::schedule::{BadSchedule, Timetable, Wrong};
+use task_engine::model::words::relative;
 
 use super::RuleArguments;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
-use crate::spans::relative;
 use crate::table::table;
 
 /// Show when a schedule runs next, with notes on clock changes

@@ -9,6 +9,7 @@ use task_engine::model::schedule::operate::Schedules;
 use task_engine::model::schedule::row::{FiredSlot, ScheduleRow};
 use task_engine::model::schedule::timetable::Preview;
 use task_engine::model::schedule::{Definition, Wrong};
+use task_engine::model::words::{clock_and_relative, count, relative, span};
 
 use super::next::times;
 use crate::console::{Console, now};
@@ -16,7 +17,6 @@ use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
 use crate::pretty::pretty;
-use crate::spans::{clock_and_relative, count, relative, span};
 use crate::table::table;
 
 /// List schedules, by name

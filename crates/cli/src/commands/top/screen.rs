@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use task_engine::model::watch::Lately;
+use task_engine::model::watch::{Lately, Look};
+use task_engine::model::words::{count, span};
 
-use super::super::stats::{Look, classes, ended, overview, queues};
+use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;
 use crate::said::far;
-use crate::spans::{count, span};
 use crate::table::table;
 
 /// The rate that is shown is that of so long.

@@ -8,11 +8,11 @@ use serde::Serialize;
 use task_engine::model::FlowTask;
 use task_engine::model::flow::FlowAttempt;
 use task_engine::model::task::ExecutionStatus;
+use task_engine::model::words::{relative, span};
 use task_engine::{TaskId, TaskStatus};
 
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
-use crate::spans::{relative, span};
 
 /// Deeper tasks are not indented further.
 const LEVELS_MAX: usize = 24;

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use task_engine::TaskStatus;
-use task_engine::model::queue::Count;
-use task_engine::model::why::{Knows, Locker, Reason};
 
-use crate::escape::{escape, summary};
-use crate::said::far;
-use crate::spans::{clock_and_relative, relative, span};
+use super::{brief, clock_and_relative, counted, far, relative, span};
+use crate::queue::Count;
+use crate::task::TaskStatus;
+use crate::why::{Knows, Locker, Reason};
 
-/// One sentence without its full stop, safe for a terminal.
-pub(crate) fn words(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
+/// Why a task is where it is: one sentence without its full stop. Names and
+/// errors in it are as they are, though not longer than a line can take.
+#[must_use]
+pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
     let time = |time: Timestamp| clock_and_relative(time, now, zone);
     match reason {
         Reason::Ended { status: TaskStatus::Stopped, at, .. } => {
             format!("it has done its work: {}", time(*at))
         }
         Reason::Ended { status, at, error } => {
-            let error = error.as_ref().map(|error| format!(", with {}", summary(error, 200)));
+            let error = error.as_ref().map(|error| format!(", with {}", brief(error, 200)));
             format!("it has ended {status}: {}{}", time(*at), error.unwrap_or_default())
         }
         Reason::Running { .. } => running(reason, now, zone),
         Reason::Retry { retry, of, due_at, error } => {
             let of = of.map_or_else(String::new, |of| format!(" of {of}"));
-            let after = error.as_ref().map(|error| format!(", after {}", summary(error, 200)));
+            let after = error.as_ref().map(|error| format!(", after {}", brief(error, 200)));
             format!(
                 "it waits for retry {retry}{of}: {}{}",
                 time(*due_at),
@@ -35,9 +35,9 @@ pub(crate) fn words(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String 
         }
         Reason::NotDue { due_at } => format!("it is not due: {}", time(*due_at)),
         Reason::QueuePaused { queue, since, because } => {
-            let why = because.as_ref().map(|why| format!(": {}", escape(why)));
+            let why = because.as_ref().map(|why| format!(": {why}"));
             let since = relative(*since, now);
-            format!("its queue {} was paused {since}{}", escape(queue), why.unwrap_or_default())
+            format!("its queue {queue} was paused {since}{}", why.unwrap_or_default())
         }
         Reason::NoEngine { last_seen: None } => {
             "no engine is alive, and none was ever seen".to_owned()
@@ -46,11 +46,12 @@ pub(crate) fn words(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String 
             format!("no engine is alive; the last one was heard of {}", relative(*seen, now))
         }
         Reason::UnknownClass { task_class, engines } => {
-            let class = escape(task_class);
-            format!("no living engine knows its class {class}; alive: {}", list(engines, "knows"))
+            format!(
+                "no living engine knows its class {task_class}; alive: {}",
+                list(engines, "knows")
+            )
         }
         Reason::QueueNotServed { queue, engines } => {
-            let queue = escape(queue);
             let engines = list(engines, "serves");
             format!("no living engine that knows its class takes from its queue {queue}; {engines}")
         }
@@ -59,11 +60,8 @@ pub(crate) fn words(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String 
             few(engines)
         ),
         Reason::Locked(Locker { pid, application, since }) => {
-            let name = if application.is_empty() {
-                String::new()
-            } else {
-                format!(" ({})", escape(application))
-            };
+            let name =
+                if application.is_empty() { String::new() } else { format!(" ({application})") };
             let since = since.map(|since| format!(", open since {}", time(since)));
             format!(
                 "another transaction has locked it: process {pid} of the server{name}{}",
@@ -116,11 +114,8 @@ fn running(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
         return String::new();
     };
     let name = instance.as_deref().unwrap_or("an engine that is not known any more");
-    let mut text = format!(
-        "it runs on {}: attempt {attempt}, {}",
-        escape(name),
-        clock_and_relative(*since, now, zone)
-    );
+    let mut text =
+        format!("it runs on {name}: attempt {attempt}, {}", clock_and_relative(*since, now, zone));
     if let Some(progress) = progress {
         text += &format!("; {} said {}", far(progress), relative(progress.reported_at, now));
     }
@@ -145,26 +140,13 @@ fn coarse(time: Duration) -> Duration {
     if time < Duration::from_secs(1) { time } else { Duration::from_secs(time.as_secs()) }
 }
 
-/// `12,345`, or `100,000+` where counting has stopped.
-pub(crate) fn counted(count: Count) -> String {
-    let digits = count.counted.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if count.and_more { text + "+" } else { text }
-}
-
 const SHOWN_MAX: usize = 5;
 
 fn list(engines: &[Knows], verb: &str) -> String {
     let each = engines
         .iter()
         .take(SHOWN_MAX)
-        .map(|engine| format!("{} {verb} {}", summary(&engine.instance, 40), few(&engine.names)));
+        .map(|engine| format!("{} {verb} {}", brief(&engine.instance, 40), few(&engine.names)));
     let mut each: Vec<_> = each.collect();
     if engines.len() > SHOWN_MAX {
         each.push(format!("and {} more", engines.len() - SHOWN_MAX));
@@ -173,7 +155,7 @@ fn list(engines: &[Knows], verb: &str) -> String {
 }
 
 fn few(names: &[String]) -> String {
-    let mut each: Vec<_> = names.iter().take(SHOWN_MAX).map(|name| summary(name, 40)).collect();
+    let mut each: Vec<_> = names.iter().take(SHOWN_MAX).map(|name| brief(name, 40)).collect();
     if names.is_empty() {
         each.push("nothing".to_owned());
     }
@@ -186,14 +168,6 @@ fn few(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_say_where_they_stopped() {
-        let shown = |number, and_more| counted(Count { counted: number, and_more });
-        assert_eq!(shown(0, false), "0");
-        assert_eq!(shown(1234, false), "1,234");
-        assert_eq!(shown(100_000, true), "100,000+");
-    }
 
     #[test]
     fn reasons_in_words() {
@@ -210,9 +184,9 @@ mod tests {
                     retry: 3,
                     of: Some(10),
                     due_at: at("2026-12-24T17:04:12Z"),
-                    error: Some("E: a\u{1b}b".into()),
+                    error: Some("E: a\nand more".into()),
                 },
-                r"it waits for retry 3 of 10: 2026-12-24 17:04:12.000 +00:00 (in 4 min 12 s), after E: a\u{1b}b",
+                "it waits for retry 3 of 10: 2026-12-24 17:04:12.000 +00:00 (in 4 min 12 s), after E: a…",
             ),
             (
                 Reason::UnknownClass {
@@ -239,7 +213,7 @@ mod tests {
                 "another transaction has locked it: process 7 of the server (psql)",
             ),
         ] {
-            assert_eq!(words(&reason, now, &TimeZone::UTC), shown);
+            assert_eq!(super::reason(&reason, now, &TimeZone::UTC), shown);
         }
     }
 }

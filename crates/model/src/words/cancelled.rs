@@ -2,13 +2,14 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use task_engine::model::ExecutionRow;
-use task_engine::model::cancel::{CancelOutcome, CancelRow};
 
-use crate::spans::{clock, relative, span};
+use super::{clock, relative, span};
+use crate::cancel::{CancelOutcome, CancelRow};
+use crate::task::ExecutionRow;
 
 /// The whole story, for the page of a task.
-pub(crate) fn story(
+#[must_use]
+pub fn cancel_story(
     cancel: &CancelRow,
     execution: &ExecutionRow,
     now: Timestamp,
@@ -21,13 +22,14 @@ pub(crate) fn story(
         _ => format!(
             "requested {}; {}",
             clock(cancel.requested_at, zone),
-            answer(cancel, execution.stopped_at)
+            cancel_answer(cancel, execution.stopped_at)
         ),
     }
 }
 
 /// How the attempt took it.
-pub(crate) fn answer(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
+#[must_use]
+pub fn cancel_answer(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
     let after = match (cancel.told_at, ended) {
         (Some(told), Some(ended)) => span(ended.duration_since(told).unsigned_abs()),
         _ => "some time".to_owned(),
@@ -48,7 +50,7 @@ pub(crate) fn answer(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use task_engine::model::task::ExecutionStatus;
+    use crate::task::ExecutionStatus;
 
     #[test]
     fn every_outcome_is_told() {
@@ -79,7 +81,7 @@ mod tests {
             (CancelOutcome::Unanswered, None, "it ended before its code could answer"),
         ] {
             let cancel = CancelRow { requested_at: requested, told_at, outcome };
-            let shown = story(&cancel, &execution, now, &TimeZone::UTC);
+            let shown = cancel_story(&cancel, &execution, now, &TimeZone::UTC);
             assert!(shown.contains(words), "{shown}");
         }
     }

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// A duration in its two largest units: `35 ms`, `1.2 s`, `3 min 20 s`.
-pub(crate) fn span(time: Duration) -> String {
+#[must_use]
+pub fn span(time: Duration) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
     const DAY: u64 = 24 * HOUR;
@@ -39,7 +40,8 @@ pub(crate) fn span(time: Duration) -> String {
 }
 
 /// A time as seen from now: `in 57 s`, `3 min 20 s ago`, `now`.
-pub(crate) fn relative(time: Timestamp, now: Timestamp) -> String {
+#[must_use]
+pub fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = time.duration_since(now);
     let (long, ahead) = (distance.unsigned_abs(), distance.is_positive());
     // Tenths of a second are of no use here, and clocks differ by as much.
@@ -52,18 +54,15 @@ pub(crate) fn relative(time: Timestamp, now: Timestamp) -> String {
 }
 
 /// A time on the clock of whoever reads it, with its offset.
-pub(crate) fn clock(time: Timestamp, zone: &TimeZone) -> String {
+#[must_use]
+pub fn clock(time: Timestamp, zone: &TimeZone) -> String {
     time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f %:z").to_string()
 }
 
 /// Both: `2026-12-24 18:00:00.000 +01:00 (in 57 s)`.
-pub(crate) fn clock_and_relative(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
+#[must_use]
+pub fn clock_and_relative(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     format!("{} ({})", clock(time, zone), relative(time, now))
-}
-
-/// `1 task`, `2 tasks`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 #[cfg(test)]

@@ -1,0 +1,37 @@
+//! A look at everything that goes on.
+
+use std::time::Duration;
+
+use super::{EndingRow, Figures, Moving, MovingLook};
+use crate::instance::InstanceId;
+use crate::store::{Store, StoreError};
+
+/// Everything that was read at one time, and the figures of it.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// The figures.
+    pub figures: Figures,
+    /// What is under way, and what comes next.
+    pub moving: Moving,
+    /// What ended lately.
+    pub endings: Vec<EndingRow>,
+    /// How many endings were looked for at each place.
+    pub per_place: i64,
+    /// The names of engines, by their lives.
+    pub names: Vec<(InstanceId, String)>,
+}
+
+impl Look {
+    /// Asks a store, in a few bounded questions.
+    pub async fn take(store: &dyn Store) -> Result<Self, StoreError> {
+        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+        let look = moving.look_for_endings();
+        let endings = store.endings(&look).await?;
+        let unhappy = store.unhappy().await?;
+        let queues = store.queues().await?;
+        let engines = store.instances(None).await?;
+        let figures = Figures::of(&moving, &endings, look.limit, unhappy, queues, &engines);
+        let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
+        Ok(Self { figures, moving, endings, per_place: look.limit, names })
+    }
+}
