@@ -15,11 +15,12 @@
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
 //!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
-//!   [`exports`], [`searches`]: the cases, by promise;
+//!   [`exports`], [`searches`], [`audits`], [`tokens`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
 
+pub mod audits;
 pub mod bench;
 pub mod cancellations;
 pub mod checks;
@@ -41,6 +42,7 @@ pub mod recovery;
 pub mod reports;
 pub mod schedules;
 pub mod searches;
+pub mod tokens;
 pub mod unique;
 pub mod waiting;
 pub mod wake_ups;
@@ -332,6 +334,18 @@ macro_rules! suite {
                 a_removal_raced_by_a_retry_has_one_winner
                 a_rerun_is_a_new_task_of_the_same_flow
             }
+
+            audits {
+                what_was_asked_and_done_is_on_record
+                the_longest_detail_is_kept
+                the_record_is_read_in_pages
+            }
+            tokens {
+                a_token_is_known_by_its_hash
+                a_token_ends_with_its_time
+                a_revoked_token_is_no_good
+                a_name_is_one_tokens
+            }
         }
     };
 }
@@ -389,6 +403,8 @@ mod tests {
             include_str!("checks.rs"),
             include_str!("exports.rs"),
             include_str!("searches.rs"),
+            include_str!("audits.rs"),
+            include_str!("tokens.rs"),
         ] {
             let cases = source
                 .lines()

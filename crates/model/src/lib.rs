@@ -27,9 +27,11 @@
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
 //! - [`words`]: all of that in words for people;
 //! - [`check`]: whether all is well, and what to do about it;
+//! - [`audit`], [`token`]: what operators did, and how they prove who they are;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
 pub mod attempt;
+pub mod audit;
 pub mod cancel;
 pub mod change;
 pub mod check;
@@ -50,6 +52,7 @@ pub mod schedule;
 pub mod search;
 pub mod store;
 pub mod task;
+pub mod token;
 pub mod traceparent;
 pub mod unique;
 pub mod watch;
@@ -57,6 +60,7 @@ pub mod why;
 pub mod words;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
+pub use audit::{AuditEntry, AuditOutcome, NewAuditEntry};
 pub use change::{Edit, EditReport, RemoveReport};
 pub use client::Client;
 pub use filter::{BadFilter, Filter, FoundTask};
@@ -72,5 +76,6 @@ pub use store::{Answer, Claim, ClaimId, ClaimedTask, Claimer, Rest, Store, Store
 pub use task::{
     ClassRules, ExecutionRow, NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
+pub use token::{NewToken, Role, TokenRow};
 pub use traceparent::Traceparent;
 pub use unique::{Creation, OnConflict, Scope, Unique};

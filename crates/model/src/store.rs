@@ -14,6 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
+use crate::audit::{AuditEntry, NewAuditEntry};
 use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
@@ -25,6 +26,7 @@ use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
 use crate::search::{Scan, Scanned};
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use crate::token::{NewToken, TokenHash, TokenRow};
 use crate::unique::Creation;
 use crate::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use crate::why::{Ahead, AheadLook};
@@ -224,6 +226,27 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes tasks that have ended, with all that is recorded about them.
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>>;
+
+    /// Puts what an operator does on record; returns the id of the entry. Sent
+    /// again, it is a second entry. None is ever changed or removed.
+    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64>;
+
+    /// A page of what operators did, newest first: entries before this id.
+    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>>;
+
+    /// Makes a token known; returns its id. [`StoreError::Refused`] if one that is
+    /// not revoked has this name, even if it has expired.
+    fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64>;
+
+    /// All tokens, also those that are no longer good; the newest first.
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>>;
+
+    /// Makes a token no good any more. False if none of this name was.
+    fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool>;
+
+    /// The token of this hash, if it is good now, by the database's clock.
+    /// That it was used is written down, at most once a minute.
+    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

@@ -17,6 +17,7 @@
 //!   contract;
 //! - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 
+mod audit;
 mod change;
 mod checks;
 mod claim;
@@ -44,6 +45,7 @@ pub mod schema;
 mod sleep;
 mod store;
 mod tls;
+mod tokens;
 mod watch;
 
 pub use schema::Schema;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_model::audit::{AuditEntry, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
@@ -15,6 +16,7 @@ use task_engine_model::schedule::row::{
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
 };
+use task_engine_model::token::{NewToken, TokenHash, TokenRow};
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
@@ -267,6 +269,30 @@ impl Store for PgStore {
 
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
         limited(self.inner.remove(ids))
+    }
+
+    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64> {
+        limited(self.inner.audit(entry))
+    }
+
+    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
+        limited(self.inner.audit_page(before, limit))
+    }
+
+    fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {
+        limited(self.inner.add_token(token))
+    }
+
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
+        limited(self.inner.tokens())
+    }
+
+    fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+        limited(self.inner.revoke_token(name))
+    }
+
+    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
+        limited(self.inner.token_by_hash(hash))
     }
 }
 

@@ -31,7 +31,7 @@
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
-//!   `verify`, `checks`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
+//!   `verify`, `checks`, `audit`, `tokens`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -46,6 +46,7 @@ macro_rules! sql {
     };
 }
 
+mod audit;
 mod change;
 mod checks;
 mod claim;
@@ -70,6 +71,7 @@ mod report;
 mod scan;
 mod schedules;
 mod store;
+mod tokens;
 mod unique;
 mod verify;
 mod watch;

@@ -14,6 +14,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
     ("0005_correlation", include_str!("../migrations/0005_correlation.sql")),
     ("0006_progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
+    ("0007_dashboard", include_str!("../migrations/0007_dashboard.sql")),
 ];
 
 /// Applies what is missing, in the one transaction that the writer is in.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_model::audit::{AuditEntry, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
@@ -14,6 +15,7 @@ use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine_model::token::{NewToken, TokenHash, TokenRow};
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
@@ -28,8 +30,8 @@ use crate::listen::{Hints, listen};
 use crate::watch;
 use crate::writer::write_all;
 use crate::{
-    change, checks, connection, create, export, flow, import, instances, migrate, operate, queues,
-    read, record, recover, report, scan, schedules, verify,
+    audit, change, checks, connection, create, export, flow, import, instances, migrate, operate,
+    queues, read, record, recover, report, scan, schedules, tokens, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -322,6 +324,46 @@ impl Store for SqliteStore {
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
         let ids = ids.to_vec();
         Box::pin(self.writer().ask(move |turn| change::remove(turn, &ids)))
+    }
+
+    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64> {
+        let entry = entry.clone();
+        Box::pin(self.writer().ask(move |turn| audit::audit(turn, &entry)))
+    }
+
+    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
+        Box::pin(self.reader().ask(move |turn| audit::page(turn, before, limit)))
+    }
+
+    fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {
+        let token = token.clone();
+        Box::pin(self.writer().ask(move |turn| tokens::add(turn, &token)))
+    }
+
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
+        Box::pin(self.reader().ask(tokens::all))
+    }
+
+    fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+        let name = name.to_owned();
+        Box::pin(self.writer().ask(move |turn| tokens::revoke(turn, &name)))
+    }
+
+    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
+        Box::pin(async move {
+            let hash = *hash;
+            let found = self.reader().ask(move |turn| tokens::by_hash(turn, &hash)).await?;
+            let Some((mut token, is_stale)) = found else { return Ok(None) };
+            if is_stale {
+                let id = token.id;
+                // It is good, whether or not that can be written down.
+                match self.writer().ask(move |turn| tokens::touch(turn, id)).await {
+                    Ok(used_at) => token.last_used_at = Some(used_at),
+                    Err(error) => tracing::debug!("the use of a token is not noted: {error}"),
+                }
+            }
+            Ok(Some(token))
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine::model::audit::{AuditEntry, NewAuditEntry};
 use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
@@ -17,6 +18,7 @@ use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine::model::token::{NewToken, TokenHash, TokenRow};
 use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::{
@@ -236,6 +238,30 @@ impl Store for Witnessed {
 
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
         self.store.remove(ids)
+    }
+
+    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64> {
+        self.store.audit(entry)
+    }
+
+    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
+        self.store.audit_page(before, limit)
+    }
+
+    fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {
+        self.store.add_token(token)
+    }
+
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
+        self.store.tokens()
+    }
+
+    fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+        self.store.revoke_token(name)
+    }
+
+    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
+        self.store.token_by_hash(hash)
     }
 }
 

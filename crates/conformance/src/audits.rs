@@ -1,0 +1,104 @@
+//! What operators did is on record, whole and in order.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use task_engine_model::audit::{AuditEntry, AuditOutcome, DETAIL_BYTES_MAX, NewAuditEntry};
+use task_engine_model::{Json, Store};
+
+use crate::Database;
+use crate::bench::Bench;
+
+fn asked(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> NewAuditEntry {
+    let detail = Json::encode(detail).expect("JSON");
+    NewAuditEntry::asked(actor, "tasks.retry", target, reason.map(str::to_owned), detail)
+        .expect("an entry")
+}
+
+async fn page(store: &dyn Store, before: Option<i64>, limit: u32) -> Vec<AuditEntry> {
+    store.audit_page(before, limit).await.expect("audit_page")
+}
+
+/// What was asked for, and what became of it: as it was said, whatever it says.
+pub async fn what_was_asked_and_done_is_on_record(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let store = &*bench.store;
+    assert_eq!(page(store, None, 10).await, []);
+    let texts = ["'; DROP TABLE audit; --", "é \u{1F600} \u{202E} {} $1 ?1 %s", &"x".repeat(4000)];
+    for text in texts {
+        let before =
+            json!({"before": {"text": text.get(..20).unwrap_or(text), "n": 1.5}, "ids": [1, 2]});
+        let first = asked("ada \"é\"", text, Some(&text[..text.len().min(900)]), &before);
+        let id = store.audit(&first).await.expect("audit");
+        let pending = page(store, None, 1).await;
+        assert_eq!((pending[0].id, pending[0].outcome), (id, AuditOutcome::Asked));
+        assert_eq!(pending[0].of, None);
+
+        let after = Json::encode(&json!({"retried": 2})).expect("JSON");
+        for outcome in [AuditOutcome::Done, AuditOutcome::Refused, AuditOutcome::Failed] {
+            let second = store.audit(&first.ended(id, outcome, after.clone())).await;
+            let second = second.expect("audit");
+            // Another handle sees it: it was committed.
+            let other = Bench::open(db).await;
+            let found = page(&*other.store, None, 1).await.remove(0);
+            assert_eq!((found.id, found.of, found.outcome), (second, Some(id), outcome));
+            assert!(second > id);
+            assert_eq!(found.detail.decode::<Value>().expect("JSON"), json!({"retried": 2}));
+            assert_eq!((found.actor.as_str(), found.action.as_str()), ("ada \"é\"", "tasks.retry"));
+            assert_eq!((found.target.as_str(), found.reason.as_deref()), (text, first.reason()));
+        }
+        let asked = page(store, Some(id + 1), 1).await.remove(0);
+        assert_eq!(asked.detail.decode::<Value>().expect("JSON"), before);
+        assert_eq!((asked.target.as_str(), asked.reason.as_deref()), (text, first.reason()));
+    }
+    let all = page(store, None, 100).await;
+    assert!(all.windows(2).all(|two| two[0].id > two[1].id && two[0].at >= two[1].at), "{all:?}");
+    let age = Timestamp::now().duration_since(all[0].at).abs();
+    assert!(age < SignedDuration::from_mins(5), "by the database's clock: {age}");
+}
+
+/// The longest detail fits, and nothing is cut.
+pub async fn the_longest_detail_is_kept(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let mut text = "x".repeat(DETAIL_BYTES_MAX - r#"{"a":""}"#.len());
+    let entry = asked("ada", "", None, &json!({"a": text}));
+    bench.store.audit(&entry).await.expect("audit");
+    let found = page(&*bench.store, None, 1).await.remove(0);
+    assert_eq!(found.detail.decode::<Value>().expect("JSON"), json!({"a": text}));
+    assert_eq!((found.target.as_str(), found.reason), ("", None));
+    text.push('x');
+    let long = Json::encode(&json!({"a": text})).expect("JSON");
+    assert!(NewAuditEntry::asked("ada", "a", "", None, long).is_err());
+}
+
+/// Each page begins where the one before ended, and nobody writes over another.
+pub async fn the_record_is_read_in_pages(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let writers = (0..5).map(async |actor| {
+        let own = Bench::open(db).await;
+        for n in 0..10 {
+            let entry = asked(&format!("actor {actor}"), &n.to_string(), None, &json!({}));
+            own.store.audit(&entry).await.expect("audit");
+        }
+    });
+    join_all(writers).await;
+    let mut seen = Vec::new();
+    loop {
+        let before = seen.last().map(|entry: &AuditEntry| entry.id);
+        let next = page(&*bench.store, before, 7).await;
+        assert!(next.len() <= 7);
+        if next.is_empty() {
+            break;
+        }
+        seen.extend(next);
+    }
+    let ids: BTreeSet<i64> = seen.iter().map(|entry| entry.id).collect();
+    assert_eq!((ids.len(), seen.len()), (50, 50));
+    for actor in 0..5 {
+        let own = seen.iter().rev().filter(|entry| entry.actor == format!("actor {actor}"));
+        let targets: Vec<String> = own.map(|entry| entry.target.clone()).collect();
+        assert_eq!(targets, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+    }
+}

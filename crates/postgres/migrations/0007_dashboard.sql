@@ -1,0 +1,47 @@
+-- What operators did, who may, and figures to draw.
+
+-- What operators did. Insert only, and the table itself sees to it.
+CREATE TABLE task_engine.audit (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at timestamptz NOT NULL
+    CONSTRAINT "an action is done before the year 9999"
+    CHECK (isfinite(at) AND at < '9999-01-01Z'),
+  actor text NOT NULL,
+  action text NOT NULL,
+  target text NOT NULL,
+  reason text,
+  detail jsonb NOT NULL,
+  outcome text NOT NULL
+    CONSTRAINT "an outcome is a known word"
+    CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
+  of_id bigint                            -- the entry that asked, if this one tells the outcome
+);
+
+CREATE FUNCTION task_engine.audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'the record of what operators did is append-only: no % on %', TG_OP, TG_TABLE_NAME
+    USING ERRCODE = 'restrict_violation';
+END $$;
+
+CREATE TRIGGER audit_is_append_only
+BEFORE UPDATE OR DELETE OR TRUNCATE ON task_engine.audit
+FOR EACH STATEMENT EXECUTE FUNCTION task_engine.audit_is_append_only();
+
+-- Who may use the dashboard. A token itself is nowhere; its hash is of no use.
+CREATE TABLE task_engine.tokens (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL,
+  role text NOT NULL
+    CONSTRAINT "a role is a known word" CHECK (role IN ('viewer', 'operator', 'admin')),
+  hash bytea NOT NULL UNIQUE
+    CONSTRAINT "a hash has 32 bytes" CHECK (length(hash) = 32),
+  created_at timestamptz NOT NULL,
+  expires_at timestamptz,
+  last_used_at timestamptz,
+  revoked_at timestamptz,
+  CONSTRAINT "a token has its times before the year 9999"
+    CHECK (isfinite(created_at) AND isfinite(coalesce(expires_at, created_at))
+      AND isfinite(coalesce(last_used_at, created_at)) AND isfinite(coalesce(revoked_at, created_at))
+      AND greatest(created_at, expires_at, last_used_at, revoked_at) < '9999-01-01Z')
+);
+CREATE UNIQUE INDEX tokens_by_name ON task_engine.tokens (name) WHERE revoked_at IS NULL;

@@ -1,0 +1,61 @@
+//! What operators did.
+
+use task_engine_model::StoreError;
+use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use tokio_postgres::Row;
+
+use crate::error::store_error;
+use crate::json::{JsonIn, JsonOut};
+use crate::store::Inner;
+
+const AUDIT: &str = include_str!("../sql/audit.sql");
+const AUDIT_PAGE: &str = include_str!("../sql/audit_page.sql");
+
+impl Inner {
+    pub(crate) async fn audit(&self, entry: &NewAuditEntry) -> Result<i64, StoreError> {
+        let client = self.connections.work().await?;
+        let row = client
+            .query_one(
+                &*self.schema.sql(AUDIT),
+                &[
+                    &entry.actor(),
+                    &entry.action(),
+                    &entry.target(),
+                    &entry.reason(),
+                    &JsonIn(entry.detail().as_str()),
+                    &entry.outcome().as_str(),
+                    &entry.of(),
+                ],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(row.get("id"))
+    }
+
+    pub(crate) async fn audit_page(
+        &self,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, StoreError> {
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&*self.schema.sql(AUDIT_PAGE), &[&before.unwrap_or(i64::MAX), &i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        rows.iter().map(entry).collect()
+    }
+}
+
+fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
+    Ok(AuditEntry {
+        id: row.get("id"),
+        at: row.get("at"),
+        actor: row.get("actor"),
+        action: row.get("action"),
+        target: row.get("target"),
+        reason: row.get("reason"),
+        detail: row.get::<_, JsonOut>("detail").0,
+        outcome: row.get::<_, &str>("outcome").parse().map_err(StoreError::Version)?,
+        of: row.get("of_id"),
+    })
+}

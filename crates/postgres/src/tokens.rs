@@ -1,0 +1,87 @@
+//! Tokens: who may use the dashboard.
+
+use jiff::Timestamp;
+use task_engine_model::StoreError;
+use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
+use tokio_postgres::Row;
+
+use crate::error::store_error;
+use crate::store::{Inner, micros};
+
+const TOKEN_ADD: &str = include_str!("../sql/token_add.sql");
+const TOKENS: &str = include_str!("../sql/tokens.sql");
+const TOKEN_REVOKE: &str = include_str!("../sql/token_revoke.sql");
+const TOKEN_BY_HASH: &str = include_str!("../sql/token_by_hash.sql");
+const TOKEN_TOUCH: &str = include_str!("../sql/token_touch.sql");
+
+impl Inner {
+    pub(crate) async fn add_token(&self, new: &NewToken) -> Result<i64, StoreError> {
+        let client = self.connections.work().await?;
+        let expires_in = new.expires_in().map(micros);
+        let row = client
+            .query_opt(
+                &*self.schema.sql(TOKEN_ADD),
+                &[&new.name(), &new.role().as_str(), &&new.hash()[..], &expires_in],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        row.map(|row| row.get("id")).ok_or_else(|| new.name_taken())
+    }
+
+    pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
+        let client = self.connections.work().await?;
+        let rows =
+            client.query(&*self.schema.sql(TOKENS), &[]).await.map_err(|e| store_error(&e))?;
+        rows.iter().map(token).collect()
+    }
+
+    pub(crate) async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
+        // No name has one, and PostgreSQL would complain.
+        if name.contains('\0') {
+            return Ok(false);
+        }
+        let client = self.connections.work().await?;
+        let revoked = client
+            .execute(&*self.schema.sql(TOKEN_REVOKE), &[&name])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(revoked > 0)
+    }
+
+    pub(crate) async fn token_by_hash(
+        &self,
+        hash: &TokenHash,
+    ) -> Result<Option<TokenRow>, StoreError> {
+        let client = self.connections.work().await?;
+        let row = client
+            .query_opt(&*self.schema.sql(TOKEN_BY_HASH), &[&&hash[..], &micros(TOUCH_EVERY)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let Some(row) = row else { return Ok(None) };
+        let mut token = token(&row)?;
+        if row.get("is_stale") {
+            let sql = self.schema.sql(TOKEN_TOUCH);
+            // It is good, whether or not that can be written down.
+            match client.query_opt(&*sql, &[&token.id, &micros(TOUCH_EVERY)]).await {
+                Ok(Some(touched)) => {
+                    token.last_used_at = touched.get::<_, Option<Timestamp>>("last_used_at");
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!("the use of a token is not noted: {error}"),
+            }
+        }
+        Ok(Some(token))
+    }
+}
+
+fn token(row: &Row) -> Result<TokenRow, StoreError> {
+    Ok(TokenRow {
+        id: row.get("id"),
+        name: row.get("name"),
+        role: row.get::<_, &str>("role").parse().map_err(StoreError::Version)?,
+        created_at: row.get("created_at"),
+        expires_at: row.get("expires_at"),
+        last_used_at: row.get("last_used_at"),
+        revoked_at: row.get("revoked_at"),
+    })
+}

@@ -1,0 +1,51 @@
+//! What operators did.
+
+use rusqlite::{Row, params};
+use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use task_engine_model::{Json, StoreError};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+
+pub(crate) fn audit(turn: &Turn<'_>, entry: &NewAuditEntry) -> Result<i64, Fault> {
+    turn.db.prepare_cached(sql!("audit"))?.execute(params![
+        turn.now(),
+        entry.actor(),
+        entry.action(),
+        entry.target(),
+        entry.reason(),
+        entry.detail().as_str(),
+        entry.outcome().as_str(),
+        entry.of(),
+    ])?;
+    Ok(turn.db.last_insert_rowid())
+}
+
+pub(crate) fn page(
+    turn: &Turn<'_>,
+    before: Option<i64>,
+    limit: u32,
+) -> Result<Vec<AuditEntry>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("audit_page"))?;
+    let mut rows = statement.query(params![before.unwrap_or(i64::MAX), limit])?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        entries.push(entry(row)?);
+    }
+    Ok(entries)
+}
+
+fn entry(row: &Row<'_>) -> Result<AuditEntry, Fault> {
+    Ok(AuditEntry {
+        id: row.get(0)?,
+        at: timestamp(row.get(1)?),
+        actor: row.get(2)?,
+        action: row.get(3)?,
+        target: row.get(4)?,
+        reason: row.get(5)?,
+        detail: Json::from_store(row.get(6)?),
+        outcome: row.get::<_, String>(7)?.parse().map_err(StoreError::Version)?,
+        of: row.get(8)?,
+    })
+}

@@ -1,0 +1,77 @@
+//! Tokens: who may use the dashboard.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+use task_engine_model::StoreError;
+use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::{micros, timestamp};
+
+pub(crate) fn add(turn: &Turn<'_>, new: &NewToken) -> Result<i64, Fault> {
+    let expires_at = new.expires_in().map(|time| turn.moment.after(time));
+    let added = turn.db.prepare_cached(sql!("token_add"))?.execute(params![
+        new.name(),
+        new.role().as_str(),
+        new.hash(),
+        turn.now(),
+        expires_at,
+    ])?;
+    if added == 0 {
+        return Err(Fault::Store(new.name_taken()));
+    }
+    Ok(turn.db.last_insert_rowid())
+}
+
+pub(crate) fn all(turn: &Turn<'_>) -> Result<Vec<TokenRow>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("tokens"))?;
+    let mut rows = statement.query([])?;
+    let mut tokens = Vec::new();
+    while let Some(row) = rows.next()? {
+        tokens.push(token(row)??);
+    }
+    Ok(tokens)
+}
+
+pub(crate) fn revoke(turn: &Turn<'_>, name: &str) -> Result<bool, Fault> {
+    let revoked =
+        turn.db.prepare_cached(sql!("token_revoke"))?.execute(params![name, turn.now()])?;
+    Ok(revoked > 0)
+}
+
+/// The token, if it is good, and whether its use is to be noted.
+pub(crate) fn by_hash(
+    turn: &Turn<'_>,
+    hash: &TokenHash,
+) -> Result<Option<(TokenRow, bool)>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("token_by_hash"))?;
+    let found = statement.query_row(params![hash, turn.now()], token).optional()?;
+    let Some(token) = found.transpose()? else { return Ok(None) };
+    let fresh_from = timestamp(turn.now() - micros(TOUCH_EVERY));
+    let is_stale = token.last_used_at.is_none_or(|used| used < fresh_from);
+    Ok(Some((token, is_stale)))
+}
+
+pub(crate) fn touch(turn: &Turn<'_>, id: i64) -> Result<Timestamp, Fault> {
+    let fresh_from = turn.now() - micros(TOUCH_EVERY);
+    turn.db.prepare_cached(sql!("token_touch"))?.execute([id, turn.now(), fresh_from])?;
+    Ok(timestamp(turn.now()))
+}
+
+fn token(row: &Row<'_>) -> rusqlite::Result<Result<TokenRow, StoreError>> {
+    let role = match row.get::<_, String>(2)?.parse() {
+        Ok(role) => role,
+        Err(why) => return Ok(Err(StoreError::Version(why))),
+    };
+    let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(timestamp));
+    Ok(Ok(TokenRow {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        role,
+        created_at: timestamp(row.get(3)?),
+        expires_at: time(4)?,
+        last_used_at: time(5)?,
+        revoked_at: time(6)?,
+    }))
+}

@@ -1,0 +1,57 @@
+//! The record of what operators did cannot be rewritten, and the file is of no
+//! use to whoever wants a token.
+
+mod common;
+
+use common::File;
+use task_engine_model::audit::NewAuditEntry;
+use task_engine_model::token::{NewToken, Role, Secret};
+use task_engine_model::{Json, Store};
+
+#[tokio::test]
+async fn the_record_is_only_appended_to() {
+    let file = File::with_tables().await;
+    let store = file.open();
+    let entry = NewAuditEntry::asked("ada", "tasks.retry", "1", None, Json::empty_object());
+    let id = store.audit(&entry.unwrap()).await.unwrap();
+    let by_hand = file.connect();
+    let replace = "INTO task_engine_audit VALUES (1, 0, 'nobody', 'a', 't', NULL, '{}', 'done', 1)";
+    for harm in [
+        "UPDATE task_engine_audit SET actor = 'nobody'",
+        "UPDATE OR REPLACE task_engine_audit SET id = 7",
+        "DELETE FROM task_engine_audit",
+        &format!("INSERT OR REPLACE {replace}"),
+        &format!("REPLACE {replace}"),
+        &format!("INSERT {replace} ON CONFLICT (id) DO UPDATE SET actor = 'nobody'"),
+    ] {
+        let refused = by_hand.execute(harm, []).expect_err(harm).to_string();
+        assert!(refused.contains("append-only"), "{harm}: {refused}");
+    }
+    let page = store.audit_page(None, 10).await.unwrap();
+    assert_eq!((page.len(), page[0].id, page[0].actor.as_str()), (1, id, "ada"));
+}
+
+#[tokio::test]
+async fn the_file_has_no_token_in_it() {
+    let file = File::with_tables().await;
+    let store = file.open();
+    let secret = Secret::generate().unwrap();
+    let token = NewToken::new("ada", Role::Admin, secret.hash(), None).unwrap();
+    store.add_token(&token).await.unwrap();
+    assert!(store.token_by_hash(&secret.hash()).await.unwrap().is_some());
+
+    // The file, and the log beside it.
+    let mut bytes = Vec::new();
+    for entry in std::fs::read_dir(file.path().parent().unwrap()).unwrap() {
+        bytes.extend(std::fs::read(entry.unwrap().path()).unwrap());
+    }
+    let contains = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+    let digits = &secret.text()[3..];
+    let from_hex = |n: usize| u8::from_str_radix(&digits[2 * n..2 * n + 2], 16).unwrap();
+    assert!(contains(&secret.hash()), "the file is whole");
+    assert!(!contains(digits.as_bytes()) && !contains(&(0..32).map(from_hex).collect::<Vec<_>>()));
+    // What is in it opens no door: it is hashed again on its way in.
+    let hash: String = secret.hash().iter().map(|byte| format!("{byte:02x}")).collect();
+    let forged: Secret = format!("te_{hash}").parse().unwrap();
+    assert_eq!(store.token_by_hash(&forged.hash()).await.unwrap(), None);
+}
