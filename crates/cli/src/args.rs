@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::commands::{
     bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export, import,
     logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats, tail, tasks,
-    top, trace, verify, wait, why,
+    top, trace, verify, wait, web, why,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -44,6 +44,7 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     Demo(demo::Arguments),
     Start(start::Arguments),
+    Web(web::Arguments),
     Check(check::Arguments),
     Create(create::Arguments),
     Tasks(tasks::Arguments),
@@ -83,7 +84,7 @@ pub(crate) enum Command {
 impl Command {
     /// Whether the log is what this command is watched by.
     pub(crate) fn logs_by_default(&self) -> bool {
-        matches!(self, Self::Start(_))
+        matches!(self, Self::Start(_) | Self::Web(_))
     }
 }
 
@@ -103,6 +104,7 @@ Exit codes:
 Environment:
   TASK_ENGINE_DATABASE_URL  the database; better than --database for a URL with a password
   TASK_ENGINE_INSTANCE      the name of an engine
+  TASK_ENGINE_WEB_PASSWORD  the password of the dashboard
   TASK_ENGINE_LOG           what is logged, like `debug` or `task_engine=info,warn`
   NO_COLOR                  no colours
 

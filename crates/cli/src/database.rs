@@ -80,6 +80,18 @@ impl Database {
         }
     }
 
+    /// The same for a dashboard: with connections of its own, on which nothing
+    /// takes long.
+    pub(crate) async fn open_to_watch(&self) -> Result<Arc<dyn Store>, Fault> {
+        match self {
+            Self::Postgres { url, schema } => {
+                let store = PgStore::connect_to_watch(url, schema.clone()).await;
+                store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(unreachable)
+            }
+            other => other.open(Access::MustExist).await,
+        }
+    }
+
     /// The same, for a command that needs no second one to find its tasks.
     pub(crate) async fn open_for_one(&self) -> Result<Arc<dyn Store>, Fault> {
         match self {
@@ -117,12 +129,16 @@ fn check(url: &str) -> Result<(), String> {
 }
 
 async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, Fault> {
-    match PgStore::connect_schema(url, schema).await {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(StoreError::Unavailable(why)) => Err(Fault::Failure(format!(
+    let store = PgStore::connect_schema(url, schema).await.map_err(unreachable)?;
+    Ok(Arc::new(store))
+}
+
+fn unreachable(error: StoreError) -> Fault {
+    match error {
+        StoreError::Unavailable(why) => Fault::Failure(format!(
             "{why}\nCheck that the server is running, that host and port in the URL are right, and that this machine may reach it."
-        ))),
-        Err(error) => Err(error.into()),
+        )),
+        error => error.into(),
     }
 }
 

@@ -12,6 +12,7 @@
 //! - `reasons`: why a task does not run, in words;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `executables`: tasks in any language, as `task-engine.toml` says;
+//! - `web`: the dashboard beside an engine, or on its own;
 //! - `witness`: a task class that leaves traces outside the database.
 
 mod args;
@@ -30,6 +31,7 @@ mod pretty;
 mod said;
 mod table;
 mod times;
+mod web;
 mod witness;
 
 use std::process::ExitCode;
@@ -66,6 +68,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
         match command {
             Command::Demo(args) => commands::demo::run(console, args).await,
             Command::Start(args) => commands::start::run(console, args).await,
+            Command::Web(args) => commands::web::run(console, args).await,
             Command::Check(args) => commands::check::run(console, args),
             Command::Create(args) => commands::create::run(console, args).await,
             Command::Tasks(args) => commands::tasks::run(console, args).await,

@@ -18,9 +18,45 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::error::{pool_error, store_error};
 use crate::tls;
 
-/// For heartbeats and recovery: never in the queue behind other work.
-const LIFELINE_CONNECTIONS: usize = 2;
-const WORK_CONNECTIONS: usize = 8;
+/// What a store is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Engines and those who create tasks.
+    Work,
+    /// Those who look.
+    Watch,
+}
+
+impl Purpose {
+    /// For heartbeats and recovery: never in the queue behind other work.
+    fn lifeline_connections(self) -> usize {
+        match self {
+            Self::Work => 2,
+            Self::Watch => 1,
+        }
+    }
+
+    fn work_connections(self) -> usize {
+        match self {
+            Self::Work => 8,
+            Self::Watch => 4,
+        }
+    }
+
+    fn settings(self) -> &'static str {
+        match self {
+            Self::Work => "",
+            Self::Watch => "; SET statement_timeout = '5s'; SET lock_timeout = '2s'",
+        }
+    }
+
+    fn application(self) -> &'static str {
+        match self {
+            Self::Work => "task-engine",
+            Self::Watch => "task-engine-web",
+        }
+    }
+}
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a statement waits for a free connection.
@@ -45,6 +81,7 @@ pub(crate) struct Connector {
     config: Config,
     tls: MakeRustlsConnect,
     io: Handle,
+    purpose: Purpose,
 }
 
 impl fmt::Debug for Connector {
@@ -54,7 +91,7 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    pub(crate) fn new(url: &str, io: Handle) -> Result<Self, StoreError> {
+    pub(crate) fn new(url: &str, io: Handle, purpose: Purpose) -> Result<Self, StoreError> {
         let (url, verify) = tls::take_verify(url);
         let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
             let cause = std::error::Error::source(&e).map_or(e.to_string(), ToString::to_string);
@@ -68,7 +105,7 @@ impl Connector {
             ));
         }
         if config.get_application_name().is_none() {
-            config.application_name("task-engine");
+            config.application_name(purpose.application());
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
@@ -83,7 +120,7 @@ impl Connector {
         if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().all(is_local) {
             config.ssl_mode(SslMode::Disable);
         }
-        Ok(Self { config, tls: tls::connector(verify)?, io })
+        Ok(Self { config, tls: tls::connector(verify)?, io, purpose })
     }
 
     /// Where the server is, without the password.
@@ -140,15 +177,17 @@ impl Connector {
             self.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
+        let settings = format!("{SETTINGS}{}", self.purpose.settings());
         Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_TIMEOUT))
             .create_timeout(Some(CONNECT_TIMEOUT))
-            .post_create(Hook::async_fn(|client, _| {
-                Box::pin(
-                    async move { client.batch_execute(SETTINGS).await.map_err(HookError::Backend) },
-                )
+            .post_create(Hook::async_fn(move |client, _| {
+                let settings = settings.clone();
+                Box::pin(async move {
+                    client.batch_execute(&settings).await.map_err(HookError::Backend)
+                })
             }))
             .build()
             .map_err(|e| StoreError::Refused(e.to_string()))
@@ -193,8 +232,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(connector: Connector) -> Result<Self, StoreError> {
-        let work = connector.pool(WORK_CONNECTIONS)?;
-        let lifeline = connector.pool(LIFELINE_CONNECTIONS)?;
+        let work = connector.pool(connector.purpose.work_connections())?;
+        let lifeline = connector.pool(connector.purpose.lifeline_connections())?;
         Ok(Self { connector, work, lifeline })
     }
 

@@ -27,7 +27,7 @@ use task_engine_model::{
 use tokio::runtime::Runtime;
 
 use crate::claim::PgClaimer;
-use crate::connection::{Connections, Connector};
+use crate::connection::{Connections, Connector, Purpose};
 use crate::schema::Schema;
 
 /// Tasks in PostgreSQL. Cheap to clone.
@@ -64,6 +64,16 @@ impl PgStore {
 
     /// Connects, with the tables in another schema.
     pub async fn connect_schema(url: &str, schema: Schema) -> Result<Self, StoreError> {
+        Self::connect_for(url, schema, Purpose::Work).await
+    }
+
+    /// Connects for those who look, like a dashboard: with few connections, and
+    /// no statement may take longer than five seconds.
+    pub async fn connect_to_watch(url: &str, schema: Schema) -> Result<Self, StoreError> {
+        Self::connect_for(url, schema, Purpose::Watch).await
+    }
+
+    async fn connect_for(url: &str, schema: Schema, purpose: Purpose) -> Result<Self, StoreError> {
         let io = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("task-engine-io")
@@ -72,7 +82,7 @@ impl PgStore {
             .map_err(|e| StoreError::Unavailable(format!("no thread for connections: {e}")))?;
         let handle = io.handle().clone();
         let io = Io(Some(io));
-        let connections = Connections::new(Connector::new(url, handle)?)?;
+        let connections = Connections::new(Connector::new(url, handle, purpose)?)?;
         let inner = Inner { connections, schema, _io: io };
         drop(inner.connections.work().await?);
         Ok(Self { inner: Arc::new(inner) })

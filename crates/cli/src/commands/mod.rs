@@ -31,6 +31,7 @@ pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod verify;
 pub(crate) mod wait;
+pub(crate) mod web;
 pub(crate) mod why;
 
 use clap::Args;

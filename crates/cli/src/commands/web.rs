@@ -1,0 +1,39 @@
+//! `task-engine web`.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use task_engine::StopHandle;
+
+use crate::console::Console;
+use crate::exit::Fault;
+use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address};
+
+/// Serve the dashboard and the HTTP API, without an engine
+///
+/// Listens on this machine alone, where everybody may do everything. On any
+/// other address it needs a password (TASK_ENGINE_WEB_PASSWORD) or a token
+/// (`task-engine tokens create`).
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Where to listen: an address and a port, or a port of this machine
+    #[arg(default_value = DEFAULT_ADDRESS, value_name = "ADDRESS", value_parser = address)]
+    address: SocketAddr,
+    #[command(flatten)]
+    options: WebOptions,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let stop = StopHandle::new();
+    stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
+    let store = console.database()?.open_to_watch().await?;
+    console.say(format_args!("Database: {}", store.place()));
+    let mut serving = Serving::begin(console, store, args.address, &args.options).await?;
+    tokio::select! {
+        () = stop.stopping() => {
+            serving.end().await;
+            Ok(())
+        }
+        fault = serving.broken() => Err(fault),
+    }
+}

@@ -1,0 +1,120 @@
+//! The dashboard beside an engine, or on its own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Args;
+use task_engine::Store;
+use task_engine_web::{Access, BadAccess, Dashboard, Role};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::console::Console;
+use crate::exit::Fault;
+
+pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
+const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
+
+/// Who may come to the dashboard.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Dashboard")]
+pub(crate) struct WebOptions {
+    /// The URL by which browsers reach the dashboard, if it is behind a proxy or
+    /// has a name, like https://tasks.example.com
+    #[arg(long, value_name = "URL")]
+    web_url: Option<String>,
+    /// What somebody on this machine may do without a password or token: viewer,
+    /// operator, admin, or none [default: admin, and none if a password is set]
+    #[arg(long, value_name = "ROLE", value_parser = Anybody::parse)]
+    web_role: Option<Anybody>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Anybody(Option<Role>);
+
+impl Anybody {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|role| Self(Some(role))) }
+    }
+}
+
+/// `8642`, `:8642`, `0.0.0.0:8642` or `[::1]:8642`.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| {
+        format!("{text:?} is not an address; it looks like {DEFAULT_ADDRESS}, or 8642 for a port of this machine")
+    })
+}
+
+impl WebOptions {
+    fn access(&self, address: SocketAddr) -> Result<Access, BadAccess> {
+        let password = std::env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty());
+        let anybody = match (self.web_role, &password) {
+            (Some(Anybody(role)), _) => role,
+            (None, Some(_)) => None,
+            (None, None) => address.ip().is_loopback().then_some(Role::Admin),
+        };
+        let mut access = anybody.map_or_else(Access::closed, Access::open_to);
+        if let Some(password) = password {
+            access = access.password(password)?;
+        }
+        if let Some(url) = &self.web_url {
+            access = access.public_url(url)?;
+        }
+        Ok(access)
+    }
+}
+
+/// A dashboard that is being served.
+pub(crate) struct Serving {
+    stop: CancellationToken,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    /// Binds first, so that whoever sees the address can use it.
+    pub(crate) async fn begin(
+        console: &Console,
+        store: Arc<dyn Store>,
+        address: SocketAddr,
+        options: &WebOptions,
+    ) -> Result<Self, Fault> {
+        let access = options.access(address).map_err(|bad| Fault::Usage(bad.to_string()))?;
+        let tokens = store.tokens().await.unwrap_or_default();
+        let has_tokens = tokens.iter().any(|token| token.revoked_at.is_none());
+        access.check(address, has_tokens).map_err(|bad| {
+            Fault::Usage(format!(
+                "{bad}. A password is read from {PASSWORD_VARIABLE}; a token is made by `task-engine tokens create NAME --role admin`"
+            ))
+        })?;
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Fault::Failure(format!("the dashboard cannot listen on {address}: {error}"))
+        })?;
+        let bound = listener.local_addr().unwrap_or(address);
+        console.say(format_args!("Dashboard: http://{bound}/"));
+        let stop = CancellationToken::new();
+        let dashboard = Dashboard::new(store, access);
+        let task = tokio::spawn(task_engine_web::serve(dashboard, listener, stop.clone()));
+        Ok(Self { stop, task })
+    }
+
+    /// Ends it, with what is being answered.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        let _ = self.task.await;
+    }
+
+    /// Until it breaks.
+    pub(crate) async fn broken(&mut self) -> Fault {
+        let why = match (&mut self.task).await {
+            Ok(Ok(())) => "it ended".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Fault::Failure(format!("the dashboard broke: {why}"))
+    }
+}

@@ -1,0 +1,203 @@
+//! Who may come in.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use task_engine_model::token::Role;
+
+/// Who a request is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// The name in the audit.
+    pub name: String,
+    /// What they may do.
+    pub role: Role,
+}
+
+type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
+
+/// Who may come in, and under which names this server is known.
+#[derive(Clone)]
+pub struct Access {
+    /// What somebody may do who shows nothing. `None`: nothing at all.
+    pub(crate) anybody: Option<Role>,
+    /// The password of the administrator.
+    pub(crate) password: Option<String>,
+    pub(crate) authenticate: Option<Arc<Authenticate>>,
+    /// Names besides those of this machine, in lower case, without a port.
+    pub(crate) hosts: Vec<String>,
+    /// Whether browsers reach it by HTTPS alone.
+    pub(crate) https: bool,
+    pub(crate) any_host: bool,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("anybody", &self.anybody)
+            .field("has_password", &self.password.is_some())
+            .field("hosts", &self.hosts)
+            .field("https", &self.https)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An access that would be no protection.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BadAccess {
+    /// Others than this machine could come in unasked.
+    #[error(
+        "{0} can be reached from other machines, and nothing would protect it: set a password or create a token first, or use an address like 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    /// Too short to be one.
+    #[error("the password has {0} characters; it needs at least {MIN}", MIN = Access::PASSWORD_MIN)]
+    Password(usize),
+    /// Not an address of the web.
+    #[error("{0:?} is not a public URL; it looks like https://tasks.example.com")]
+    Url(String),
+}
+
+impl Access {
+    /// Shorter passwords are refused.
+    pub const PASSWORD_MIN: usize = 8;
+
+    /// Only those with a token, or a password if there will be one.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self {
+            anybody: None,
+            password: None,
+            authenticate: None,
+            hosts: Vec::new(),
+            https: false,
+            any_host: false,
+        }
+    }
+
+    /// Everybody who can reach it may do what this role may; a token of a higher
+    /// role allows more. For addresses of this machine alone.
+    #[must_use]
+    pub fn open_to(role: Role) -> Self {
+        Self { anybody: Some(role), ..Self::closed() }
+    }
+
+    /// Decided by the application, which has its own users. A request that it
+    /// knows nobody for is refused.
+    #[must_use]
+    pub fn by(authenticate: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static) -> Self {
+        let authenticate: Arc<Authenticate> = Arc::new(authenticate);
+        // The application decides about its own names, too.
+        Self { authenticate: Some(authenticate), any_host: true, ..Self::closed() }
+    }
+
+    /// Whoever knows this may do everything.
+    pub fn password(mut self, password: impl Into<String>) -> Result<Self, BadAccess> {
+        let password = password.into();
+        let length = password.chars().count();
+        if length < Self::PASSWORD_MIN {
+            return Err(BadAccess::Password(length));
+        }
+        self.password = Some(password);
+        Ok(self)
+    }
+
+    /// The address by which browsers reach it, if that is another one: behind a
+    /// proxy, or under a name. With `https`, cookies are sent by HTTPS alone.
+    pub fn public_url(mut self, url: &str) -> Result<Self, BadAccess> {
+        let bad = || BadAccess::Url(url.to_owned());
+        let (https, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => return Err(bad()),
+        };
+        let host = rest.trim_end_matches('/');
+        if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
+            return Err(bad());
+        }
+        self.https = https;
+        self.hosts.push(without_port(host).to_ascii_lowercase());
+        Ok(self)
+    }
+
+    /// Checks that what listens on this address is protected. `has_tokens` says
+    /// whether the store has any that are valid.
+    pub fn check(&self, address: SocketAddr, has_tokens: bool) -> Result<(), BadAccess> {
+        let protected = self.anybody.is_none()
+            && (self.password.is_some() || self.authenticate.is_some() || has_tokens);
+        if address.ip().is_loopback() || protected { Ok(()) } else { Err(BadAccess::Open(address)) }
+    }
+
+    /// Whether this is a name of this server: others are the work of a page that
+    /// had its own name point here.
+    pub(crate) fn knows_host(&self, host: &str) -> bool {
+        let name = without_port(host).to_ascii_lowercase();
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        self.any_host
+            || name == "localhost"
+            // A name can be made to point here, an address cannot.
+            || bare.parse::<std::net::IpAddr>().is_ok()
+            || self.hosts.contains(&name)
+    }
+}
+
+/// `[::1]:80` and `example.com:80`, without the port.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => {
+            if name.contains(':') && !name.ends_with(']') {
+                host
+            } else {
+                name
+            }
+        }
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_are_known() {
+        let access = Access::closed().public_url("https://Tasks.Example.com:8443/").unwrap();
+        for (host, known) in [
+            ("localhost", true),
+            ("localhost:8642", true),
+            ("127.0.0.1:8642", true),
+            ("[::1]:8642", true),
+            ("192.168.1.5", true),
+            ("tasks.example.com", true),
+            ("TASKS.example.com:443", true),
+            ("evil.test", false),
+            ("localhost.evil.test", false),
+            ("tasks.example.com.evil.test", false),
+            ("", false),
+        ] {
+            assert_eq!(access.knows_host(host), known, "{host}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_open_to_other_machines() {
+        let (here, elsewhere) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
+        let open = Access::open_to(Role::Viewer);
+        assert_eq!(open.check(here, false), Ok(()));
+        assert_eq!(open.check(elsewhere, true), Err(BadAccess::Open(elsewhere)));
+        assert_eq!(Access::closed().check(elsewhere, false), Err(BadAccess::Open(elsewhere)));
+        assert_eq!(Access::closed().check(elsewhere, true), Ok(()));
+        let password = Access::closed().password("long enough").unwrap();
+        assert_eq!(password.check(elsewhere, false), Ok(()));
+        assert_eq!(Access::closed().password("short").unwrap_err(), BadAccess::Password(5));
+    }
+
+    #[test]
+    fn public_urls() {
+        for url in ["tasks.example.com", "https://", "https://a/b", "ftp://a", "https://u@a"] {
+            assert!(Access::closed().public_url(url).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! All that changes something. Each is written down before it is done, and its
+//! outcome after: whatever breaks in between, nothing was done without a trace.
+
+mod tasks;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use task_engine_model::audit::{AuditEntry, AuditOutcome, NewAuditEntry};
+use task_engine_model::queue::Pause;
+use task_engine_model::schedule::operate::{Done as ScheduleDone, ScheduleError, Schedules};
+use task_engine_model::words::count;
+use task_engine_model::{Client, Creation, Edit, EditReport, Json, NewTask, Schedule, TaskId};
+
+use crate::access::Actor;
+use crate::app::App;
+use crate::problem::Problem;
+
+pub(crate) use tasks::{Choice, Verb};
+
+/// Something to be done.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Tasks(Verb, Choice),
+    Edit(TaskId, Edit),
+    Create(Vec<NewTask>),
+    PauseQueue(Pause),
+    ResumeQueue(String),
+    AddSchedule(Box<Schedule>),
+    SetSchedule(Box<Schedule>),
+    PauseSchedule(String, Option<String>),
+    ResumeSchedule(String),
+    RunSchedule(String),
+    RemoveSchedule(String),
+    Recover(String),
+    /// The secret parameters of a task are shown to who asks.
+    Reveal(TaskId),
+    RevokeToken(String),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Done {
+    /// The line in the audit that says so.
+    pub(crate) audit_id: i64,
+    /// How many fared how: `retried`, `is running`, ….
+    pub(crate) counts: BTreeMap<String, u64>,
+    /// The tasks that were created, or sent to wait by their recovery.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) task_ids: Vec<TaskId>,
+    /// Whether a filter meant more tasks than one request may change.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) and_more: bool,
+    /// What became of each task that was to be created.
+    #[serde(skip)]
+    pub(crate) creations: Vec<Creation>,
+}
+
+impl Done {
+    fn one(what: &str) -> Self {
+        Self { counts: BTreeMap::from([(what.to_owned(), 1)]), ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, what: &str) {
+        *self.counts.entry(what.to_owned()).or_default() += 1;
+    }
+}
+
+/// Does it for somebody, who says why or does not.
+pub(crate) async fn perform(
+    app: &App,
+    actor: &Actor,
+    action: Action,
+    reason: Option<&str>,
+) -> Result<Done, Problem> {
+    let reason = reason.map(str::trim).filter(|reason| !reason.is_empty()).map(str::to_owned);
+    let (name, target) = (action.name(), action.target());
+    let entry = NewAuditEntry::asked(&actor.name, name, &target, reason, action.detail()?)
+        .map_err(|bad| Problem::bad(bad.to_string()))?;
+    let asked = app.store.audit(&entry).await?;
+    let result = action.apply(app).await;
+    app.glance.forget().await;
+    let (outcome, detail) = match &result {
+        Ok(done) => (AuditOutcome::Done, Json::encode(&done)),
+        Err(problem) if problem.status.is_client_error() => {
+            (AuditOutcome::Refused, Json::encode(&problem))
+        }
+        Err(problem) => (AuditOutcome::Failed, Json::encode(&problem)),
+    };
+    let detail = detail.unwrap_or_else(|_| Json::empty_object());
+    let written = app.store.audit(&entry.ended(asked, outcome, detail)).await;
+    if let Err(error) = &written {
+        tracing::warn!(%error, asked, "the outcome of an action is missing in the audit");
+    }
+    result.map(|done| Done { audit_id: written.unwrap_or(asked), ..done })
+}
+
+/// What an entry of the audit means, in a sentence.
+pub(crate) fn words_of(entry: &AuditEntry) -> String {
+    let of: serde_json::Value = entry.detail.decode().unwrap_or_default();
+    let counts = of["counts"].as_object().into_iter().flatten();
+    let mut each: Vec<_> =
+        counts.filter_map(|(what, number)| Some((what.as_str(), number.as_u64()?))).collect();
+    each.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    let told: Vec<_> = each
+        .iter()
+        .map(|(what, number)| {
+            if entry.action.starts_with("tasks.") {
+                format!("{}: {what}", count(usize::try_from(*number).unwrap_or(usize::MAX), "task"))
+            } else {
+                (*what).to_owned()
+            }
+        })
+        .collect();
+    let more =
+        if of["and_more"] == true { "; there may be more, do it again for the rest" } else { "" };
+    match entry.outcome {
+        AuditOutcome::Done if told.is_empty() => format!("{}: nothing was to do.", entry.target),
+        AuditOutcome::Done => format!("{}: {}{more}.", entry.target, told.join(", ")),
+        _ => of["detail"].as_str().unwrap_or("It was not done.").to_owned(),
+    }
+}
+
+impl Action {
+    /// Its name in the audit.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Tasks(verb, _) => verb.action(),
+            Self::Edit(..) => "tasks.edit",
+            Self::Create(_) => "tasks.create",
+            Self::PauseQueue(_) => "queues.pause",
+            Self::ResumeQueue(_) => "queues.resume",
+            Self::AddSchedule(_) => "schedules.add",
+            Self::SetSchedule(_) => "schedules.set",
+            Self::PauseSchedule(..) => "schedules.pause",
+            Self::ResumeSchedule(_) => "schedules.resume",
+            Self::RunSchedule(_) => "schedules.run",
+            Self::RemoveSchedule(_) => "schedules.remove",
+            Self::Recover(_) => "instances.recover",
+            Self::Reveal(_) => "tasks.reveal",
+            Self::RevokeToken(_) => "tokens.revoke",
+        }
+    }
+
+    fn target(&self) -> String {
+        match self {
+            Self::Tasks(_, choice) => choice.to_string(),
+            Self::Edit(id, _) | Self::Reveal(id) => format!("task {id}"),
+            Self::Create(tasks) => match &tasks[..] {
+                [task] => task.class.clone(),
+                tasks => count(tasks.len(), "task"),
+            },
+            Self::PauseQueue(pause) => pause.queue().to_owned(),
+            Self::AddSchedule(schedule) | Self::SetSchedule(schedule) => schedule.name().to_owned(),
+            Self::ResumeQueue(name)
+            | Self::PauseSchedule(name, _)
+            | Self::ResumeSchedule(name)
+            | Self::RunSchedule(name)
+            | Self::RemoveSchedule(name)
+            | Self::Recover(name)
+            | Self::RevokeToken(name) => name.clone(),
+        }
+    }
+
+    /// What is not in the target. Never parameters: they may be secret.
+    fn detail(&self) -> Result<Json, Problem> {
+        let detail = match self {
+            Self::AddSchedule(schedule) | Self::SetSchedule(schedule) => {
+                let definition =
+                    schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
+                serde_json::json!({
+                    "rule": definition.rule,
+                    "time_zone": definition.time_zone,
+                    "task_class": definition.task_class,
+                })
+            }
+            Self::Edit(_, edit) => serde_json::json!({
+                "parameters": edit.parameters.is_some(),
+                "due": edit.due.is_some(),
+                "priority": edit.priority,
+                "queue": edit.queue,
+            }),
+            _ => serde_json::json!({}),
+        };
+        Json::encode(&detail).map_err(|error| Problem::bad(error.to_string()))
+    }
+
+    async fn apply(self, app: &App) -> Result<Done, Problem> {
+        let store = &*app.store;
+        let schedules = Schedules::of(store);
+        match self {
+            Self::Tasks(verb, choice) => tasks::apply(store, verb, &choice).await,
+            Self::Edit(id, edit) => match store.edit(id, &edit).await? {
+                EditReport::Changed => Ok(Done::one("changed")),
+                EditReport::NotWaiting(status) => Err(Problem::conflict(format!(
+                    "Task {id} is {status}; only a task that waits can be changed."
+                ))),
+                EditReport::NotFound => Err(no_task(id)),
+            },
+            Self::Create(tasks) => create(app, &tasks).await,
+            Self::PauseQueue(pause) => {
+                let fresh = store.pause_queue(&pause).await?;
+                Ok(Done::one(if fresh { "paused" } else { "was paused already" }))
+            }
+            Self::ResumeQueue(name) => {
+                let was_paused = store.resume_queue(&name).await?;
+                Ok(Done::one(if was_paused { "resumed" } else { "was not paused" }))
+            }
+            Self::AddSchedule(schedule) => told(schedules.add(&schedule).await),
+            Self::SetSchedule(schedule) => set(&schedules, &schedule).await,
+            Self::PauseSchedule(name, reason) => {
+                told(schedules.pause(&name, reason.as_deref()).await)
+            }
+            Self::ResumeSchedule(name) => told(schedules.resume(&name).await),
+            Self::RunSchedule(name) => {
+                let id = schedules.run(&name).await.map_err(schedule_problem)?;
+                Ok(Done { task_ids: vec![id], ..Done::one(&format!("created task {id}")) })
+            }
+            Self::RemoveSchedule(name) => {
+                schedules.remove(&name).await.map_err(schedule_problem)?;
+                Ok(Done::one("removed"))
+            }
+            Self::Recover(name) => tasks::recover(store, &name).await,
+            Self::Reveal(id) => {
+                store.task(id).await?.ok_or_else(|| no_task(id))?;
+                Ok(Done::one("its secret parameters were shown"))
+            }
+            Self::RevokeToken(name) => {
+                if store.revoke_token(&name).await? {
+                    Ok(Done::one("revoked"))
+                } else {
+                    Err(Problem::not_found(format!("There is no token named {name}.")))
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn no_task(id: TaskId) -> Problem {
+    Problem::not_found(format!(
+        "There is no task {id}. It may have been removed, as successful tasks are after a time."
+    ))
+}
+
+async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, Problem> {
+    use task_engine_model::client::CreateError;
+    let client = Client::new(app.store.clone());
+    let creations = client.create_each(tasks).await.map_err(|error| match error {
+        CreateError::Store(error) => Problem::from(error),
+        error => Problem::bad(error.to_string()),
+    })?;
+    let mut done = Done::default();
+    for creation in &creations {
+        done.add(match creation {
+            Creation::Created(_) => "created",
+            Creation::Kept(_) => "existed already",
+            Creation::Replaced(_) => "existed already, and was changed",
+        });
+    }
+    done.task_ids = creations.iter().map(|creation| creation.id()).collect();
+    done.creations = creations;
+    Ok(done)
+}
+
+async fn set(schedules: &Schedules<'_>, schedule: &Schedule) -> Result<Done, Problem> {
+    let definition = schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
+    told(schedules.change(schedule.name(), |_| Ok(definition.clone())).await)
+}
+
+fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
+    let done = done.map_err(schedule_problem)?;
+    Ok(Done::one(match done {
+        ScheduleDone::Changed => "written",
+        ScheduleDone::Unchanged => "was so already",
+    }))
+}
+
+fn schedule_problem(error: ScheduleError) -> Problem {
+    match error {
+        ScheduleError::Store(error) => error.into(),
+        ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),
+        ScheduleError::Exists(_) => Problem::conflict(error.to_string()),
+        ScheduleError::Bad(_) => Problem::bad(error.to_string()),
+    }
+}

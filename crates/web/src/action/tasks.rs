@@ -1,0 +1,272 @@
+//! What is done to many tasks, in batches, up to a limit.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use task_engine_model::recovery::{self, RecoverError};
+use task_engine_model::search::Search;
+use task_engine_model::store::{CancelReport, RetryReport};
+use task_engine_model::{
+    Filter, FoundTask, NewTask, Next, RemoveReport, Store, StoreError, TaskId, TaskStatus,
+};
+
+use super::{Done, no_task};
+use crate::problem::Problem;
+
+/// What can be done to tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Retry,
+    Cancel,
+    Rerun,
+    Delete,
+}
+
+/// Which tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Choice {
+    Ids(Vec<TaskId>),
+    Filter(Filter),
+}
+
+/// So many tasks are changed by one request at the most.
+pub(crate) const MAX: usize = 10_000;
+/// So many are changed at a time.
+const BATCH: usize = 200;
+/// So many are shown before anybody is asked.
+const SAMPLE: usize = 10;
+
+impl Verb {
+    pub(crate) const ALL: [Self; 4] = [Self::Retry, Self::Cancel, Self::Rerun, Self::Delete];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Cancel => "cancel",
+            Self::Rerun => "rerun",
+            Self::Delete => "delete",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.as_str() == name)
+    }
+
+    pub(super) fn action(self) -> &'static str {
+        match self {
+            Self::Retry => "tasks.retry",
+            Self::Cancel => "tasks.cancel",
+            Self::Rerun => "tasks.rerun",
+            Self::Delete => "tasks.delete",
+        }
+    }
+
+    /// What a filter means that says nothing about the status.
+    fn statuses(self) -> &'static [TaskStatus] {
+        use TaskStatus::{Cancelled, Failed, Running, Stopped, Waiting};
+        match self {
+            Self::Retry => &[Failed],
+            Self::Cancel => &[Waiting, Running],
+            Self::Rerun => &[],
+            Self::Delete => &[Stopped, Failed, Cancelled],
+        }
+    }
+
+    /// What somebody should know before they do it.
+    pub(crate) fn consequence(self) -> &'static str {
+        match self {
+            Self::Retry => {
+                "They wait again and are due at once, with their attempts kept on record. Those that did their work are left alone."
+            }
+            Self::Cancel => {
+                "Those that wait never run. Those that run are asked to stop; a task that does not listen goes on until its limit."
+            }
+            Self::Rerun => {
+                "Each is created once more as a new task with the same parameters; the old ones stay as they are."
+            }
+            Self::Delete => {
+                "Those that have ended are removed with their executions, results and logs. This cannot be undone."
+            }
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ids(ids) if ids.len() == 1 => write!(f, "task {}", ids[0]),
+            Self::Ids(ids) => {
+                let shown: Vec<_> = ids.iter().take(50).map(ToString::to_string).collect();
+                let more = if ids.len() > 50 { ", …" } else { "" };
+                write!(f, "tasks {}{more}", shown.join(", "))
+            }
+            Self::Filter(filter) => write!(f, "{filter}"),
+        }
+    }
+}
+
+/// The tasks that are meant.
+#[derive(Debug)]
+pub(crate) struct Meant {
+    pub(crate) ids: Vec<TaskId>,
+    pub(crate) sample: Vec<FoundTask>,
+    /// Whether there may be more than one request changes.
+    pub(crate) and_more: bool,
+}
+
+/// Finds them.
+pub(crate) async fn meant(
+    store: &dyn Store,
+    verb: Verb,
+    choice: &Choice,
+) -> Result<Meant, Problem> {
+    let filter = match choice {
+        Choice::Ids(ids) if ids.is_empty() => {
+            return Err(Problem::bad("No tasks were named: give ids, or a filter."));
+        }
+        Choice::Ids(ids) if ids.len() > MAX => {
+            return Err(Problem::bad(format!(
+                "{} tasks are too many at once (at most {MAX}).",
+                ids.len()
+            )));
+        }
+        Choice::Ids(ids) => Filter::of_ids(ids),
+        Choice::Filter(filter) if filter.is_empty() => {
+            return Err(Problem::bad(
+                "An empty filter means every task there is. Say which ones, like status=failed.",
+            ));
+        }
+        Choice::Filter(filter) if filter.has_status() || verb.statuses().is_empty() => {
+            filter.clone()
+        }
+        Choice::Filter(filter) => filter.clone().and_status(verb.statuses()),
+    };
+    let mut meant = Meant { ids: Vec::new(), sample: Vec::new(), and_more: false };
+    let mut before = None;
+    loop {
+        let limit = u32::try_from(MAX - meant.ids.len()).unwrap_or(u32::MAX).min(2_000);
+        let patience = std::time::Duration::from_millis(500);
+        let search = Search { filter: filter.clone(), before, limit, patience };
+        let found = search.run(store).await?;
+        for task in found.tasks {
+            meant.ids.push(task.row.id);
+            if meant.sample.len() < SAMPLE {
+                meant.sample.push(task);
+            }
+        }
+        before = found.next;
+        if before.is_none() || meant.ids.len() >= MAX {
+            meant.and_more = before.is_some();
+            return Ok(meant);
+        }
+    }
+}
+
+pub(super) async fn apply(store: &dyn Store, verb: Verb, choice: &Choice) -> Result<Done, Problem> {
+    let (ids, and_more) = match choice {
+        // One that is not there is told, too.
+        Choice::Ids(ids) if (1..=MAX).contains(&ids.len()) => {
+            let mut seen = HashSet::new();
+            (ids.iter().copied().filter(|id| seen.insert(*id)).collect(), false)
+        }
+        choice => {
+            let meant = meant(store, verb, choice).await?;
+            (meant.ids, meant.and_more)
+        }
+    };
+    let mut done = Done { and_more, ..Done::default() };
+    for batch in ids.chunks(BATCH) {
+        apply_to(store, verb, batch, &mut done).await?;
+    }
+    match &ids[..] {
+        [id] if done.counts.contains_key(MISSING) => Err(no_task(*id)),
+        _ => Ok(done),
+    }
+}
+
+const MISSING: &str = "does not exist";
+
+async fn apply_to(
+    store: &dyn Store,
+    verb: Verb,
+    ids: &[TaskId],
+    done: &mut Done,
+) -> Result<(), StoreError> {
+    match verb {
+        Verb::Retry => {
+            for report in store.retry(ids).await? {
+                done.add(match report {
+                    RetryReport::Waiting => "waits again",
+                    RetryReport::Advanced => "is due at once",
+                    RetryReport::AlreadyDue => "was due already",
+                    RetryReport::Running => "is running",
+                    RetryReport::Stopped => "did its work, nothing to retry",
+                    RetryReport::NotFound => MISSING,
+                });
+            }
+        }
+        Verb::Cancel => {
+            for report in store.cancel(ids).await? {
+                done.add(match report {
+                    CancelReport::Cancelled => "cancelled",
+                    CancelReport::Requested => "runs, and was asked to stop",
+                    CancelReport::Ended(_) => "had ended before",
+                    CancelReport::NotFound => MISSING,
+                });
+            }
+        }
+        Verb::Delete => {
+            for report in store.remove(ids).await? {
+                done.add(match report {
+                    RemoveReport::Removed => "removed",
+                    RemoveReport::Open(_) => "has not ended, and stays",
+                    RemoveReport::Busy => "is still in hand, and stays for now",
+                    RemoveReport::NotFound => MISSING,
+                });
+            }
+        }
+        Verb::Rerun => rerun(store, ids, done).await?,
+    }
+    Ok(())
+}
+
+async fn rerun(store: &dyn Store, ids: &[TaskId], done: &mut Done) -> Result<(), StoreError> {
+    let mut tasks = Vec::new();
+    for id in ids {
+        match store.task(*id).await? {
+            None => done.add(MISSING),
+            Some(old) => match NewTask::rerun_of(&old) {
+                Ok(task) => tasks.push(task),
+                Err(_) => done.add("cannot be created again as it is"),
+            },
+        }
+    }
+    for id in store.create(&tasks).await? {
+        done.add("created once more");
+        done.task_ids.push(id);
+    }
+    Ok(())
+}
+
+/// Recovers what a dead engine of this name has left.
+pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, Problem> {
+    let recovered = recovery::recover(store, name, task_engine::process_is_gone).await;
+    let recovered = recovered.map_err(|error| match error {
+        RecoverError::Unknown { .. } => Problem::not_found(error.to_string()),
+        RecoverError::Alive(_) => Problem::conflict(error.to_string()),
+        RecoverError::Store(error) => error.into(),
+    })?;
+    let mut done = Done::default();
+    if recovered.dead == 0 {
+        done.add("had nothing left to recover");
+    }
+    for task in &recovered.tasks {
+        done.add(match task.next {
+            Next::Wait { .. } => "recovered, waits again",
+            Next::End(TaskStatus::Cancelled) => "was to be cancelled, and is",
+            Next::End(_) => "has failed, no retry is left",
+        });
+        done.task_ids.push(task.id.task_id);
+    }
+    Ok(done)
+}

@@ -1,0 +1,93 @@
+//! What every request sees.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use task_engine_model::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Access;
+use crate::dashboard::{Dashboard, Render};
+use crate::glance::Glance;
+use crate::session::{Attempts, Sessions};
+
+/// Shared by all requests. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) access: Access,
+    pub(crate) base: String,
+    pub(crate) metrics: Option<Arc<Render>>,
+    pub(crate) zone: TimeZone,
+    pub(crate) stop: CancellationToken,
+    pub(crate) sessions: Sessions,
+    pub(crate) attempts: Attempts,
+    pub(crate) glance: Glance,
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(dashboard: Dashboard) -> Self {
+        let Dashboard { store, access, base, metrics, zone, stop } = dashboard;
+        let sessions = Sessions::new(access.password.as_deref());
+        let glance = Glance::new(Arc::clone(&store));
+        let attempts = Attempts::default();
+        Self(Arc::new(Inner {
+            store,
+            access,
+            base,
+            metrics,
+            zone,
+            stop,
+            sessions,
+            attempts,
+            glance,
+        }))
+    }
+}
+
+impl Inner {
+    /// A path of the dashboard as the browser needs it.
+    pub(crate) fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+}
+
+/// What has a meaning in a path or a query.
+const SPECIAL: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'\'')
+    .add(b'+')
+    .add(b'/')
+    .add(b'<')
+    .add(b'=')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// A text as one piece of a path or as a value in a query.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, SPECIAL).to_string()
+}

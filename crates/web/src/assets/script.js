@@ -1,0 +1,296 @@
+// Pages read without this. With it they stay up to date, and answer to keys.
+"use strict";
+
+(() => {
+  const page = document.body;
+  const $ = (selector, from = document) => from.querySelector(selector);
+  const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const said = $("#said");
+  const say = (text) => { if (said) said.textContent = text; };
+
+  // The one place where text becomes a document. Nothing in it runs, and only
+  // the server's own pages come here.
+  const policy = window.trustedTypes
+    ? window.trustedTypes.createPolicy("task-engine", { createHTML: (text) => text })
+    : { createHTML: (text) => text };
+  const parse = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+
+  // ---- Staying up to date -------------------------------------------------
+  // The server says that something has changed; the page is read again, and
+  // what is marked data-live is made the same, node by node, so that focus,
+  // selection and open details stay.
+
+  const keyOf = (node) => node.nodeType === 1 ? (node.dataset.key || node.id || "") : "";
+  const alike = (one, other) =>
+    one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+
+  function morph(old, fresh) {
+    if (old.nodeType === 3) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return;
+    }
+    if (old.nodeType !== 1) return;
+    const kept = (name) =>
+      (name === "open" && old.nodeName === "DETAILS") ||
+      ((name === "value" || name === "checked") && /^(INPUT|TEXTAREA|SELECT|OPTION)$/.test(old.nodeName)) ||
+      (name === "class" && old.classList.contains("at"));
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
+    }
+    for (const { name, value } of fresh.attributes) {
+      if (!kept(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    if (/^(TEXTAREA|SELECT)$/.test(old.nodeName)) return;
+    children(old, fresh);
+  }
+
+  function children(old, fresh) {
+    const byKey = new Map();
+    for (const child of old.children) {
+      const key = keyOf(child);
+      if (key) byKey.set(key, child);
+    }
+    let at = old.firstChild;
+    for (const next of [...fresh.childNodes]) {
+      const key = keyOf(next);
+      const known = key ? byKey.get(key) : null;
+      if (known) {
+        if (known !== at) old.insertBefore(known, at); else at = at.nextSibling;
+        morph(known, next);
+      } else if (at && !keyOf(at) && alike(at, next)) {
+        const same = at;
+        at = at.nextSibling;
+        morph(same, next);
+      } else {
+        const added = document.importNode(next, true);
+        old.insertBefore(added, at);
+        if (added.nodeType === 1 && added.nodeName === "TR") added.classList.add("fresh");
+      }
+    }
+    while (at) {
+      const gone = at;
+      at = at.nextSibling;
+      gone.remove();
+    }
+  }
+
+  // New rows wait behind a button while somebody points at the table, works in
+  // it, or has scrolled down: nothing moves under a pointer.
+  function busyWith(region) {
+    return region.matches(":hover") || region.contains(document.activeElement) ||
+      window.scrollY > 150 || $("input[name=ids]:checked", region) !== null;
+  }
+
+  function apply(region, fresh, force) {
+    const body = region.hasAttribute("data-hold") ? $("tbody", region) : null;
+    const pill = body && $("[data-pill]");
+    if (!body || force || !busyWith(region)) {
+      morph(region, fresh);
+      if (pill) pill.hidden = true;
+      return;
+    }
+    const rows = new Map($$("tr[data-key]", fresh).map((row) => [row.dataset.key, row]));
+    const mine = $$("tr[data-key]", body);
+    for (const row of mine) {
+      const next = rows.get(row.dataset.key);
+      if (next) morph(row, next);
+      rows.delete(row.dataset.key);
+    }
+    if (pill && rows.size > 0) {
+      const words = `${rows.size} new`;
+      if (pill.textContent !== words) { pill.textContent = words; say(words); }
+      pill.hidden = false;
+      pill.onclick = () => apply(region, fresh, true);
+    }
+  }
+
+  let reading = false;
+  let again = false;
+  async function refresh() {
+    if (reading) { again = true; return; }
+    reading = true;
+    try {
+      const url = new URL(location.href);
+      url.searchParams.delete("done");
+      const answer = await fetch(url, { headers: { accept: "text/html" }, credentials: "same-origin" });
+      if (!answer.ok || answer.redirected) return;
+      const fresh = parse(await answer.text());
+      for (const region of $$("[data-live]")) {
+        const next = fresh.getElementById(region.id);
+        if (next) apply(region, next, false);
+      }
+    } catch { /* The server is away: the next event comes when it is back. */ } finally {
+      reading = false;
+      if (again) { again = false; later(); }
+    }
+  }
+
+  let waits = 0;
+  function later() {
+    if (!waits) waits = setTimeout(() => { waits = 0; refresh(); }, 1000);
+  }
+
+  const live = $("#live");
+  let events = null;
+  let seen = "";
+  function listen() {
+    if (events || document.hidden || !page.dataset.events || live.getAttribute("aria-pressed") === "false") return;
+    events = new EventSource(page.dataset.events);
+    events.addEventListener("figures", (event) => {
+      const version = event.lastEventId;
+      if (version !== seen) { if (seen) later(); seen = version; }
+    });
+    events.addEventListener("open", () => { if (seen) later(); });
+  }
+  function deafen() {
+    if (events) { events.close(); events = null; }
+  }
+  if (live && $("[data-live]")) {
+    live.hidden = false;
+    live.addEventListener("click", () => {
+      const on = live.getAttribute("aria-pressed") !== "true";
+      live.setAttribute("aria-pressed", String(on));
+      say(on ? "Live" : "Held still");
+      if (on) { listen(); later(); } else deafen();
+    });
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) deafen(); else { listen(); later(); }
+    });
+    listen();
+  }
+
+  // ---- Small comforts -----------------------------------------------------
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const from = document.getElementById(button.dataset.copy);
+    try {
+      await navigator.clipboard.writeText(from ? from.textContent : "");
+      say("Copied");
+      const words = button.textContent;
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = words; }, 1200);
+    } catch { say("The browser does not allow copying"); }
+  });
+  for (const button of $$("[data-copy]")) button.hidden = false;
+
+  // Selecting tasks: the bar at the bottom says how many.
+  const boxes = () => $$("input[name=ids]");
+  function tellSelected() {
+    const bar = $("[data-selected]");
+    if (!bar) return;
+    const number = boxes().filter((box) => box.checked).length;
+    bar.hidden = number === 0;
+    const words = $("[data-selected-count]", bar);
+    if (words) words.textContent = String(number);
+  }
+  let lastBox = null;
+  document.addEventListener("click", (event) => {
+    const box = event.target.closest("input[name=ids]");
+    if (!box) return;
+    const all = boxes();
+    if (event.shiftKey && lastBox) {
+      const [from, to] = [all.indexOf(lastBox), all.indexOf(box)].sort((a, b) => a - b);
+      for (const each of all.slice(Math.max(from, 0), to + 1)) each.checked = box.checked;
+    }
+    lastBox = box;
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-select-all]")) {
+      for (const box of boxes()) box.checked = event.target.checked;
+    }
+    if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+    tellSelected();
+  });
+  const everything = $("[data-select-all]");
+  if (everything) everything.hidden = false;
+  tellSelected();
+
+  // ---- Keys ---------------------------------------------------------------
+
+  const keys = [
+    ["/", "Go to the filter"], ["j, k", "Next and previous row"], ["Enter, o", "Open the row"],
+    ["x", "Select the row"], ["r", "Retry"], ["c", "Cancel"], ["p", "Hold the page still, or go on"],
+    ["g o, g t, g e", "Overview, tasks, errors"], ["g q, g s, g i", "Queues, schedules, instances"],
+    ["g h, g a", "Health, audit"], ["?", "These keys"], ["Esc", "Close, or leave the field"],
+  ];
+  function showKeys() {
+    let box = $("#key-list");
+    if (!box) {
+      box = document.createElement("dialog");
+      box.id = "key-list";
+      box.setAttribute("aria-label", "Keys");
+      const title = document.createElement("h2");
+      title.textContent = "Keys";
+      const list = document.createElement("dl");
+      list.className = "facts";
+      for (const [key, what] of keys) {
+        const term = document.createElement("dt");
+        for (const one of key.split(", ")) {
+          const mark = document.createElement("kbd");
+          mark.textContent = one;
+          term.append(mark, " ");
+        }
+        const words = document.createElement("dd");
+        words.textContent = what;
+        list.append(term, words);
+      }
+      const close = document.createElement("button");
+      close.className = "plain";
+      close.textContent = "Close";
+      close.addEventListener("click", () => box.close());
+      box.append(title, list, close);
+      page.append(box);
+    }
+    box.showModal();
+  }
+  const keysButton = $("#keys");
+  if (keysButton) { keysButton.hidden = false; keysButton.addEventListener("click", showKeys); }
+
+  const rows = () => $$("tr[data-key]");
+  function move(by) {
+    const all = rows();
+    if (!all.length) return;
+    const at = all.findIndex((row) => row.classList.contains("at"));
+    const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
+    all.forEach((row) => row.classList.remove("at"));
+    next.classList.add("at");
+    next.scrollIntoView({ block: "nearest" });
+    const link = $("a", next);
+    if (link) link.focus({ preventScroll: true });
+  }
+  const current = () => $("tr.at") || document.activeElement?.closest?.("tr[data-key]");
+
+  // What a key does to the row at hand, or to the page's own task.
+  function act(name) {
+    const row = current();
+    const button = (row && $(`[data-act=${name}]`, row)) || (!rows().length && $(`[data-act=${name}]`));
+    if (button) { button.click(); return; }
+    const box = row && $("input[name=ids]", row);
+    const bulk = $(`[data-selected] [data-bulk=${name}]`);
+    if (box && bulk) { box.checked = true; tellSelected(); bulk.click(); }
+  }
+
+  let prefix = false;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const field = event.target.closest("input:not([type=checkbox]), textarea, select");
+    if (event.key === "Escape" && field) { field.blur(); return; }
+    if (field || $("dialog[open]")) return;
+    if (prefix) {
+      prefix = false;
+      const link = $(`[data-go="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+      return;
+    }
+    const does = {
+      "/": () => $("[data-filter]")?.focus(), "?": showKeys, "g": () => { prefix = true; },
+      "j": () => move(1), "k": () => move(-1), "p": () => live?.click(),
+      "o": () => current() && $("a", current())?.click(),
+      "x": () => { const box = current() && $("input[name=ids]", current()); if (box) { box.checked = !box.checked; tellSelected(); } },
+      "r": () => act("retry"), "c": () => act("cancel"),
+    }[event.key];
+    if (does) { event.preventDefault(); does(); }
+  });
+})();

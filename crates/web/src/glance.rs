@@ -1,0 +1,149 @@
+//! What many pages need, read once for all of them: however many are open, the
+//! database is asked as often as by one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use task_engine_model::check::{Check, Depth};
+use task_engine_model::watch::{Figures, Moving, MovingLook, Unhappy};
+use task_engine_model::{InstanceRow, QueueRow, Store, StoreError};
+use tokio::sync::Mutex;
+
+/// What goes on now.
+#[derive(Debug)]
+pub(crate) struct Now {
+    pub(crate) moving: Moving,
+    pub(crate) figures: Figures,
+    pub(crate) engines: Vec<InstanceRow>,
+}
+
+impl Now {
+    /// Another one whenever a page would show something else.
+    pub(crate) fn version(&self) -> String {
+        let mut all = blake3::Hasher::new();
+        let figures = &self.figures;
+        let held = self.moving.held.iter().map(|held| {
+            (held.task_id.0, held.attempt, held.progress.as_ref().map(|it| it.reported_at))
+        });
+        let queues = figures.queues.iter().map(|queue| {
+            (
+                &queue.row.name,
+                queue.row.due.counted,
+                queue.row.later.counted,
+                queue.row.paused.is_some(),
+            )
+        });
+        let engines =
+            self.engines.iter().map(|engine| (engine.id.0, engine.is_alive(), engine.held));
+        let text = format!(
+            "{:?} {:?} {:?} {:?} {:?}",
+            figures.newest_task,
+            figures.unhappy,
+            held.collect::<Vec<_>>(),
+            queues.collect::<Vec<_>>(),
+            engines.collect::<Vec<_>>(),
+        );
+        all.update(text.as_bytes());
+        all.finalize().to_hex()[..16].to_owned()
+    }
+}
+
+/// Read at most once in a while.
+pub(crate) struct Glance {
+    store: Arc<dyn Store>,
+    now: Kept<Now>,
+    unhappy: Kept<Unhappy>,
+    checks: Kept<Vec<Check>>,
+}
+
+/// The last answer, and when it was read. Whoever comes while it is read waits
+/// for the same one.
+struct Kept<T> {
+    last: Mutex<Option<(Instant, Arc<T>)>>,
+    fresh_for: Duration,
+}
+
+impl<T> Kept<T> {
+    fn new(fresh_for: Duration) -> Self {
+        Self { last: Mutex::new(None), fresh_for }
+    }
+
+    async fn get(
+        &self,
+        read: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<Arc<T>, StoreError> {
+        let mut last = self.last.lock().await;
+        if let Some((at, value)) = &*last
+            && at.elapsed() < self.fresh_for
+        {
+            return Ok(Arc::clone(value));
+        }
+        let value = Arc::new(read.await?);
+        *last = Some((Instant::now(), Arc::clone(&value)));
+        Ok(value)
+    }
+
+    async fn forget(&self) {
+        *self.last.lock().await = None;
+    }
+}
+
+/// How much of the past a chart shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    Hour,
+    Day,
+}
+
+impl Span {
+    pub(crate) fn over(self) -> Duration {
+        match self {
+            Self::Hour => Duration::from_secs(3600),
+            Self::Day => Duration::from_secs(24 * 3600),
+        }
+    }
+
+    /// A bar is a minute, or a quarter of an hour.
+    pub(crate) fn step(self) -> Duration {
+        match self {
+            Self::Hour => Duration::from_secs(60),
+            Self::Day => Duration::from_secs(900),
+        }
+    }
+}
+
+impl Glance {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            now: Kept::new(Duration::from_millis(900)),
+            unhappy: Kept::new(Duration::from_secs(5)),
+            checks: Kept::new(Duration::from_secs(15)),
+        }
+    }
+
+    pub(crate) async fn now(&self) -> Result<Arc<Now>, StoreError> {
+        self.now.get(self.read_now()).await
+    }
+
+    async fn read_now(&self) -> Result<Now, StoreError> {
+        let store = &*self.store;
+        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+        let unhappy = self.unhappy.get(store.unhappy()).await?;
+        let queues: Vec<QueueRow> = store.queues().await?;
+        let engines = store.instances(None).await?;
+        // What ended lately is in the figures that engines write.
+        let figures = Figures::of(&moving, &[], 1, (*unhappy).clone(), queues, &engines);
+        Ok(Now { moving, figures, engines })
+    }
+
+    pub(crate) async fn checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
+        self.checks.get(self.store.checks(Depth::Glance)).await
+    }
+
+    /// Somebody has just changed something, and wants to see it.
+    pub(crate) async fn forget(&self) {
+        self.now.forget().await;
+        self.unhappy.forget().await;
+    }
+}

@@ -1,0 +1,292 @@
+//! What every request goes through: is it meant for this server, does it come
+//! from one of its own pages, and who is it from.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use task_engine_model::token::{Role, Secret};
+
+use crate::access::Actor;
+use crate::app::{App, encoded};
+use crate::layout;
+use crate::problem::Problem;
+use crate::session;
+
+pub(crate) const COOKIE: &str = "task_engine_session";
+
+/// Nothing from elsewhere, nothing inline, in nobody's frame; and no text
+/// becomes part of a page but through the one function that checks it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+    require-trusted-types-for 'script'; trusted-types task-engine";
+
+/// Who is asking, if that is known.
+#[derive(Debug, Clone)]
+struct Known(Option<Actor>);
+
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let asked = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    let shown = Shown::of(&parts.headers);
+    let mut response = match admit(&app, &mut parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(problem) => problem.into_response(),
+    };
+    if !is_for_programs(&path)
+        && let Some(problem) = response.extensions_mut().remove::<Problem>()
+    {
+        response = as_page(&app, &problem, &asked, shown);
+    }
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// What is not shown to people: its problems are JSON.
+fn is_for_programs(path: &str) -> bool {
+    path.starts_with("/api/") || matches!(path, "/metrics" | "/livez" | "/readyz" | "/events")
+}
+
+fn as_page(app: &App, problem: &Problem, asked: &str, shown: Shown) -> Response {
+    if problem.status == axum::http::StatusCode::UNAUTHORIZED && app.access.authenticate.is_none() {
+        let to = app.path(&format!("/login?to={}", encoded(asked)));
+        return Redirect::to(&to).into_response();
+    }
+    (problem.status, layout::problem(app, problem, shown)).into_response()
+}
+
+async fn admit(app: &App, parts: &mut Parts) -> Result<(), Problem> {
+    check_host(app, &parts.headers)?;
+    let known = identify(app, parts).await?;
+    if !parts.method.is_safe() {
+        check_origin(&parts.method, &parts.headers)?;
+    }
+    parts.extensions.insert(Known(known));
+    Ok(())
+}
+
+fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
+    let host = text(headers, &header::HOST).unwrap_or_default();
+    if app.access.knows_host(host) {
+        return Ok(());
+    }
+    Err(Problem::misdirected(
+        "This server is not known by the name in the request. If it should be, start it with --web-url.",
+    ))
+}
+
+/// What changes something comes from a page of this server, or from a program
+/// that no page of another one can be: one with a token, or with a body that a
+/// form cannot have.
+fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    if bearer(headers).is_some() {
+        return Ok(());
+    }
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let origin = text(headers, &header::ORIGIN);
+    let host = text(headers, &header::HOST).unwrap_or_default();
+    let same_origin = |origin: &str| origin.split_once("://").is_some_and(|(_, name)| name == host);
+    let is_json = text(headers, &header::CONTENT_TYPE).is_some_and(|kind| {
+        kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+    });
+    let fits = match (site, origin) {
+        (Some(site), _) => site == b"same-origin",
+        (None, Some(origin)) => same_origin(origin),
+        (None, None) => {
+            headers.get(header::COOKIE).is_none() && (is_json || method == Method::DELETE)
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Problem::forbidden(
+        "This request changes something and does not come from a page of this dashboard. Programs send a token (Authorization: Bearer …) or, where none is needed, a body of type application/json.",
+    ))
+}
+
+/// The token if there is one, then the session, then what anybody may do.
+async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
+    if let Some(authenticate) = &app.access.authenticate {
+        return Ok(authenticate(parts));
+    }
+    let from = address(parts);
+    if let Some(token) = bearer(&parts.headers) {
+        if app.attempts.too_many(from) {
+            return Err(Problem::too_many("Too many wrong tokens; wait for a minute."));
+        }
+        let actor = by_token(app, token).await?;
+        if actor.is_none() {
+            app.attempts.failed(from);
+            return Err(Problem::unauthorized("This token is not known, or has expired."));
+        }
+        return Ok(actor);
+    }
+    if let Some(session) = cookie(&parts.headers, COOKIE).and_then(|it| app.sessions.read(it)) {
+        match session.token {
+            None => return Ok(Some(Actor { name: session.name, role: session.role })),
+            Some(hash) => {
+                if let Some(actor) = by_hash(app, &hash).await? {
+                    return Ok(Some(actor));
+                }
+            }
+        }
+    }
+    Ok(app.access.anybody.map(|role| Actor { name: "anybody".to_owned(), role }))
+}
+
+/// Whose token this is.
+pub(crate) async fn by_token(app: &App, token: &str) -> Result<Option<Actor>, Problem> {
+    let Ok(secret) = token.parse::<Secret>() else { return Ok(None) };
+    let row = app.store.token_by_hash(&secret.hash()).await?;
+    Ok(row.map(|row| Actor { name: row.name, role: row.role }))
+}
+
+async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, Problem> {
+    let Some(hash) = session::from_hex(hash).and_then(|hash| hash.try_into().ok()) else {
+        return Ok(None);
+    };
+    let row = app.store.token_by_hash(&hash).await?;
+    Ok(row.map(|row| Actor { name: row.name, role: row.role }))
+}
+
+/// Who is on the other end; nobody in particular if the server does not say.
+pub(crate) fn address(parts: &Parts) -> IpAddr {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip())
+}
+
+/// Lets through who has at least this role.
+pub(crate) async fn require(State(needs): State<Role>, request: Request, next: Next) -> Response {
+    let known = request.extensions().get::<Known>().and_then(|known| known.0.as_ref());
+    match known {
+        None => Problem::unauthorized(
+            "Log in, or send a token: Authorization: Bearer te_…  (`task-engine tokens create` makes one)",
+        )
+        .into_response(),
+        Some(actor) if actor.role < needs => Problem::forbidden(format!(
+            "{} has the role {}; this needs the role {needs}.",
+            actor.name, actor.role
+        ))
+        .into_response(),
+        Some(_) => next.run(request).await,
+    }
+}
+
+/// Who is asking, in handlers whose route needs a role.
+impl FromRequestParts<App> for Actor {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+        let known = parts.extensions.get::<Known>().and_then(|known| known.0.clone());
+        known.ok_or_else(|| Problem::unauthorized("Log in, or send a token."))
+    }
+}
+
+/// How somebody wants pages to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Shown {
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+impl Shown {
+    pub(crate) const COOKIE: &'static str = "task_engine_theme";
+
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        Self::named(cookie(headers, Self::COOKIE).unwrap_or_default())
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::System,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+}
+
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|line| line.split(';')).find_map(|pair| {
+        let (key, value) = pair.trim().split_once('=')?;
+        (key == name).then_some(value)
+    })
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (kind, token) = text(headers, &header::AUTHORIZATION)?.split_once(' ')?;
+    kind.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_from_own_pages_or_from_programs() {
+        for (headers, fits) in [
+            (&[("sec-fetch-site", "same-origin")][..], true),
+            (&[("sec-fetch-site", "cross-site"), ("content-type", "application/json")], false),
+            (&[("sec-fetch-site", "same-site")], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("origin", "http://127.0.0.1:8642")], true),
+            (&[("origin", "http://127.0.0.1:8643")], false),
+            (&[("origin", "http://evil.test"), ("content-type", "application/json")], false),
+            (&[("origin", "null")], false),
+            (&[("content-type", "application/json; charset=utf-8")], true),
+            (&[("content-type", "application/json"), ("cookie", "a=b")], false),
+            (&[("content-type", "text/plain")], false),
+            (&[("content-type", "application/x-www-form-urlencoded")], false),
+            (&[], false),
+            (&[("authorization", "Bearer te_x"), ("content-type", "text/plain")], true),
+        ] {
+            let mut all = HeaderMap::new();
+            all.insert("host", HeaderValue::from_static("127.0.0.1:8642"));
+            for (name, value) in headers {
+                all.insert(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(check_origin(&Method::POST, &all).is_ok(), fits, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn cookies_by_name() {
+        let mut headers = HeaderMap::new();
+        headers.append("cookie", HeaderValue::from_static("a=1; task_engine_theme=dark"));
+        headers.append("cookie", HeaderValue::from_static("b=x=y"));
+        assert_eq!(cookie(&headers, "a"), Some("1"));
+        assert_eq!(cookie(&headers, "b"), Some("x=y"));
+        assert_eq!(cookie(&headers, "c"), None);
+        assert_eq!(Shown::of(&headers), Shown::Dark);
+    }
+}

@@ -1,0 +1,227 @@
+//! The frame of every page.
+
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use maud::{DOCTYPE, Markup, html};
+use task_engine_model::check::Verdict;
+use task_engine_model::token::Role;
+
+use crate::access::Actor;
+use crate::app::App;
+use crate::assets;
+use crate::guard::Shown;
+use crate::problem::Problem;
+
+/// The pages in the order of the navigation: name, path, key after `g`.
+const PAGES: [(&str, &str, &str); 8] = [
+    ("Overview", "/", "o"),
+    ("Tasks", "/tasks", "t"),
+    ("Errors", "/errors", "e"),
+    ("Queues", "/queues", "q"),
+    ("Schedules", "/schedules", "s"),
+    ("Instances", "/instances", "i"),
+    ("Health", "/health", "h"),
+    ("Audit", "/audit", "a"),
+];
+
+/// Who looks at a page, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Viewer {
+    pub(crate) actor: Actor,
+    pub(crate) shown: Shown,
+    /// The page itself, with its query: where forms come back to.
+    pub(crate) here: String,
+    /// The line in the audit of what was just done on this page.
+    pub(crate) done: Option<i64>,
+    /// Whether there is a session to end.
+    has_session: bool,
+}
+
+impl Viewer {
+    pub(crate) fn may(&self, role: Role) -> bool {
+        self.actor.role >= role
+    }
+}
+
+impl FromRequestParts<App> for Viewer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let actor = Actor::from_request_parts(parts, app).await?;
+        let query = parts.uri.query().unwrap_or_default();
+        let (mut kept, mut done) = (Vec::new(), None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.strip_prefix("done=") {
+                Some(id) => done = id.parse().ok(),
+                None => kept.push(pair),
+            }
+        }
+        let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
+        Ok(Self {
+            actor,
+            shown: Shown::of(&parts.headers),
+            here: format!("{}{query}", parts.uri.path()),
+            done,
+            has_session: crate::guard::cookie(&parts.headers, crate::guard::COOKIE).is_some(),
+        })
+    }
+}
+
+/// How it looks, for pages that nobody needs to be known for.
+impl FromRequestParts<App> for Shown {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.headers))
+    }
+}
+
+/// A whole page. `path` is that of its entry in the navigation.
+pub(crate) async fn page(
+    app: &App,
+    viewer: &Viewer,
+    title: &str,
+    path: &str,
+    main: Markup,
+) -> Markup {
+    let flash = flash(app, viewer).await;
+    let health = health(app).await;
+    html! {
+        (head(app, title, viewer.shown))
+        body data-base=(app.base) data-events=(app.path("/events")) {
+            a .skip href="#main" { "Skip to the content" }
+            header .bar {
+                a .brand href=(app.path("/")) {
+                    img src=(asset(app, "icon.svg")) alt="" width="26" height="26";
+                    span { "Task Engine" }
+                }
+                nav aria-label="Pages" {
+                    @for (name, to, key) in PAGES {
+                        @if name != "Audit" || viewer.may(Role::Admin) {
+                            a href=(app.path(to)) data-go=(key) title={ "Keys: g " (key) }
+                              aria-current=[(to == path).then_some("page")] { (name) }
+                        }
+                    }
+                }
+                div .tools {
+                    (health)
+                    button .quiet #live type="button" hidden aria-pressed="true"
+                           title="Updates itself; press to hold it still (key p)" { "Live" }
+                    (themes(app, viewer))
+                    (who(app, viewer))
+                }
+            }
+            main #main tabindex="-1" {
+                (flash)
+                (main)
+            }
+            footer {
+                span { "Task Engine " (env!("CARGO_PKG_VERSION")) }
+                span { (app.store.place()) }
+                span { "Times in " (app.zone.iana_name().unwrap_or("local time")) }
+                a href=(app.path("/api/v1/openapi.json")) { "HTTP API" }
+                button .quiet #keys type="button" hidden { "Keys (?)" }
+            }
+            div .visually-hidden #said role="status" aria-live="polite" {}
+        }
+    }
+}
+
+/// A page that says what went wrong, with nothing read from the database.
+pub(crate) fn problem(app: &App, problem: &Problem, shown: Shown) -> Markup {
+    html! {
+        (head(app, problem.title, shown))
+        body {
+            header .bar {
+                a .brand href=(app.path("/")) {
+                    img src=(asset(app, "icon.svg")) alt="" width="26" height="26";
+                    span { "Task Engine" }
+                }
+            }
+            main #main {
+                section .card .problem {
+                    h1 { (problem.title) " " small { "(" (problem.status.as_u16()) ")" } }
+                    p { (problem.detail) }
+                    p { a href=(app.path("/")) { "Back to the overview" } }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn head(app: &App, title: &str, shown: Shown) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" data-theme=(shown.as_str());
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="robots" content="noindex";
+            title { (title) " · Task Engine" }
+            link rel="icon" type="image/svg+xml" href=(asset(app, "icon.svg"));
+            link rel="stylesheet" href=(asset(app, "style.css"));
+            script src=(asset(app, "script.js")) defer {}
+        }
+    }
+}
+
+fn asset(app: &App, name: &str) -> String {
+    app.path(&format!("/assets/{name}?{}", *assets::VERSION))
+}
+
+/// What was just done here, as the audit knows it.
+async fn flash(app: &App, viewer: &Viewer) -> Markup {
+    let Some(id) = viewer.done else { return html! {} };
+    let entries = app.store.audit_page(id.checked_add(1), 1).await.unwrap_or_default();
+    // Only to who has done it.
+    let entry =
+        entries.into_iter().find(|entry| entry.id == id && entry.actor == viewer.actor.name);
+    let Some(entry) = entry else { return html! {} };
+    let words = crate::action::words_of(&entry);
+    let class =
+        if entry.outcome == task_engine_model::audit::AuditOutcome::Done { "good" } else { "bad" };
+    html! { p .flash .(class) role="status" { (words) } }
+}
+
+/// The worst of what the checks say, where everybody sees it.
+async fn health(app: &App) -> Markup {
+    let worst = match app.glance.checks().await {
+        Ok(checks) => checks.iter().map(|check| check.verdict).max(),
+        Err(_) => return html! { span .verdict .bad { "database does not answer" } },
+    };
+    let (class, words) = match worst {
+        Some(Verdict::Wrong) => ("bad", "needs you"),
+        Some(Verdict::Warning) => ("warn", "warnings"),
+        _ => return html! {},
+    };
+    html! { a .verdict .(class) href=(app.path("/health")) { (words) } }
+}
+
+fn themes(app: &App, viewer: &Viewer) -> Markup {
+    html! {
+        form .themes method="post" action=(app.path("/theme")) aria-label="Colours" {
+            input type="hidden" name="to" value=(viewer.here);
+            @for (shown, sign) in [(Shown::Light, "☀"), (Shown::Dark, "☾"), (Shown::System, "◐")] {
+                button .quiet name="theme" value=(shown.as_str())
+                       aria-pressed=(if viewer.shown == shown { "true" } else { "false" })
+                       title={ "Colours: " (shown.as_str()) } aria-label=(shown.as_str()) { (sign) }
+            }
+        }
+    }
+}
+
+fn who(app: &App, viewer: &Viewer) -> Markup {
+    html! {
+        span .who title="Your role" { (viewer.actor.name) " · " (viewer.actor.role) }
+        @if app.access.authenticate.is_none() {
+            @if viewer.has_session {
+                form method="post" action=(app.path("/logout")) { button .quiet { "Log out" } }
+            } @else if app.access.anybody.is_some_and(|role| role < Role::Admin) {
+                a href=(app.path("/login")) { "Log in" }
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The dashboard and the HTTP API of Task Engine, as an axum router.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use task_engine::sqlite::SqliteStore;
+//! use task_engine_web::{Access, Dashboard, Role};
+//!
+//! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(SqliteStore::open("tasks.db")?);
+//! let tasks = Dashboard::new(store, Access::open_to(Role::Viewer)).base_path("/tasks").router();
+//! let application: axum::Router = axum::Router::new().nest("/tasks", tasks);
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! axum::serve(listener, application).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Everything that a page does, the API does, and both through the same few
+//! functions: [`action`](crate) decides nothing about roles, `routes` does, for
+//! each route where it is declared. Pages read without JavaScript; with it, they
+//! stay up to date.
+//!
+//! # Map
+//! - `dashboard`: what an application sets; `app`: what every request sees;
+//! - `access`, `session`, `guard`: who may come in, and what no request may do;
+//! - `routes`: all routes with the role that each needs;
+//! - `action`: all that changes something, each with its line in the audit;
+//! - `glance`: what pages share, read once for all of them;
+//! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
+//! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
+//! - `serve`: the router on a socket.
+
+mod access;
+mod action;
+mod api;
+mod app;
+mod assets;
+mod dashboard;
+mod glance;
+mod guard;
+mod layout;
+mod pages;
+mod parts;
+mod problem;
+mod routes;
+mod serve;
+mod session;
+
+pub use access::{Access, Actor, BadAccess};
+pub use dashboard::Dashboard;
+pub use routes::Route;
+pub use serve::serve;
+pub use task_engine_model::token::Role;

@@ -1,0 +1,29 @@
+//! The pages, one file each.
+
+mod actions;
+mod events;
+mod login;
+mod overview;
+
+use task_engine_model::token::Role::{Admin, Operator, Viewer};
+
+use crate::assets;
+use crate::routes::Routes;
+
+pub(crate) fn routes(routes: Routes) -> Routes {
+    routes
+        .open("/assets/{name}", assets::asset)
+        .open("/login", login::page)
+        .open_post("/login", login::log_in)
+        .open_post("/logout", login::log_out)
+        .open_post("/theme", login::theme)
+        .get("/events", Viewer, events::events)
+        .get("/", Viewer, overview::page)
+        .post("/actions/retry", Operator, actions::retry)
+        .post("/actions/cancel", Operator, actions::cancel)
+        .post("/actions/rerun", Operator, actions::rerun)
+        .post("/actions/delete", Admin, actions::delete)
+        .post("/actions/recover", Operator, actions::recover)
+        .post("/actions/pause-queue", Operator, actions::pause_queue)
+        .post("/actions/resume-queue", Operator, actions::resume_queue)
+}

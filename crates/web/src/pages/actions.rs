@@ -1,0 +1,139 @@
+//! What forms send. Each does one thing and goes back to its page, which shows
+//! what the audit says became of it.
+
+use axum::extract::{RawForm, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use task_engine_model::Filter;
+use task_engine_model::queue::Pause;
+
+use super::login::back;
+use crate::access::Actor;
+use crate::action::{Action, Choice, Verb, perform};
+use crate::app::App;
+use crate::problem::Problem;
+
+/// The fields of a form, in order; some may come several times.
+#[derive(Debug, Default)]
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    pub(crate) fn read(RawForm(bytes): &RawForm) -> Self {
+        let pairs = form_urlencoded::parse(bytes);
+        Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let of_name =
+            move |(key, value): &'a (String, String)| (key == name).then_some(value.as_str());
+        self.0.iter().filter_map(of_name)
+    }
+
+    /// The first of this name that says something.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).map(str::trim).find(|value| !value.is_empty())
+    }
+
+    pub(crate) fn need(&self, name: &str) -> Result<&str, Problem> {
+        self.get(name)
+            .ok_or_else(|| Problem::field(format!("/{name}"), format!("{name} is missing.")))
+    }
+
+    /// Tasks by their ids, or by a filter if there are none.
+    pub(crate) fn choice(&self, app: &App) -> Result<Choice, Problem> {
+        let ids: Vec<_> = self.all("ids").collect();
+        if ids.is_empty() {
+            let filter = self.need("filter")?;
+            let filter = Filter::parse(filter, &app.zone)
+                .map_err(|bad| Problem::field("/filter", bad.to_string()))?;
+            return Ok(Choice::Filter(filter));
+        }
+        let ids =
+            ids.into_iter().map(|id| id.parse().map_err(|why: String| Problem::field("/ids", why)));
+        Ok(Choice::Ids(ids.collect::<Result<_, _>>()?))
+    }
+}
+
+/// Does it, and goes back.
+pub(crate) async fn perform_and_return(
+    app: &App,
+    actor: &Actor,
+    fields: &Fields,
+    action: Action,
+) -> Result<Response, Problem> {
+    let done = perform(app, actor, action, fields.get("reason")).await?;
+    let to = back(app, fields.get("back").unwrap_or("/"));
+    let (path, query) = to.split_once('?').unwrap_or((&to, ""));
+    let joint = if query.is_empty() { "" } else { "&" };
+    let to = format!("{path}?{query}{joint}done={}", done.audit_id);
+    Ok(Redirect::to(&to).into_response())
+}
+
+async fn on_tasks(app: App, actor: Actor, form: RawForm, verb: Verb) -> Result<Response, Problem> {
+    let fields = Fields::read(&form);
+    let choice = fields.choice(&app)?;
+    perform_and_return(&app, &actor, &fields, Action::Tasks(verb, choice)).await
+}
+
+pub(crate) async fn retry(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    on_tasks(app, actor, form, Verb::Retry).await
+}
+
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    on_tasks(app, actor, form, Verb::Cancel).await
+}
+
+pub(crate) async fn rerun(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    on_tasks(app, actor, form, Verb::Rerun).await
+}
+
+pub(crate) async fn delete(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    on_tasks(app, actor, form, Verb::Delete).await
+}
+
+pub(crate) async fn recover(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    let fields = Fields::read(&form);
+    let action = Action::Recover(fields.need("instance")?.to_owned());
+    perform_and_return(&app, &actor, &fields, action).await
+}
+
+pub(crate) async fn pause_queue(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    let fields = Fields::read(&form);
+    let reason = fields.get("reason").map(str::to_owned);
+    let pause =
+        Pause::new(fields.need("queue")?, reason).map_err(|bad| Problem::bad(bad.to_string()))?;
+    perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
+}
+
+pub(crate) async fn resume_queue(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    let fields = Fields::read(&form);
+    let action = Action::ResumeQueue(fields.need("queue")?.to_owned());
+    perform_and_return(&app, &actor, &fields, action).await
+}

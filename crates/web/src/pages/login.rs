@@ -1,0 +1,143 @@
+//! Who comes in, who leaves, and how pages look to them.
+
+use axum::Form;
+use axum::extract::{Query, State};
+use axum::http::header::SET_COOKIE;
+use axum::http::request::Parts;
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+use task_engine_model::Json;
+use task_engine_model::audit::{AuditOutcome, NewAuditEntry};
+use task_engine_model::token::{Role, Secret};
+
+use crate::app::App;
+use crate::guard::{self, COOKIE, Shown};
+use crate::layout;
+use crate::problem::Problem;
+use crate::session::{self, MAX_AGE_SECS};
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct To {
+    #[serde(default)]
+    to: String,
+}
+
+pub(crate) async fn page(State(app): State<App>, shown: Shown, Query(to): Query<To>) -> Markup {
+    form(&app, shown, &to.to, None)
+}
+
+fn form(app: &App, shown: Shown, to: &str, wrong: Option<&str>) -> Markup {
+    html! {
+        (layout::head(app, "Log in", shown))
+        body {
+            main #main {
+                section .card {
+                    h1 { "Task Engine" }
+                    @if let Some(wrong) = wrong { p .flash .bad role="alert" { (wrong) } }
+                    form method="post" action=(app.path("/login")) {
+                        input type="hidden" name="to" value=(to);
+                        div .fields {
+                            label .wide {
+                                "Password or token"
+                                input type="password" name="secret" required autofocus
+                                      autocomplete="current-password";
+                            }
+                        }
+                        button { "Log in" }
+                    }
+                    p .soft { "A token comes from " code { "task-engine tokens create NAME --role viewer" } "." }
+                }
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Login {
+    secret: String,
+    #[serde(default)]
+    to: String,
+}
+
+pub(crate) async fn log_in(
+    State(app): State<App>,
+    shown: Shown,
+    parts: Parts,
+    Form(login): Form<Login>,
+) -> Result<Response, Problem> {
+    let from = guard::address(&parts);
+    if app.attempts.too_many(from) {
+        return Err(Problem::too_many("Too many wrong passwords; wait for a minute."));
+    }
+    let secret = login.secret.trim();
+    let cookie = match &app.access.password {
+        Some(password) if session::same(password, secret) => {
+            Some(app.sessions.begin("admin".to_owned(), Role::Admin, None))
+        }
+        _ => guard::by_token(&app, secret).await?.map(|actor| {
+            let hash = secret.parse::<Secret>().map(|secret| session::to_hex(&secret.hash())).ok();
+            app.sessions.begin(actor.name, actor.role, hash)
+        }),
+    };
+    let Some(cookie) = cookie else {
+        if app.attempts.failed(from) {
+            note_attack(&app, &from.to_string()).await;
+        }
+        let wrong = "This is not the password, and not a token that is valid.";
+        let page = form(&app, shown, &login.to, Some(wrong));
+        return Ok((axum::http::StatusCode::UNAUTHORIZED, page).into_response());
+    };
+    app.attempts.succeeded(from);
+    let set = set_cookie(&app, COOKIE, &cookie, MAX_AGE_SECS);
+    Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &login.to))).into_response())
+}
+
+/// That somebody tries is on record; each single try is not, or there would be
+/// no end of it.
+async fn note_attack(app: &App, from: &str) {
+    let entry = NewAuditEntry::asked("nobody", "login", from, None, Json::empty_object());
+    if let Ok(entry) = entry
+        && let Ok(id) = app.store.audit(&entry).await
+    {
+        let refused = entry.ended(id, AuditOutcome::Refused, Json::empty_object());
+        let _ = app.store.audit(&refused).await;
+    }
+    tracing::warn!(from, "too many wrong passwords or tokens");
+}
+
+pub(crate) async fn log_out(State(app): State<App>) -> Response {
+    let set = set_cookie(&app, COOKIE, "", 0);
+    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&app.path("/"))).into_response()
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Theme {
+    theme: String,
+    #[serde(default)]
+    to: String,
+}
+
+pub(crate) async fn theme(State(app): State<App>, Form(asked): Form<Theme>) -> Response {
+    const YEAR_SECS: u64 = 365 * 24 * 3600;
+    let theme = Shown::named(&asked.theme).as_str();
+    let set = set_cookie(&app, Shown::COOKIE, theme, YEAR_SECS);
+    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &asked.to))).into_response()
+}
+
+fn set_cookie(app: &App, name: &str, value: &str, max_age_secs: u64) -> String {
+    let path = if app.base.is_empty() { "/" } else { &app.base };
+    let secure = if app.access.https { "; Secure" } else { "" };
+    format!(
+        "{name}={value}; Path={path}; Max-Age={max_age_secs}; HttpOnly; SameSite=Strict{secure}"
+    )
+}
+
+/// Only to pages of this server, wherever somebody wants it to lead.
+pub(crate) fn back(app: &App, to: &str) -> String {
+    let own = to.starts_with('/')
+        && !to.starts_with("//")
+        && !to.contains(['\\', '\r', '\n'])
+        && !to.chars().any(char::is_control);
+    app.path(if own { to } else { "/" })
+}

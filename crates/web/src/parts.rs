@@ -1,0 +1,103 @@
+//! What pages are made of: small pieces, each with its meaning in words too.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use maud::{Markup, PreEscaped, html};
+use task_engine_model::queue::Count;
+use task_engine_model::words;
+use task_engine_model::{TaskId, TaskStatus};
+
+use crate::app::App;
+
+/// A status: an icon, a word and a colour.
+pub(crate) fn status(status: TaskStatus) -> Markup {
+    state(status.as_str(), status.as_str())
+}
+
+/// The same for any state; `class` is one of those that the style knows.
+pub(crate) fn state(class: &str, word: &str) -> Markup {
+    html! { span .state .(class) { (icon(class)) (word) } }
+}
+
+fn icon(class: &str) -> Markup {
+    let path = match class {
+        "waiting" => "M8 3.5V8l3 2M8 1.5a6.5 6.5 0 1 1 0 13a6.5 6.5 0 1 1 0-13z",
+        "running" => "M4.5 2.5l9 5.5l-9 5.5z",
+        "stopped" | "good" => "M2.5 8.5l3.7 3.7l7.3-8",
+        "failed" | "bad" => "M3.5 3.5l9 9M12.5 3.5l-9 9",
+        "warn" => "M8 2L15 14H1zM8 6.5v3.5M8 11.6v.6",
+        _ => "M3.4 12.6l9.2-9.2M8 1.5a6.5 6.5 0 1 1 0 13a6.5 6.5 0 1 1 0-13z",
+    };
+    html! {
+        svg viewBox="0 0 16 16" aria-hidden="true" fill="none" stroke="currentColor"
+            stroke-width="2" stroke-linecap="round" stroke-linejoin="round" { path d=(path) {} }
+    }
+}
+
+/// A time: how long ago or ahead, and exactly when somebody points at it.
+pub(crate) fn time(app: &App, time: Timestamp, now: Timestamp) -> Markup {
+    let exact = exact(app, time);
+    html! { time datetime=(time) title=(exact) { (words::relative(time, now)) } }
+}
+
+/// A time to the millisecond, in the zone of the dashboard.
+pub(crate) fn exact(app: &App, time: Timestamp) -> String {
+    time.to_zoned(app.zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f %:z").to_string()
+}
+
+pub(crate) fn span(time: Duration) -> String {
+    words::span(time)
+}
+
+pub(crate) fn number(count: Count) -> String {
+    words::counted(count)
+}
+
+pub(crate) fn task_link(app: &App, id: TaskId) -> Markup {
+    html! { a href=(app.path(&format!("/tasks/{id}"))) { (id) } }
+}
+
+/// What a page shows that has nothing to show: how that would change.
+pub(crate) fn empty(what: &str, command: &str) -> Markup {
+    html! {
+        div .empty {
+            p { (what) }
+            @if !command.is_empty() { pre { (command) } }
+        }
+    }
+}
+
+/// A button that does something to one thing, as a form of its own: it works
+/// without a script, and its title says what will happen.
+pub(crate) struct Button<'a> {
+    /// Where it is sent, like `/actions/retry`.
+    pub(crate) to: &'a str,
+    pub(crate) fields: &'a [(&'a str, &'a str)],
+    pub(crate) words: &'a str,
+    pub(crate) consequence: &'a str,
+    /// `plain`, `danger`, or nothing.
+    pub(crate) class: &'a str,
+    /// The key that presses it.
+    pub(crate) act: Option<&'a str>,
+}
+
+impl Button<'_> {
+    /// `back` is the page that it returns to.
+    pub(crate) fn show(&self, app: &App, back: &str) -> Markup {
+        html! {
+            form .inline method="post" action=(app.path(self.to)) {
+                input type="hidden" name="back" value=(back);
+                @for (name, value) in self.fields {
+                    input type="hidden" name=(name) value=(value);
+                }
+                button .(self.class) title=(self.consequence) data-act=[self.act] { (self.words) }
+            }
+        }
+    }
+}
+
+/// Text that is markup already: an SVG that was put together from numbers.
+pub(crate) fn markup(text: String) -> Markup {
+    PreEscaped(text)
+}

@@ -1,0 +1,151 @@
+//! All routes, each with the role that it needs: there is no other way to add
+//! one, so none can be forgotten.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::handler::Handler;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodRouter, delete, get, post, put};
+use task_engine_model::token::Role;
+
+use crate::app::App;
+use crate::problem::Problem;
+use crate::{api, guard, pages};
+
+/// A route, and who may use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// `GET`, `POST`, `PUT`, `DELETE`.
+    pub method: &'static str,
+    /// The path, with `{names}` for what varies.
+    pub path: &'static str,
+    /// The lowest role that may use it; `None`: everybody.
+    pub needs: Option<Role>,
+}
+
+/// Collects routes.
+#[derive(Default)]
+pub(crate) struct Routes {
+    router: Router<App>,
+    list: Vec<Route>,
+}
+
+/// Larger bodies are refused before they are read.
+const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
+
+impl Routes {
+    /// For everybody, known or not.
+    pub(crate) fn open<H: Handler<T, App>, T: 'static>(
+        mut self,
+        path: &'static str,
+        handler: H,
+    ) -> Self {
+        self.list.push(Route { method: "GET", path, needs: None });
+        self.router = self.router.route(path, get(handler));
+        self
+    }
+
+    /// The same for a form that is sent: the login.
+    pub(crate) fn open_post<H: Handler<T, App>, T: 'static>(
+        mut self,
+        path: &'static str,
+        handler: H,
+    ) -> Self {
+        self.list.push(Route { method: "POST", path, needs: None });
+        self.router = self.router.route(path, post(handler));
+        self
+    }
+
+    pub(crate) fn get<H: Handler<T, App>, T: 'static>(
+        self,
+        path: &'static str,
+        needs: Role,
+        handler: H,
+    ) -> Self {
+        self.add("GET", path, needs, get(handler))
+    }
+
+    pub(crate) fn post<H: Handler<T, App>, T: 'static>(
+        self,
+        path: &'static str,
+        needs: Role,
+        handler: H,
+    ) -> Self {
+        self.add("POST", path, needs, post(handler))
+    }
+
+    pub(crate) fn put<H: Handler<T, App>, T: 'static>(
+        self,
+        path: &'static str,
+        needs: Role,
+        handler: H,
+    ) -> Self {
+        self.add("PUT", path, needs, put(handler))
+    }
+
+    pub(crate) fn delete<H: Handler<T, App>, T: 'static>(
+        self,
+        path: &'static str,
+        needs: Role,
+        handler: H,
+    ) -> Self {
+        self.add("DELETE", path, needs, delete(handler))
+    }
+
+    fn add(
+        mut self,
+        method: &'static str,
+        path: &'static str,
+        needs: Role,
+        handler: MethodRouter<App>,
+    ) -> Self {
+        self.list.push(Route { method, path, needs: Some(needs) });
+        let guarded = handler.layer(from_fn_with_state(needs, guard::require));
+        self.router = self.router.route(path, guarded);
+        self
+    }
+}
+
+fn collect() -> Routes {
+    api::routes(pages::routes(Routes::default()))
+}
+
+pub(crate) fn all() -> Vec<Route> {
+    collect().list
+}
+
+pub(crate) fn router(app: App) -> Router {
+    collect()
+        .router
+        .fallback(|| async { Problem::not_found("There is nothing at this address.") })
+        .method_not_allowed_fallback(|| async {
+            Problem::not_found("There is nothing at this address for this method.")
+        })
+        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .layer(from_fn(plain_rejections))
+        .layer(from_fn_with_state(app.clone(), guard::guard))
+        .with_state(app)
+}
+
+/// What axum itself refuses (a body that is too large, a query that cannot be
+/// read) becomes a problem like any other.
+async fn plain_rejections(
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> axum::response::Response {
+    use axum::response::IntoResponse;
+    let response = next.run(request).await;
+    let plain = response.status().is_client_error()
+        && response.extensions().get::<Problem>().is_none()
+        && response
+            .headers()
+            .get(axum::http::header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !plain {
+        return response;
+    }
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), 64 * 1024).await.unwrap_or_default();
+    let detail = String::from_utf8_lossy(&body).into_owned();
+    Problem { status, ..Problem::bad(detail) }.into_response()
+}
