@@ -7,6 +7,7 @@ use clap::Args;
 use task_engine::Store;
 use task_engine_web::{Access, BadAccess, Dashboard, Role};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
 
 /// Who may come to the dashboard.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Dashboard")]
 pub(crate) struct WebOptions {
     /// The URL by which browsers reach the dashboard, if it is behind a proxy or
@@ -69,8 +70,30 @@ impl WebOptions {
     }
 }
 
+/// The signals that end a dashboard: there is nothing to be finished first.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Fault> {
+        let on = |kind| signal(kind).map_err(|e| Fault::Failure(format!("no signal handlers: {e}")));
+        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
+    }
+
+    pub(crate) async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// A dashboard that is being served.
 pub(crate) struct Serving {
+    /// Where browsers find it.
+    pub(crate) url: String,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
 }
@@ -95,11 +118,12 @@ impl Serving {
             Fault::Failure(format!("the dashboard cannot listen on {address}: {error}"))
         })?;
         let bound = listener.local_addr().unwrap_or(address);
-        console.say(format_args!("Dashboard: http://{bound}/"));
+        let url = options.web_url.clone().unwrap_or_else(|| format!("http://{bound}/"));
+        console.say(format_args!("Dashboard: {url}"));
         let stop = CancellationToken::new();
         let dashboard = Dashboard::new(store, access);
         let task = tokio::spawn(task_engine_web::serve(dashboard, listener, stop.clone()));
-        Ok(Self { stop, task })
+        Ok(Self { url, stop, task })
     }
 
     /// Ends it, with what is being answered.
