@@ -42,7 +42,10 @@ impl Heartbeat {
     async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
         loop {
             let known = self.claims.known();
-            let wait = match self.store.heartbeat(self.instance).await {
+            let asked = Instant::now();
+            let answer = self.store.heartbeat(self.instance).await;
+            crate::measure::heartbeat(answer.is_ok(), asked.elapsed());
+            let wait = match answer {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
                     for id in self.running.want_cancelled(&pulse.cancel) {

@@ -120,13 +120,13 @@ async fn dashboard(
     };
     let options = WebOptions::default();
     if let Some(address) = asked {
-        return Serving::begin(console, watched, address, &options).await;
+        return Serving::begin(console, watched, address, &options, None).await;
     }
     let usual = address(DEFAULT_ADDRESS).map_err(Fault::Failure)?;
-    match Serving::begin(console, Arc::clone(&watched), usual, &options).await {
+    match Serving::begin(console, Arc::clone(&watched), usual, &options, None).await {
         Err(Fault::Failure(_)) => {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            Serving::begin(console, watched, any, &options).await
+            Serving::begin(console, watched, any, &options, None).await
         }
         served => served,
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use task_engine::hooks::{Budget, Log};
+use task_engine::hooks::{Budget, Log, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
@@ -16,7 +16,7 @@ use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::pools::{AskedQueue, Reserved, check_workers, staff};
 use crate::times::{Keep, duration};
-use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address};
+use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
@@ -127,7 +127,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let web = match args.web {
         Some(address) => {
             let watched = database.open_to_watch().await?;
-            Some(Serving::begin(console, watched, address, &args.web_options).await?)
+            let metrics = Some(keep_metrics()?);
+            Some(Serving::begin(console, watched, address, &args.web_options, metrics).await?)
         }
         None => None,
     };
@@ -144,6 +145,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     if let Some(time) = args.warn_after {
         engine = engine.hook(Budget::warn(time));
+    }
+    if web.is_some() {
+        engine = engine.hook(Metrics);
     }
     if console.is_verbose() {
         engine = engine.hook(Log);

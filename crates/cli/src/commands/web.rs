@@ -26,7 +26,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut stop = Signals::listen()?;
     let store = console.database()?.open_to_watch().await?;
     console.say(format_args!("Database: {}", store.place()));
-    let mut serving = Serving::begin(console, store, args.address, &args.options).await?;
+    let mut serving = Serving::begin(console, store, args.address, &args.options, None).await?;
     tokio::select! {
         () = stop.asked() => {
             serving.end().await;

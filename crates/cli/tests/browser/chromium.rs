@@ -34,7 +34,11 @@ impl Browser {
         let profile = tempfile::tempdir().unwrap();
         let mut process = Command::new(program())
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"])
-            .args(["--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"])
+            .args([
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--hide-scrollbars",
+            ])
             .args(["--remote-debugging-port=0", "--force-color-profile=srgb"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
@@ -83,8 +87,7 @@ impl Browser {
 
     /// The size of the window.
     pub(crate) fn size(&mut self, width: u32, height: u32) {
-        let size =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
@@ -146,8 +149,7 @@ impl Browser {
                 if (holds()) end(true, done);
             }})"
         );
-        let asked =
-            json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
+        let asked = json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", asked);
         assert!(answer["exceptionDetails"].is_null(), "{condition}: {answer}");
     }
@@ -195,7 +197,10 @@ impl Browser {
             json!(selector)
         );
         let at = self.eval(&script);
-        self.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": at["x"], "y": at["y"] }));
+        self.call(
+            "Input.dispatchMouseEvent",
+            json!({ "type": "mouseMoved", "x": at["x"], "y": at["y"] }),
+        );
     }
 
     /// Replaces what is in a field.
