@@ -84,8 +84,8 @@ async fn secrets_reach_the_code_alone(fresh: Fresh) {
         let execution = &task.executions[0];
         let found = execution.error.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(found.starts_with(error) && !found.contains(CANARY), "{found}");
-        let log = fresh.store.logs(ids[at], &LogFilter { limit: 10, ..LogFilter::default() });
-        let log = log.await.unwrap();
+        let few = LogFilter { limit: 10, ..LogFilter::default() };
+        let log = fresh.store.logs(ids[at], &few).await.unwrap();
         if at < 3 {
             assert_eq!(log[0].message, "charges [secret]");
             assert_eq!(execution.progress.as_ref().unwrap().message, "charging [secret]");
