@@ -122,6 +122,13 @@ impl Filter {
         self.terms.iter().any(|term| term.field == Field::Status)
     }
 
+    /// Whether it asks about parameters. Whoever may not see them must not ask,
+    /// either: `params.password~a` and its answer would tell them letter by letter.
+    #[must_use]
+    pub fn asks_about_parameters(&self) -> bool {
+        self.terms.iter().any(|term| matches!(term.field, Field::Params(_)))
+    }
+
     /// The same, and the task is in one of these.
     #[must_use]
     pub fn and_status(mut self, any: &[TaskStatus]) -> Self {

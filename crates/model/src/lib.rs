@@ -22,6 +22,7 @@
 //! - [`hook`]: what an application wants of every task that it creates;
 //! - [`unique`]: what happens when a task is created twice;
 //! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom;
+//! - [`secret`]: parameters that are not shown;
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it;
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
@@ -50,6 +51,7 @@ pub mod report;
 pub mod retry;
 pub mod schedule;
 pub mod search;
+pub mod secret;
 pub mod store;
 pub mod task;
 pub mod token;
