@@ -367,11 +367,21 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Tasks run on the runtime that this is called from. All else (claims,
     /// records, heartbeats) is on a thread of its own, so that a task that
     /// blocks cannot make the engine look dead.
-    pub async fn run_until_stopped(mut self) -> Result<Stopped, EngineError> {
+    pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
+        let life = self.life()?;
+        let control = Control::new()?;
+        match control.handle().spawn(life.run()).await {
+            Ok(end) => end,
+            Err(broken) => Err(EngineError::Broken(broken.to_string())),
+        }
+    }
+
+    /// What it takes to live, if all settings are right. Tasks run on the runtime
+    /// that this is called from.
+    pub(crate) fn life(mut self) -> Result<Life<S>, EngineError> {
         let pools = self.check()?;
         self.classes.hook(&self.hooks);
-        let control = Control::new()?;
-        let life = Life {
+        Ok(Life {
             store: self.store,
             client: self.client,
             state: self.state,
@@ -380,11 +390,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
             pools,
             stop: self.stop,
             handlers: tokio::runtime::Handle::current(),
-        };
-        match control.handle().spawn(life.run()).await {
-            Ok(end) => end,
-            Err(broken) => Err(EngineError::Broken(broken.to_string())),
-        }
+        })
     }
 
     /// The pools of workers, if all settings are right.

@@ -44,6 +44,7 @@
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book;
 //! - [`hook`], [`hooks`], [`extensions`]: code around executions;
+//! - `testing`: for the tests of applications, with the feature `testing`;
 //! - `measure`: the engine's own work as metrics, with the feature `metrics`;
 //! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
 
@@ -72,6 +73,8 @@ mod running;
 pub mod samples;
 mod schedule;
 pub mod stop;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod trace;
 mod wake_up;
 

@@ -253,7 +253,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         }
     }
 
-    fn introduction(&self) -> NewInstance {
+    pub(crate) fn introduction(&self) -> NewInstance {
         NewInstance {
             name: self.settings.instance.clone(),
             host: process::host(),

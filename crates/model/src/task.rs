@@ -215,6 +215,17 @@ pub struct NewTask {
     pub unique: Option<Unique>,
 }
 
+/// A task as it was created, before anything has happened to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreatedTask {
+    /// Its id.
+    pub id: TaskId,
+    /// What was asked for; its time is [`Due::At`].
+    pub task: NewTask,
+    /// When it was created.
+    pub created_at: Timestamp,
+}
+
 /// From when on a new task may run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Due {

@@ -23,6 +23,8 @@ mod checks;
 mod claim;
 mod connection;
 mod create;
+#[cfg(feature = "testing")]
+mod created;
 mod drift;
 mod error;
 mod export;

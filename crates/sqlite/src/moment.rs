@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+use rusqlite::Connection;
 
 /// One moment on both clocks: the database's, which for an embedded database is
 /// the machine's, and the steady one that durations are measured with.
@@ -14,9 +15,14 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    pub(crate) fn take() -> Self {
+    /// For what is done with this connection.
+    pub(crate) fn take(db: &Connection) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { now: micros(since_epoch), steady: Instant::now() }
+        let now = micros(since_epoch);
+        #[cfg(feature = "testing")]
+        let now = now + crate::clock::ahead(db);
+        let _ = db;
+        Self { now, steady: Instant::now() }
     }
 
     /// The time after a wait; never past the last one that can be told.
