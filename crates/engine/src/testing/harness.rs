@@ -155,9 +155,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         lock(&self.performed).extend(&ids);
         let session = expected(Session::begin(&self.life).await);
         let mut claimer = session.claimer_of(PERFORMED, &task.class);
-        let executed = match expected(session.run_next(&mut *claimer).await) {
-            Ok(executed) => executed,
-            Err(_) => panic!("the task is not due: a bug of Task Engine"),
+        let Ok(executed) = expected(session.run_next(&mut *claimer).await) else {
+            panic!("the task is not due: a bug of Task Engine");
         };
         expected(session.end().await);
         if executed.will_be_retried() {
