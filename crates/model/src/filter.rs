@@ -122,6 +122,17 @@ impl Filter {
         self.terms.iter().any(|term| term.field == Field::Status)
     }
 
+    /// The statuses that a task may have which is meant.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<TaskStatus> {
+        let mut statuses = TaskStatus::ALL.to_vec();
+        for term in self.terms.iter().filter(|term| term.field == Field::Status) {
+            let named = |status: &TaskStatus| term.values.contains(&Value::Status(*status));
+            statuses.retain(|status| named(status) == (term.operator == Operator::Is));
+        }
+        statuses
+    }
+
     /// The same, and the task is in one of these.
     #[must_use]
     pub fn and_status(mut self, any: &[TaskStatus]) -> Self {
