@@ -29,7 +29,6 @@ impl Keep {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

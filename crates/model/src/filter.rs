@@ -149,6 +149,14 @@ impl Filter {
         self
     }
 
+    /// The same, and the task belongs to this flow.
+    #[must_use]
+    pub fn and_correlation(mut self, id: impl Into<String>) -> Self {
+        let values = vec![Value::Text(id.into())];
+        self.terms.push(Term { field: Field::Correlation, operator: Operator::Is, values });
+        self
+    }
+
     /// The same, and its error is of this kind, or has exactly this message.
     #[must_use]
     pub fn and_error(mut self, kind: impl Into<String>) -> Self {

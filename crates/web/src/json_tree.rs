@@ -62,7 +62,13 @@ pub(crate) fn bytes(number: usize) -> String {
     }
 }
 
-fn tree(key: Option<&str>, node: &Node<'_>, outermost: bool, open: bool, left: &mut usize) -> Markup {
+fn tree(
+    key: Option<&str>,
+    node: &Node<'_>,
+    outermost: bool,
+    open: bool,
+    left: &mut usize,
+) -> Markup {
     if *left == 0 {
         return html! {};
     }
@@ -205,6 +211,9 @@ mod tests {
         assert_eq!(wide.matches("class=\"leaf\"").count(), LINES_MAX - 1);
         assert!(wide.contains("Only the first 2000 lines"));
         let huge = shown(&format!("\"{}\"", "x".repeat(SHOWN_BYTES_MAX)));
-        assert!(huge.contains("262.1 kB") && huge.contains("/p.json") && huge.len() < 500, "{huge}");
+        assert!(
+            huge.contains("262.1 kB") && huge.contains("/p.json") && huge.len() < 500,
+            "{huge}"
+        );
     }
 }
