@@ -26,7 +26,7 @@
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it;
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
-//! - [`words`]: all of that in words for people;
+//! - [`words`]: all of that in words for people; [`typed`]: times as they type them;
 //! - [`check`]: whether all is well, and what to do about it;
 //! - [`audit`], [`token`]: what operators did, and how they prove who they are;
 //! - [`export`]: all that a store knows, as lines of JSON.
@@ -56,6 +56,7 @@ pub mod store;
 pub mod task;
 pub mod token;
 pub mod traceparent;
+pub mod typed;
 pub mod unique;
 pub mod watch;
 pub mod why;

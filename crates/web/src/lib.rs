@@ -26,6 +26,7 @@
 //! - `action`: all that changes something, each with its line in the audit;
 //! - `glance`: what pages share, read once for all of them;
 //! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
+//! - `shown`, `json_tree`: what tasks carry and say, as pages show it;
 //! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
 //! - `serve`: the router on a socket.
 
@@ -37,6 +38,7 @@ mod assets;
 mod dashboard;
 mod glance;
 mod guard;
+mod json_tree;
 mod layout;
 mod pages;
 mod parts;
@@ -44,6 +46,7 @@ mod problem;
 mod routes;
 mod serve;
 mod session;
+mod shown;
 
 pub use access::{Access, Actor, BadAccess};
 pub use dashboard::Dashboard;

@@ -1,9 +1,14 @@
 //! The pages, one file each.
 
 mod actions;
+mod errors;
 mod events;
 mod login;
+mod new_task;
 mod overview;
+mod task;
+mod task_form;
+mod tasks;
 
 use task_engine_model::token::Role::{Admin, Operator, Viewer};
 
@@ -11,6 +16,7 @@ use crate::assets;
 use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
+    let routes = errors::routes(task::routes(new_task::routes(tasks::routes(routes))));
     routes
         .open("/assets/{name}", assets::asset)
         .open("/login", login::page)
