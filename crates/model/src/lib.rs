@@ -26,6 +26,7 @@
 //! - [`cancel`]: what became of a wish to cancel it;
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
 //! - [`check`]: whether all is well, and what to do about it;
+//! - [`figures`]: what engines have counted, for charts;
 //! - [`audit`], [`token`]: what operators did, and how they prove who they are;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
@@ -36,6 +37,7 @@ pub mod change;
 pub mod check;
 pub mod client;
 pub mod export;
+pub mod figures;
 pub mod filter;
 pub mod flow;
 pub mod folding;
@@ -60,6 +62,7 @@ pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use audit::{AuditEntry, AuditOutcome, NewAuditEntry};
 pub use change::{Edit, EditReport, RemoveReport};
 pub use client::Client;
+pub use figures::{FigureRow, FiguresLook};
 pub use filter::{BadFilter, Filter, FoundTask};
 pub use flow::{FlowPage, FlowTask, Origin};
 pub use hook::{CreationHook, Refusal};
