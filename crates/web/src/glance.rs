@@ -54,6 +54,7 @@ pub(crate) struct Glance {
     now: Kept<Now>,
     unhappy: Kept<Unhappy>,
     checks: Kept<Vec<Check>>,
+    closer_checks: Kept<Vec<Check>>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -119,6 +120,7 @@ impl Glance {
             now: Kept::new(Duration::from_millis(900)),
             unhappy: Kept::new(Duration::from_secs(5)),
             checks: Kept::new(Duration::from_secs(15)),
+            closer_checks: Kept::new(Duration::from_secs(15)),
         }
     }
 
@@ -141,9 +143,17 @@ impl Glance {
         self.checks.get(self.store.checks(Depth::Glance)).await
     }
 
+    /// Also what opens connections, and compares the tables with what they should
+    /// be: only for who asks for it.
+    pub(crate) async fn closer_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
+        self.closer_checks.get(self.store.checks(Depth::Usual)).await
+    }
+
     /// Somebody has just changed something, and wants to see it.
     pub(crate) async fn forget(&self) {
         self.now.forget().await;
         self.unhappy.forget().await;
+        self.checks.forget().await;
+        self.closer_checks.forget().await;
     }
 }

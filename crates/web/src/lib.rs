@@ -35,6 +35,7 @@ mod action;
 mod api;
 mod app;
 mod assets;
+mod chart;
 mod dashboard;
 mod glance;
 mod guard;

@@ -386,4 +386,29 @@
       does();
     });
   }
+
+  // ---- Schedules ----------------------------------------------------------
+  // When it fires is shown while it is typed.
+
+  const typed = $("form[data-preview]");
+  if (typed) {
+    const shown = $("#preview");
+    let pause = 0;
+    let asked = 0;
+    const preview = async () => {
+      const number = ++asked;
+      const url = new URL(typed.dataset.preview, location.href);
+      for (const name of ["rule", "zone"]) url.searchParams.set(name, typed.elements[name].value);
+      try {
+        const answer = await fetch(url, { credentials: "same-origin" });
+        if (!answer.ok || answer.redirected || number !== asked) return;
+        shown.replaceChildren(...parse(await answer.text()).body.childNodes);
+      } catch { /* The server is away: the button asks again. */ }
+    };
+    typed.addEventListener("input", (event) => {
+      if (!["rule", "zone"].includes(event.target.name)) return;
+      clearTimeout(pause);
+      pause = setTimeout(preview, 250);
+    });
+  }
 })();
