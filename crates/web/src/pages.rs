@@ -1,8 +1,8 @@
 //! The pages, one file each.
 
 mod actions;
-mod errors;
 mod audit;
+mod errors;
 mod events;
 mod health;
 mod instances;
@@ -10,11 +10,11 @@ mod links;
 mod login;
 mod new_task;
 mod overview;
+mod queues;
+mod schedules;
 mod task;
 mod task_form;
 mod tasks;
-mod queues;
-mod schedules;
 mod tokens;
 mod watch;
 

@@ -150,7 +150,8 @@ impl Typed {
             mistakes.insert("queue", bad.to_string());
         }
         let task = NewTask::new(self.class.as_str(), json.unwrap_or_else(|_| Json::empty_object()));
-        let task = task.map_err(|bad| mistakes.insert(field_of_task(&bad), bad.to_string())).ok()?;
+        let task =
+            task.map_err(|bad| mistakes.insert(field_of_task(&bad), bad.to_string())).ok()?;
         let task = task.queue(self.queue.as_str()).ok()?;
         let mut task = task.priority(priority.unwrap_or_default());
         if let Some(old) = old {
@@ -274,8 +275,16 @@ mod tests {
         assert_eq!(
             fields,
             [
-                "class", "jitter", "missed", "name", "overlap", "parameters", "priority", "queue",
-                "rule", "zone"
+                "class",
+                "jitter",
+                "missed",
+                "name",
+                "overlap",
+                "parameters",
+                "priority",
+                "queue",
+                "rule",
+                "zone"
             ],
             "{mistakes:?}"
         );

@@ -56,12 +56,7 @@ async fn read(app: &App, name: &str) -> Result<(ScheduleRow, Vec<FiredSlot>, Tim
     })
 }
 
-fn facts(
-    app: &App,
-    row: &ScheduleRow,
-    definition: Option<&Definition>,
-    now: Timestamp,
-) -> Markup {
+fn facts(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
     html! {
         dl .facts {
             dt { "State" } dd { (state(app, row, now)) }
@@ -91,7 +86,9 @@ pub(super) fn missed_words(missed: Missed) -> String {
     match missed {
         Missed::Skip => "those that passed while no engine ran are left out".to_owned(),
         Missed::Last => "the last that passed while no engine ran is made good".to_owned(),
-        Missed::All(number) => format!("up to {number} that passed while no engine ran are made good"),
+        Missed::All(number) => {
+            format!("up to {number} that passed while no engine ran are made good")
+        }
     }
 }
 
@@ -103,12 +100,7 @@ pub(super) fn overlap_words(overlap: Overlap) -> &'static str {
     }
 }
 
-fn next(
-    app: &App,
-    row: &ScheduleRow,
-    definition: Option<&Definition>,
-    now: Timestamp,
-) -> Markup {
+fn next(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
     let Some(definition) = definition else {
         return html! { p { "What is stored was written by another version of Task Engine." } };
     };

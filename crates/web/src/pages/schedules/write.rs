@@ -18,16 +18,45 @@ use crate::problem::Problem;
 
 /// Names that people look for; any other of the IANA's does, too.
 const ZONES: [&str; 28] = [
-    "UTC", "Africa/Cairo", "Africa/Johannesburg", "Africa/Lagos", "America/Chicago",
-    "America/Denver", "America/Los_Angeles", "America/Mexico_City", "America/New_York",
-    "America/Sao_Paulo", "America/Toronto", "Asia/Dubai", "Asia/Hong_Kong", "Asia/Kolkata",
-    "Asia/Seoul", "Asia/Shanghai", "Asia/Singapore", "Asia/Tokyo", "Australia/Sydney",
-    "Europe/Amsterdam", "Europe/Berlin", "Europe/Istanbul", "Europe/London", "Europe/Madrid",
-    "Europe/Paris", "Europe/Warsaw", "Europe/Zurich", "Pacific/Auckland",
+    "UTC",
+    "Africa/Cairo",
+    "Africa/Johannesburg",
+    "Africa/Lagos",
+    "America/Chicago",
+    "America/Denver",
+    "America/Los_Angeles",
+    "America/Mexico_City",
+    "America/New_York",
+    "America/Sao_Paulo",
+    "America/Toronto",
+    "Asia/Dubai",
+    "Asia/Hong_Kong",
+    "Asia/Kolkata",
+    "Asia/Seoul",
+    "Asia/Shanghai",
+    "Asia/Singapore",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+    "Europe/Amsterdam",
+    "Europe/Berlin",
+    "Europe/Istanbul",
+    "Europe/London",
+    "Europe/Madrid",
+    "Europe/Paris",
+    "Europe/Warsaw",
+    "Europe/Zurich",
+    "Pacific/Auckland",
 ];
 
-const RULES: [&str; 7] =
-    ["every 5m", "every 1h", "*/15 * * * *", "@hourly", "0 3 * * *", "30 9 * * MON-FRI", "@monthly"];
+const RULES: [&str; 7] = [
+    "every 5m",
+    "every 1h",
+    "*/15 * * * *",
+    "@hourly",
+    "0 3 * * *",
+    "30 9 * * MON-FRI",
+    "@monthly",
+];
 
 /// Which schedule the form is about.
 enum About {
@@ -132,9 +161,10 @@ async fn page(
 ) -> Markup {
     let (title, to) = match about {
         About::New => ("New schedule".to_owned(), "/schedules/new".to_owned()),
-        About::Old(_) => {
-            (format!("Edit {}", typed.name), format!("/schedules/edit?name={}", encoded(&typed.name)))
-        }
+        About::Old(_) => (
+            format!("Edit {}", typed.name),
+            format!("/schedules/edit?name={}", encoded(&typed.name)),
+        ),
     };
     let main = html! {
         h1 { (title) }
@@ -163,7 +193,8 @@ async fn page(
 }
 
 fn fields_of(about: &About, typed: &Typed, mistakes: &Mistakes) -> Markup {
-    let line = |name, label, value, hint| Line { name, label, value, hint, list: None }.show(mistakes);
+    let line =
+        |name, label, value, hint| Line { name, label, value, hint, list: None }.show(mistakes);
     html! {
         div .fields {
             @match about {
