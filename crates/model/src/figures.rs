@@ -37,7 +37,8 @@ pub type Histogram = [u64; BUCKETS];
 #[must_use]
 pub fn bucket(time: Duration) -> usize {
     let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    BOUNDS_MS.iter().take_while(|bound| us >= **bound * 1000).count()
+    // All of them, without a branch: faster than to stop at the first.
+    BOUNDS_MS.iter().map(|bound| usize::from(us >= bound * 1000)).sum()
 }
 
 /// How an attempt counts.
