@@ -44,7 +44,8 @@ fn a_failed_task_is_found_read_and_retried() {
     browser.follow(|browser| browser.press("Enter"));
     let text = browser.page_text();
     assert!(text.contains("ZeroDivisionError") && text.contains("divided by 0"), "{text}");
-    assert!(text.contains("samples.rs"), "a backtrace: {text}");
+    browser.click("#executions details summary");
+    assert!(browser.page_text().contains("samples.rs"), "a backtrace: {}", browser.page_text());
     browser.follow(|browser| browser.click("[data-act=retry]"));
     let flash = browser.text(".flash");
     assert!(flash.contains("waits again"), "{flash}");
@@ -79,7 +80,7 @@ fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
 fn many_tasks_are_cancelled_after_a_preview() {
     let place = Place::new();
     for _ in 0..3 {
-        place.ok(&["create", "WaitingTask", "--after", "1h"]);
+        place.ok(&["create", "WaitingTask", "--in", "1h"]);
     }
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
@@ -139,7 +140,7 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
 #[test]
 fn what_a_dead_engine_left_is_recovered() {
     let place = Place::new();
-    let (engine, _) = place.start_on_witness(600_000, &["start", "--instance", "doomed"]);
+    let (engine, _) = place.start_on_witness(600_000, &["start", "--instance", "doomed", "--heartbeat", "1s", "--dead-after", "3s"]);
     engine.signal("KILL");
     drop(engine);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -156,7 +157,7 @@ fn what_a_dead_engine_left_is_recovered() {
 #[test]
 fn pages_can_be_read_and_used_without_scripts() {
     let place = Place::new();
-    place.ok(&["create", "WaitingTask", "--after", "1h"]);
+    place.ok(&["create", "WaitingTask", "--in", "1h"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.scripts(false);
@@ -175,14 +176,14 @@ fn pages_can_be_read_and_used_without_scripts() {
 fn the_row_under_the_pointer_does_not_move() {
     let place = Place::new();
     for _ in 0..3 {
-        place.ok(&["create", "WaitingTask", "--after", "1h"]);
+        place.ok(&["create", "WaitingTask", "--in", "1h"]);
     }
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks"));
     browser.point_at("tr[data-key=\"2\"] td:nth-child(4)");
     let before = browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
-    place.ok(&["create", "WaitingTask", "--after", "1h"]);
+    place.ok(&["create", "WaitingTask", "--in", "1h"]);
     place.ok(&["cancel", "2"]);
     // What is there changes in its place; what is new waits to be asked for.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");

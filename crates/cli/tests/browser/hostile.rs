@@ -25,7 +25,7 @@ fn no_text_becomes_part_of_a_page() {
     let mut queues = Vec::new();
     for text in HOSTILE {
         let parameters = json!({ text: text, "waiting_time": text }).to_string();
-        place.ok(&["create", text, &parameters, "--queue", text, "--key", text, "--correlation", text, "--after", "1h"]);
+        place.ok(&["create", text, &parameters, "--queue", text, "--unique", text, "--correlation", text, "--in", "1h"]);
         place.ok(&["queues", "pause", text, "--reason", text]);
         queues.push(text);
         // The class exists, its parameters are wrong: the error repeats them.
