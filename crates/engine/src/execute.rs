@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::complete::{Completing, not_committed};
 use crate::failure::Failure;
 use crate::handler::Class;
 use crate::hook;
@@ -27,6 +28,7 @@ use crate::pools::Freed;
 use crate::report::{Journal, Reports};
 use crate::run::Run;
 use crate::running::{Cause, Running};
+use crate::settle::Unsettled;
 use crate::trace;
 
 /// An asynchronous task that is told to end has this long to do so by itself.
@@ -39,6 +41,10 @@ pub(crate) struct Bench<S> {
     pub(crate) instance: InstanceId,
     pub(crate) running: Arc<Running>,
     pub(crate) endings: UnboundedSender<Ending>,
+    /// Endings of attempts that may have completed their tasks by themselves.
+    pub(crate) unsettled: UnboundedSender<Unsettled>,
+    /// Where the store has its tables.
+    pub(crate) schema: Arc<str>,
     /// Numbers of workers that have become free.
     pub(crate) freed: Freed,
     pub(crate) reports: Arc<Reports>,
@@ -57,6 +63,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
     let token = CancellationToken::new();
     bench.running.begin(task.id, token.clone());
     let journal = bench.reports.journal(task.id);
+    let completing = Arc::new(Completing::new(claim, bench.schema.clone()));
     let span = trace::execution(&task, worker);
     let run = Run {
         state: bench.state.clone(),
@@ -68,10 +75,23 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         worker,
         cancelled: token.clone(),
         journal: journal.clone(),
+        completing: completing.clone(),
         traceparent: trace::of(&span).map(Box::new),
         on_demand: OnceLock::new(),
     };
-    let ticket = Ticket::new(bench, class, claim, task, worker, journal, span);
+    let ticket = Ticket {
+        bench,
+        class,
+        claim,
+        task,
+        worker,
+        journal,
+        started: completing.began,
+        completing,
+        told: None,
+        span,
+        done: false,
+    };
     tracing::info!(parent: &ticket.span, "Worker {worker} starting task {}", ticket.task.id.task_id);
     // By hand: wrapped into another future, everything would be moved once more.
     let (outcome, told) = {
@@ -90,6 +110,7 @@ struct Ticket<S: Send + Sync + 'static> {
     task: ClaimedTask,
     worker: i32,
     journal: Arc<Journal>,
+    completing: Arc<Completing>,
     started: Instant,
     /// How its code took it that somebody wants it cancelled.
     told: Option<Told>,
@@ -98,19 +119,6 @@ struct Ticket<S: Send + Sync + 'static> {
 }
 
 impl<S: Send + Sync + 'static> Ticket<S> {
-    fn new(
-        bench: Arc<Bench<S>>,
-        class: Arc<Class<S>>,
-        claim: ClaimId,
-        task: ClaimedTask,
-        worker: i32,
-        journal: Arc<Journal>,
-        span: Span,
-    ) -> Self {
-        let started = Instant::now();
-        Self { bench, class, claim, task, worker, journal, started, told: None, span, done: false }
-    }
-
     async fn work(&self, run: Run<S>, token: CancellationToken) -> (Outcome, Option<Told>) {
         let mut working = Guarded::new(if self.class.hooks.is_empty() {
             self.class.work(&self.task.parameters, run)
@@ -234,14 +242,29 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let span = self.span.clone();
         let _inside = span.enter();
         let lasted = self.started.elapsed();
-        let next = self.next(&outcome);
-        self.log(&outcome, next, lasted);
         trace::ended(&self.span, &outcome);
-        let (result, error) = Ending::parts(outcome);
         self.bench.running.end(self.task.id);
         self.journal.close();
-        // Both channels outlive the engine's work.
-        let _ = self.bench.endings.send(Ending {
+        // Channels outlive the engine's work.
+        if self.completing.close() {
+            let succeeded = matches!(outcome, Outcome::Success(_));
+            // What holds if the completion turns out not to be on record.
+            let outcome = if succeeded { not_committed() } else { outcome };
+            let next = self.next(&outcome);
+            let ending = self.ending(outcome, next, lasted);
+            let _ = self.bench.unsettled.send(Unsettled { ending, succeeded });
+        } else {
+            let next = self.next(&outcome);
+            self.log(&outcome, next, lasted);
+            let _ = self.bench.endings.send(self.ending(outcome, next, lasted));
+        }
+        self.bench.freed.send(self.worker);
+        self.done = true;
+    }
+
+    fn ending(&self, outcome: Outcome, next: Next, lasted: Duration) -> Ending {
+        let (result, error) = Ending::parts(outcome);
+        Ending {
             id: self.task.id,
             retry_number: self.task.retry_number,
             claim_id: self.claim,
@@ -251,9 +274,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             error,
             next,
             told: self.told,
-        });
-        self.bench.freed.send(self.worker);
-        self.done = true;
+        }
     }
 
     /// What comes next, by the rule of the class, the task, or the error.

@@ -16,6 +16,7 @@ const MIGRATIONS: &[(i32, &str, &str)] = &[
     (4, "paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
     (5, "correlation", include_str!("../migrations/0005_correlation.sql")),
     (6, "progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
+    (7, "complete_attempt", include_str!("../migrations/0007_complete_attempt.sql")),
 ];
 
 impl Inner {

@@ -29,6 +29,7 @@
 //! - `connection`: opens the file, and says what is wrong with it;
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
+//! - `complete`: the end of an attempt in a transaction of the application's own;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
 //!   `verify`, `checks`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
@@ -49,6 +50,7 @@ macro_rules! sql {
 mod change;
 mod checks;
 mod claim;
+mod complete;
 mod connection;
 mod create;
 mod desk;
@@ -75,6 +77,7 @@ mod verify;
 mod watch;
 mod writer;
 
+pub use complete::complete_in;
 pub use create::{create_each_in, create_in};
 /// The driver, so that an application uses the version that this crate uses.
 pub use rusqlite;
