@@ -377,7 +377,7 @@ async fn an_open_transaction_holds_up_nobody_else() {
         longest = longest.max(asked.elapsed());
     }
     println!("the longest way round took {longest:?} beside four open transactions");
-    assert!(longest < Duration::from_millis(1500), "{longest:?}");
+    assert!(longest < Duration::from_millis(2500), "{longest:?}");
     for id in &ids {
         assert_eq!(slow.is(*id).await, TaskStatus::Running);
     }
