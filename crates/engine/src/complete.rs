@@ -34,6 +34,23 @@
 //! # }
 //! ```
 //!
+//! With sqlx (feature `sqlx`) it is `run.complete_in(&mut transaction, &())`, too:
+//!
+//! ```no_run
+//! # #[cfg(feature = "sqlx")] mod example {
+//! # use task_engine::{Failure, Run, postgres::sqlx::{self, Connection as _}};
+//! # struct App { url: String }
+//! async fn count(_: serde_json::Value, run: Run<App>) -> Result<(), Failure> {
+//!     let mut connection = sqlx::PgConnection::connect(&run.url).await?;
+//!     let mut transaction = connection.begin().await?;
+//!     sqlx::query("UPDATE counter SET n = n + 1").execute(&mut *transaction).await?;
+//!     run.complete_in(&mut transaction, &()).await?;
+//!     transaction.commit().await?;
+//!     Ok(())
+//! }
+//! # }
+//! ```
+//!
 //! On SQLite the same in a handler that blocks, with a connection to the store's
 //! file:
 //!
@@ -236,4 +253,38 @@ pub(crate) fn not_committed() -> Outcome {
         nothing of it counts, and the attempt has failed; \
         call complete_in last, return its error, and commit";
     Outcome::Failure(TaskError::new(NOT_COMMITTED, message), Default::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use task_engine_model::TaskId;
+
+    const ID: AttemptId = AttemptId { task_id: TaskId(1), attempt: 1 };
+
+    fn new() -> Completing {
+        Completing::new(ClaimId(7), "task_engine".into())
+    }
+
+    #[test]
+    fn whoever_never_asked_is_recorded_as_ever() {
+        assert!(!new().close());
+    }
+
+    #[test]
+    fn whoever_asked_is_settled_however_often_it_asked() {
+        let completing = new();
+        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
+        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
+        assert!(completing.close());
+    }
+
+    /// A thread that outlives a forced stop, or a task that a handler has spawned.
+    #[test]
+    fn what_asks_after_the_end_holds_nothing() {
+        let completing = new();
+        assert!(!completing.close());
+        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, NO_CLAIM);
+        assert!(!completing.close());
+    }
 }

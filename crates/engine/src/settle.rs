@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Settled, Store};
+use task_engine_model::{Ending, Next, Settled, Store, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::record::{FORCED_PATIENCE, Record, Unwritten, was_given_back};
@@ -79,6 +79,20 @@ impl Settler {
         self.reports.before(&endings).await;
         let settled = match self.store.settle(&endings).await {
             Ok(settled) => settled,
+            // One that cannot be stored must not hold up the others.
+            Err(StoreError::BadData(why)) if batch.len() == 1 => {
+                tracing::error!("the end of {} cannot be stored at all: {why}", endings[0].id);
+                self.unwritten.written(1);
+                record.unrecorded += 1;
+                return Vec::new();
+            }
+            Err(StoreError::BadData(_)) => {
+                let mut open = Vec::new();
+                for one in batch {
+                    open.extend(Box::pin(self.settle(vec![one], record)).await);
+                }
+                return open;
+            }
             Err(error) => {
                 tracing::warn!("{} results are kept until the store tells: {error}", batch.len());
                 return batch;

@@ -25,8 +25,6 @@ const SHORT_PATIENCE: &str = "SET LOCAL lock_timeout = '100ms'";
 const SHORTEST_PATIENCE: &str = "SET LOCAL lock_timeout = '20ms'";
 const USUAL_PATIENCE: &str = "SET LOCAL lock_timeout = '10s'";
 
-const TYPES: [Type; 6] = [Type::INT8, Type::INT4, Type::INT8, Type::JSONB, Type::INT4, Type::INT8];
-
 impl Schema {
     /// Completes a task in a transaction of the application's own, with
     /// tokio-postgres: it is done if that commits, and never was if not. Call it
@@ -40,29 +38,27 @@ impl Schema {
         completion: &Completion,
     ) -> Result<(), StoreError> {
         let lasted = micros(completion.began.elapsed());
-        let explain = |error: tokio_postgres::Error| {
-            if error.code().is_some_and(|code| code.code() == ATTEMPT_OVER) {
-                return StoreError::AttemptOver(completion.id);
-            }
-            store_error(&error)
-        };
-        let statement =
-            transaction.prepare_typed(&self.sql(COMPLETE), &TYPES).await.map_err(explain)?;
-        transaction
-            .query(
-                &statement,
+        // Not prepared: that would be another way to the server and back.
+        let completed = transaction
+            .query_typed(
+                &self.sql(COMPLETE),
                 &[
-                    &completion.id.task_id.0,
-                    &completion.id.attempt,
-                    &completion.claim_id.0,
-                    &JsonIn(completion.result.as_str()),
-                    &completion.worker,
-                    &lasted,
+                    (&completion.id.task_id.0, Type::INT8),
+                    (&completion.id.attempt, Type::INT4),
+                    (&completion.claim_id.0, Type::INT8),
+                    (&JsonIn(completion.result.as_str()), Type::JSONB),
+                    (&completion.worker, Type::INT4),
+                    (&lasted, Type::INT8),
                 ],
             )
-            .await
-            .map_err(explain)?;
-        Ok(())
+            .await;
+        match completed {
+            Ok(_) => Ok(()),
+            Err(e) if e.code().is_some_and(|code| code.code() == ATTEMPT_OVER) => {
+                Err(StoreError::AttemptOver(completion.id))
+            }
+            Err(e) => Err(store_error(&e)),
+        }
     }
 
     /// Completes a task in a transaction of the application's own, with sqlx: as

@@ -420,3 +420,11 @@ async fn an_edit_and_a_removal_read_by_keys() {
     let prune = include_str!("../sql/prune.sql");
     assert_by_keys(&plan(&client, "prune", prune, "'{1}', '{failed}'").await, &tables);
 }
+
+#[tokio::test]
+async fn whether_attempts_completed_their_tasks_is_asked_by_the_key() {
+    let client = tables().await;
+    let statement = include_str!("../sql/completed.sql");
+    let plan = plan(&client, "completed", statement, "'{1}', '{1}', '{1}'").await;
+    assert_by_keys(&plan, &["ended_executions"]);
+}
