@@ -16,6 +16,8 @@ use crate::store::{Inner, micros};
 const COMPLETE: &str = include_str!("../sql/complete.sql");
 const COMPLETED: &str = include_str!("../sql/completed.sql");
 
+const LOCK_CLAIMS: &str = include_str!("../sql/lock_claims.sql");
+
 /// The server's name for "this attempt is no longer yours".
 const ATTEMPT_OVER: &str = "TE001";
 
@@ -109,7 +111,7 @@ impl Inner {
         }
         let tried = loop {
             let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let tried = match self.end_without_waiting(&mut transaction, &rest).await {
+            let tried = match self.end_held(&mut transaction, &rest).await {
                 Ok(tried) => transaction.commit().await.map(|()| tried),
                 Err(e) => Err(e),
             };
@@ -161,6 +163,21 @@ impl Inner {
         Ok(rows.iter().map(attempt_id).collect())
     }
 
+    /// Ends those of these attempts that are still held.
+    async fn end_held(
+        &self,
+        transaction: &mut deadpool_postgres::Transaction<'_>,
+        endings: &[Ending],
+    ) -> Result<Tried, tokio_postgres::Error> {
+        transaction.batch_execute(SHORT_PATIENCE).await?;
+        let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
+        let rows = transaction.query(&*self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
+        let held: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let endings: Vec<Ending> =
+            endings.iter().filter(|ending| held.contains(&ending.claim_id.0)).cloned().collect();
+        self.end_without_waiting(transaction, &endings).await
+    }
+
     /// Ends attempts of which some may be about to end in a transaction that is
     /// open: those are passed over. All at once first; if that waits for
     /// somebody, one by one, to find out for whom.
@@ -173,7 +190,10 @@ impl Inner {
         transaction.batch_execute(SHORT_PATIENCE).await?;
         if !self.end_at_once(transaction, endings, &mut tried).await? {
             transaction.batch_execute(SHORTEST_PATIENCE).await?;
-            for ending in endings {
+            // In the order in which everybody writes them.
+            let mut in_order: Vec<&Ending> = endings.iter().collect();
+            in_order.sort_unstable_by_key(|ending| ending.id);
+            for ending in in_order {
                 let one = std::slice::from_ref(ending);
                 if !self.end_at_once(transaction, one, &mut tried).await? {
                     tried.open.insert(ending.id);
