@@ -214,7 +214,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             recording: tokio::spawn(async move {
                 let (record, settled) =
                     tokio::join!(recorder.run(to_record), settler.run(to_settle));
-                record.and(settled)
+                record.and(&settled)
             }),
         };
         let (end, record) = tokio::select! {

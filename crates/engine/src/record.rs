@@ -67,7 +67,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: &Self) -> Self {
         Self {
             given_back: self.given_back + other.given_back,
             unrecorded: self.unrecorded + other.unrecorded,

@@ -93,6 +93,7 @@ async fn in_postgres(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, F
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // As the engine calls it.
 fn in_sqlite(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, Failure> {
     let App::Sqlite(path) = &**run else { unreachable!() };
     let mut connection = rusqlite::Connection::open(path)?;

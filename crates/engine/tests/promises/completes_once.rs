@@ -66,6 +66,7 @@ async fn in_postgres(_: Once, run: Run<Arc<App>>) -> Result<(), Failure> {
     whatever()
 }
 
+#[allow(clippy::needless_pass_by_value)] // As the engine calls it.
 fn in_sqlite(_: Once, run: Run<Arc<App>>) -> Result<(), Failure> {
     let App::Sqlite(path) = &**run else { unreachable!() };
     let mut connection = rusqlite::Connection::open(path)?;
