@@ -39,6 +39,7 @@
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `pools`: which workers take from which queues;
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
+//! - [`complete`], `settle`: an end in a transaction of the application's own;
 //! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`: what goes
 //!   on beside it;
 //! - [`stop`]: how an engine ends;
@@ -48,6 +49,7 @@
 //! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
 
 mod admission;
+pub mod complete;
 mod dispatch;
 pub mod engine;
 mod execute;
@@ -72,6 +74,7 @@ pub mod run;
 mod running;
 pub mod samples;
 mod schedule;
+mod settle;
 pub mod stop;
 mod trace;
 mod wake_up;

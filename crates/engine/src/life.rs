@@ -26,6 +26,7 @@ use crate::report::Reports;
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::schedule::{self, Scheduler};
+use crate::settle::Settler;
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
 use crate::wake_up::{self, Backoff, Hints};
 
@@ -148,6 +149,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         let figures = Figures::new(self.store.clone(), instance, self.classes.by_number());
         beside.spawn(figures.clone().run());
         let (endings, to_record) = mpsc::unbounded_channel();
+        let (unsettled, to_settle) = mpsc::unbounded_channel();
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
         let recorder = Recorder {
@@ -160,12 +162,22 @@ impl<S: Send + Sync + 'static> Life<S> {
             uncounted: Vec::new(),
             forced_since: None,
         };
+        let settler = Settler {
+            store: self.store.clone(),
+            claims: claims.clone(),
+            stop: self.stop.watch(),
+            unwritten: unwritten.clone(),
+            reports: reports.clone(),
+            figures: figures.clone(),
+        };
         let bench = Arc::new(Bench {
             state: self.state.clone(),
             client: self.client.clone(),
             instance,
             running: running.clone(),
             endings,
+            unsettled,
+            schema: self.store.schema_name().into(),
             freed,
             reports,
             forced: self.cancel_when_forced(&running),
@@ -207,7 +219,11 @@ impl<S: Send + Sync + 'static> Life<S> {
         let mut work = Work {
             dispatching: tokio::spawn(pools::run(dispatchers)),
             beating: tokio::spawn(heartbeat.run()),
-            recording: tokio::spawn(recorder.run(to_record)),
+            recording: tokio::spawn(async move {
+                let (record, settled) =
+                    tokio::join!(recorder.run(to_record), settler.run(to_settle));
+                record.and(&settled)
+            }),
         };
         let (end, record) = tokio::select! {
             ended = work.run_out(&running) => ended,

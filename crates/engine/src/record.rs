@@ -51,7 +51,7 @@ impl Unwritten {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn written(&self, attempts: usize) {
+    pub(crate) fn written(&self, attempts: usize) {
         self.count.fetch_sub(attempts, Ordering::Relaxed);
         self.fewer.notify_one();
     }
@@ -69,6 +69,15 @@ impl Unwritten {
 pub(crate) struct Record {
     pub(crate) given_back: usize,
     pub(crate) unrecorded: usize,
+}
+
+impl Record {
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            given_back: self.given_back + other.given_back,
+            unrecorded: self.unrecorded + other.unrecorded,
+        }
+    }
 }
 
 impl Recorder {
@@ -188,6 +197,6 @@ fn batch_len(endings: &[Ending]) -> usize {
     endings.iter().take_while(fits).count().max(1)
 }
 
-fn was_given_back(ending: &Ending) -> bool {
+pub(crate) fn was_given_back(ending: &Ending) -> bool {
     ending.error.as_ref().is_some_and(|error| error.exception == TaskError::ENGINE_STOPPED)
 }

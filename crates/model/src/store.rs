@@ -17,6 +17,7 @@ use crate::attempt::{AttemptId, Ending, Next};
 use crate::audit::{AuditEntry, NewAuditEntry};
 use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
+use crate::completion::Settled;
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
 use crate::figures::{ClassMinute, FigureRow, FiguresLook};
 use crate::flow::{FlowPage, FlowTask};
@@ -74,7 +75,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>>;
 
-    /// Takes claims back from those who no longer work on them.
+    /// Ends attempts that may have completed their tasks in transactions of the
+    /// application's own. One that has is left as it is; of one that has not,
+    /// `endings` says how it ended. The answers are in order.
+    ///
+    /// It never waits for a transaction that is still open for longer than a
+    /// moment: the answer is [`Settled::Open`] in its place, and it is to be
+    /// asked again.
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>>;
+
+    /// The schema that its tables are in, or what their names begin with: for
+    /// statements in a transaction of the application's own.
+    fn schema_name(&self) -> &str {
+        "task_engine"
+    }
+
+    /// Takes claims back from those who no longer work on them. An attempt whose
+    /// completion is in a transaction that is still open is left in its claim,
+    /// to be asked for again.
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>>;
 
     /// Begins a life. Fails with [`StoreError::NameTaken`] if another life of
@@ -440,6 +458,11 @@ pub enum StoreError {
     /// The life of this engine is over on record: it was declared lost.
     #[error("this engine was declared lost")]
     InstanceOver,
+    /// An attempt cannot complete its task, because it is no longer its own.
+    #[error(
+        "{0} is over on record, or its store is not in the database of this transaction: roll the transaction back, so that nothing of this attempt counts"
+    )]
+    AttemptOver(AttemptId),
 }
 
 impl StoreError {

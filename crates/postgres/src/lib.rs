@@ -12,6 +12,7 @@
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+//! - `complete`: its end in a transaction of the application's own;
 //! - `schedules`: regular tasks;
 //! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //!   contract;
@@ -22,6 +23,7 @@ mod audit;
 mod change;
 mod checks;
 mod claim;
+mod complete;
 mod connection;
 mod create;
 mod drift;

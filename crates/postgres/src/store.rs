@@ -22,8 +22,8 @@ use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhap
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
     Answer, AttemptId, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage, FlowTask,
-    NewTask, RemoveReport, Scan, Scanned, Store, StoreError, TaskDetails, TaskFilter, TaskId,
-    TaskRow, TaskStatus,
+    NewTask, RemoveReport, Scan, Scanned, Settled, Store, StoreError, TaskDetails, TaskFilter,
+    TaskId, TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
 
@@ -124,6 +124,14 @@ impl Store for PgStore {
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>> {
         limited(self.inner.record(endings, finished))
+    }
+
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+        limited(self.inner.settle(endings))
+    }
+
+    fn schema_name(&self) -> &str {
+        self.inner.schema.name()
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {

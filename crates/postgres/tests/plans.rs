@@ -442,3 +442,11 @@ async fn a_dashboard_reads_by_keys() {
     let plan = plan(&client, "figures", statement, arguments).await;
     assert!(plan.contains("Conflict Arbiter Indexes: figures_pkey"), "{plan}");
 }
+
+#[tokio::test]
+async fn whether_attempts_completed_their_tasks_is_asked_by_the_key() {
+    let client = tables().await;
+    let statement = include_str!("../sql/completed.sql");
+    let plan = plan(&client, "completed", statement, "'{1}', '{1}', '{1}'").await;
+    assert_by_keys(&plan, &["ended_executions"]);
+}

@@ -29,6 +29,7 @@
 //! - `connection`: opens the file, and says what is wrong with it;
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
+//! - `complete`: the end of an attempt in a transaction of the application's own;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
 //!   `verify`, `checks`, `audit`, `tokens`,
@@ -51,6 +52,7 @@ mod audit;
 mod change;
 mod checks;
 mod claim;
+mod complete;
 mod connection;
 mod create;
 mod desk;
@@ -79,6 +81,7 @@ mod verify;
 mod watch;
 mod writer;
 
+pub use complete::complete_in;
 pub use create::{create_each_in, create_in};
 /// The driver, so that an application uses the version that this crate uses.
 pub use rusqlite;

@@ -21,8 +21,8 @@ use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhap
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
-    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Store,
-    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
+    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Settled,
+    Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
@@ -31,8 +31,8 @@ use crate::listen::{Hints, listen};
 use crate::watch;
 use crate::writer::write_all;
 use crate::{
-    audit, change, checks, connection, create, export, figures, flow, import, instances, migrate,
-    operate, queues, read, record, recover, report, scan, schedules, tokens, verify,
+    audit, change, checks, complete, connection, create, export, figures, flow, import, instances,
+    migrate, operate, queues, read, record, recover, report, scan, schedules, tokens, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -143,6 +143,18 @@ impl Store for SqliteStore {
     ) -> Answer<'a, Vec<AttemptId>> {
         let (endings, finished) = (endings.to_vec(), finished.to_vec());
         Box::pin(self.writer().ask(move |turn| record::record(turn, &endings, &finished)))
+    }
+
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+        Box::pin(async move {
+            let (seen, endings) = (endings.to_vec(), endings.to_vec());
+            // A look costs no write, and is enough if all is well.
+            let look = self.reader().ask(move |turn| complete::all_completed(turn, &seen));
+            if look.await? {
+                return Ok(vec![Settled::Completed; endings.len()]);
+            }
+            self.writer().ask(move |turn| complete::settle(turn, &endings)).await
+        })
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {

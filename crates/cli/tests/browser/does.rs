@@ -65,7 +65,8 @@ fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
     // The answer is 400, which Chromium notes as an error of the network.
-    let others: Vec<_> = browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
+    let others: Vec<_> =
+        browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");
@@ -130,7 +131,9 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
     browser.wait("document.querySelector('#preview').innerText.includes('02:30')");
     browser.fill("[name=class]", "WaitingTask");
     browser.fill("[name=parameters]", r#"{"waiting_time": 1}"#);
-    browser.follow(|browser| browser.click("main form[data-preview] button:not([formmethod=get]):not([name=preview])"));
+    browser.follow(|browser| {
+        browser.click("main form[data-preview] button:not([formmethod=get]):not([name=preview])")
+    });
     let text = browser.page_text();
     assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
     assert!(place.ok(&["schedules", "list"]).contains("night shift"));
@@ -140,7 +143,10 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
 #[test]
 fn what_a_dead_engine_left_is_recovered() {
     let place = Place::new();
-    let (engine, _) = place.start_on_witness(600_000, &["start", "--instance", "doomed", "--heartbeat", "1s", "--dead-after", "3s"]);
+    let (engine, _) = place.start_on_witness(
+        600_000,
+        &["start", "--instance", "doomed", "--heartbeat", "1s", "--dead-after", "3s"],
+    );
     engine.signal("KILL");
     drop(engine);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -182,14 +188,19 @@ fn the_row_under_the_pointer_does_not_move() {
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks"));
     browser.point_at("tr[data-key=\"2\"] td:nth-child(4)");
-    let before = browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
+    let before =
+        browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     place.ok(&["cancel", "2"]);
     // What is there changes in its place; what is new waits to be asked for.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
     browser.wait("!document.querySelector('[data-pill]').hidden");
-    assert_eq!(browser.eval("document.querySelector('tr[data-key=\"4\"]')"), serde_json::Value::Null);
-    let after = browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
+    assert_eq!(
+        browser.eval("document.querySelector('tr[data-key=\"4\"]')"),
+        serde_json::Value::Null
+    );
+    let after =
+        browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
     // The button itself takes no room from the row that is pointed at.
     assert_eq!(before, after);
     browser.click("[data-pill]");

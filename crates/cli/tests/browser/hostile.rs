@@ -25,7 +25,19 @@ fn no_text_becomes_part_of_a_page() {
     let mut queues = Vec::new();
     for text in HOSTILE {
         let parameters = json!({ text: text, "waiting_time": text }).to_string();
-        place.ok(&["create", text, &parameters, "--queue", text, "--unique", text, "--correlation", text, "--in", "1h"]);
+        place.ok(&[
+            "create",
+            text,
+            &parameters,
+            "--queue",
+            text,
+            "--unique",
+            text,
+            "--correlation",
+            text,
+            "--in",
+            "1h",
+        ]);
         place.ok(&["queues", "pause", text, "--reason", text]);
         queues.push(text);
         // The class exists, its parameters are wrong: the error repeats them.
@@ -42,18 +54,41 @@ fn no_text_becomes_part_of_a_page() {
     let mut browser = Browser::start();
     let mut paths: Vec<String> = (1..=2 * HOSTILE.len()).map(|id| format!("/tasks/{id}")).collect();
     paths.extend(
-        ["/", "/tasks", "/errors", "/errors?status=waiting", "/queues", "/schedules", "/instances", "/health", "/audit", "/tokens"]
-            .map(str::to_owned),
+        [
+            "/",
+            "/tasks",
+            "/errors",
+            "/errors?status=waiting",
+            "/queues",
+            "/schedules",
+            "/instances",
+            "/health",
+            "/audit",
+            "/tokens",
+        ]
+        .map(str::to_owned),
     );
     for text in HOSTILE {
         let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        for path in ["/tasks?filter=", "/schedules/", "/errors/", "/login?to=", "/schedules/preview?zone=UTC&rule=", "/tasks/preview?verb=retry&filter="] {
+        for path in [
+            "/tasks?filter=",
+            "/schedules/",
+            "/errors/",
+            "/login?to=",
+            "/schedules/preview?zone=UTC&rule=",
+            "/tasks/preview?verb=retry&filter=",
+        ] {
             paths.push(format!("{path}{encoded}"));
         }
     }
     for path in paths {
         browser.go(&engine.at(&path));
-        assert_eq!(browser.eval(INJECTED), 0, "{path}: {}", browser.eval("document.querySelector('main').innerHTML"));
+        assert_eq!(
+            browser.eval(INJECTED),
+            0,
+            "{path}: {}",
+            browser.eval("document.querySelector('main').innerHTML")
+        );
         // Some of these are not found, or wrong, which the network log tells.
         let complaints: Vec<_> = browser
             .complaints()

@@ -24,8 +24,8 @@ use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unha
 use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
-    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, TaskDetails,
-    TaskFilter, TaskRow, WakeUp,
+    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, Settled,
+    TaskDetails, TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -75,6 +75,14 @@ impl Store for Witnessed {
             }
             Ok(late)
         })
+    }
+
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+        self.store.settle(endings)
+    }
+
+    fn schema_name(&self) -> &str {
+        self.store.schema_name()
     }
 
     fn place(&self) -> String {
