@@ -58,6 +58,7 @@ mod fault;
 mod flow;
 mod import;
 mod instances;
+mod lane;
 mod listen;
 mod migrate;
 mod moment;
