@@ -40,10 +40,13 @@ fn commit(
 ) -> rusqlite::Result<()> {
     execute(connection, "BEGIN IMMEDIATE")?;
     let turn = Turn::new(connection);
-    let done = group
-        .iter_mut()
-        .try_for_each(|job| run_apart(job.as_mut(), &turn))
-        .and_then(|()| execute(connection, "COMMIT"));
+    let done = match group {
+        [job] => run_alone(job.as_mut(), &turn),
+        jobs => jobs
+            .iter_mut()
+            .try_for_each(|job| run_apart(job.as_mut(), &turn))
+            .and_then(|()| execute(connection, "COMMIT")),
+    };
     if done.is_err() && !connection.is_autocommit() {
         let _ = execute(connection, "ROLLBACK");
     }
@@ -53,6 +56,16 @@ fn commit(
         hints.tell_of_schedules();
     }
     Ok(())
+}
+
+/// The whole transaction is one job's: it needs no savepoint, which would copy
+/// every page that the job changes, to a file if they are many.
+fn run_alone(job: &mut dyn Job, turn: &Turn<'_>) -> rusqlite::Result<()> {
+    if job.run(turn) {
+        return execute(turn.db, "COMMIT");
+    }
+    // After some errors SQLite itself has taken it back.
+    if turn.db.is_autocommit() { Ok(()) } else { execute(turn.db, "ROLLBACK") }
 }
 
 /// A job that fails takes back its own doing alone.
