@@ -17,6 +17,7 @@ pub(crate) fn record(
 ) -> Result<Vec<AttemptId>, Fault> {
     let mut late = Vec::new();
     let mut fence = Fence::new(turn)?;
+    fence.find(endings.iter().map(|ending| ending.id))?;
     for ending in endings {
         let mut attempt = on_our_clock(turn, ending);
         if matches!(attempt.next, Next::Wait { .. }) && cancel_requested(turn, ending.id)? {

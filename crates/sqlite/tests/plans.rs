@@ -27,6 +27,7 @@ async fn no_hot_statement_scans_a_table() {
         sql!("claim_lanes"),
         sql!("claim_heads"),
         sql!("task_exists"),
+        sql!("tasks_exist"),
         sql!("task_asked"),
         sql!("claim_delete"),
         sql!("claim_take_back"),
