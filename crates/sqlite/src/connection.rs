@@ -94,3 +94,20 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     // FULL: what has committed survives a power cut (promise 1).
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;")
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_does_not_prepare_its_statement_again() {
+        let connection = open_in_memory("test").unwrap();
+        let mut read = connection.prepare("SELECT name FROM sqlite_master LIMIT ?1").unwrap();
+        for limit in 1..5 {
+            assert!(!read.exists([limit]).unwrap());
+        }
+        assert_eq!(read.get_status(StatementStatus::RePrepare), 0);
+    }
+}

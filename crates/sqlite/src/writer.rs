@@ -168,4 +168,27 @@ mod tests {
         assert_eq!(kept, i64::from(first.is_ok()), "told the truth: {first:?}");
         writer.ask(insert("b")).await.unwrap();
     }
+
+    #[tokio::test]
+    async fn a_job_alone_that_fails_leaves_nothing() {
+        let writer = writer(database());
+        let fails = |turn: &Turn<'_>| {
+            insert("lost")(turn)?;
+            Err::<(), _>(Fault::Store(StoreError::InstanceOver))
+        };
+        assert!(matches!(writer.ask(fails).await, Err(StoreError::InstanceOver)));
+        assert_eq!(writer.ask(notes).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_job_alone_whose_transaction_is_gone_has_not_happened() {
+        let writer = writer(database());
+        let spoils = |turn: &Turn<'_>| {
+            insert("lost")(turn)?;
+            Ok(turn.db.execute_batch("ROLLBACK")?)
+        };
+        assert!(writer.ask(spoils).await.is_err());
+        writer.ask(insert("a")).await.unwrap();
+        assert_eq!(writer.ask(notes).await.unwrap(), 1);
+    }
 }
