@@ -63,6 +63,7 @@ mod figures;
 mod flow;
 mod import;
 mod instances;
+mod lane;
 mod listen;
 mod migrate;
 mod moment;

@@ -17,6 +17,7 @@ pub(crate) fn record(
 ) -> Result<Vec<AttemptId>, Fault> {
     let mut late = Vec::new();
     let mut fence = Fence::new(turn)?;
+    fence.find(endings.iter().map(|ending| ending.id))?;
     for ending in endings {
         if record_one(turn, &mut fence, ending)? == Recorded::Late {
             late.push(ending.id);
