@@ -56,7 +56,7 @@ async fn page(
         Err(_) => None,
     };
     let main = html! {
-        div .row .between {
+        div .row .between .head {
             h1 { "Tasks" }
             @if viewer.may(Operator) {
                 a .button .plain href=(app.path("/tasks/new")) { "New task" }
