@@ -111,7 +111,7 @@ fn form(app: &App, asked: &Asked) -> Markup {
         }
         @if let Some(wrong) = wrong {
             div #filter-wrong .flash .bad role="alert" {
-                p { "This filter cannot be read: " (wrong) "." }
+                p { "This filter cannot be read: " (wrong) }
                 pre .mistake { (asked.text) "\n" (" ".repeat(wrong.at.saturating_sub(1))) "^" }
             }
         }
