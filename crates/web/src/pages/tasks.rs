@@ -196,17 +196,22 @@ pub(crate) fn capitalised(word: &str) -> String {
 fn results(app: &App, viewer: &Viewer, asked: &Asked, found: &Found) -> Markup {
     let acts = viewer.may(Operator);
     let empty = found.tasks.is_empty();
+    let list = html! {
+        section #results .card data-live data-hold aria-label="Tasks" {
+            @if !empty { (table(app, &found.tasks, found.now, acts)) }
+            @else if found.next.is_none() { (nothing(asked)) }
+            (paging(app, asked, found))
+        }
+    };
     html! {
         button .pill type="button" hidden data-pill {}
-        form method="get" action=(app.path("/tasks/preview")) {
-            input type="hidden" name="back" value=(viewer.here);
-            section #results .card data-live data-hold aria-label="Tasks" {
-                @if !empty { (table(app, &found.tasks, found.now, acts)) }
-                @else if found.next.is_none() { (nothing(asked)) }
-                (paging(app, asked, found))
+        @if acts {
+            form method="get" action=(app.path("/tasks/preview")) {
+                input type="hidden" name="back" value=(viewer.here);
+                (list)
+                @if !empty { (bulk(app, viewer, asked)) }
             }
-            @if acts && !empty { (bulk(app, viewer, asked)) }
-        }
+        } @else { (list) }
     }
 }
 
