@@ -55,7 +55,7 @@ async fn page(
     let log = logs::read(&app, task, &fields).await?;
     let title = format!("Task {id}");
     let main = html! {
-        div .row .between #head data-live {
+        div .row .head #head data-live {
             h1 { "Task " (id) " " span .name { (task.row.task_class) } }
             (parts::status(task.row.status))
         }

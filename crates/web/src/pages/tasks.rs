@@ -56,7 +56,7 @@ async fn page(
         Err(_) => None,
     };
     let main = html! {
-        div .row .between {
+        div .row .between .head {
             h1 { "Tasks" }
             @if viewer.may(Operator) {
                 a .button .plain href=(app.path("/tasks/new")) { "New task" }
@@ -111,7 +111,7 @@ fn form(app: &App, asked: &Asked) -> Markup {
         }
         @if let Some(wrong) = wrong {
             div #filter-wrong .flash .bad role="alert" {
-                p { "This filter cannot be read: " (wrong) "." }
+                p { "This filter cannot be read: " (wrong) }
                 pre .mistake { (asked.text) "\n" (" ".repeat(wrong.at.saturating_sub(1))) "^" }
             }
         }
@@ -196,17 +196,22 @@ pub(crate) fn capitalised(word: &str) -> String {
 fn results(app: &App, viewer: &Viewer, asked: &Asked, found: &Found) -> Markup {
     let acts = viewer.may(Operator);
     let empty = found.tasks.is_empty();
+    let list = html! {
+        section #results .card data-live data-hold aria-label="Tasks" {
+            @if !empty { (table(app, &found.tasks, found.now, acts)) }
+            @else if found.next.is_none() { (nothing(asked)) }
+            (paging(app, asked, found))
+        }
+    };
     html! {
         button .pill type="button" hidden data-pill {}
-        form method="get" action=(app.path("/tasks/preview")) {
-            input type="hidden" name="back" value=(viewer.here);
-            section #results .card data-live data-hold aria-label="Tasks" {
-                @if !empty { (table(app, &found.tasks, found.now, acts)) }
-                @else if found.next.is_none() { (nothing(asked)) }
-                (paging(app, asked, found))
+        @if acts {
+            form method="get" action=(app.path("/tasks/preview")) {
+                input type="hidden" name="back" value=(viewer.here);
+                (list)
+                @if !empty { (bulk(app, viewer, asked)) }
             }
-            @if acts && !empty { (bulk(app, viewer, asked)) }
-        }
+        } @else { (list) }
     }
 }
 

@@ -53,8 +53,7 @@ pub(super) async fn page(
             (about(&app, group, &found))
             @if viewer.may(Operator) { (acts(&app, &viewer, asked, group, &path)) }
             (example(&app, group).await?)
-            (tasks(&app, group, &found))
-            section .card { (how_far(&app, asked, &found, &path)) }
+            (tasks(&app, asked, group, &found, &path))
         },
     };
     Ok(layout::page(&app, &viewer, "Error", "/errors", main).await)
@@ -164,13 +163,14 @@ async fn example(app: &App, group: &ErrorGroup) -> Result<Markup, Problem> {
     })
 }
 
-fn tasks(app: &App, group: &ErrorGroup, found: &Found) -> Markup {
+fn tasks(app: &App, asked: Asked, group: &ErrorGroup, found: &Found, path: &str) -> Markup {
     let of: Vec<FoundTask> =
         found.tasks.iter().filter(|task| group.is_of(task)).take(TASKS_MAX).cloned().collect();
     html! {
         section #tasks .card data-live {
             h2 { @if of.len() < group.count { "The newest " (of.len()) " of its tasks" } @else { "Its tasks" } }
             (table(app, &of, found.now, false))
+            (how_far(app, asked, found, path))
         }
     }
 }

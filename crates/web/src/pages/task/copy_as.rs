@@ -81,7 +81,7 @@ impl Like<'_> {
 
     fn curl(&self, base: &str) -> String {
         let about = serde_json::json!({
-            "task_class": self.class, "queue": self.queue, "priority": self.priority,
+            "class": self.class, "queue": self.queue, "priority": self.priority,
         });
         let about = about.to_string();
         let (url, about) = (shell(&format!("{base}/api/v1/tasks")), about.trim_end_matches('}'));
@@ -89,14 +89,14 @@ impl Like<'_> {
             "curl {url} \\\n  -H 'content-type: application/json' \\\n  -H \"authorization: Bearer $TASK_ENGINE_TOKEN\" \\\n  "
         );
         if self.is_long() {
-            let begin = shell(&format!("{about},\"task_parameters\":"));
+            let begin = shell(&format!("{about},\"parameters\":"));
             let file = shell(&self.file);
             return format!(
                 "{{ printf '%s' {begin}; cat {file}; printf '}}'; }} |\n{head}--data-binary @-"
             );
         }
         // The parameters as they are: numbers keep their digits.
-        let body = format!("{about},\"task_parameters\":{}}}", self.parameters);
+        let body = format!("{about},\"parameters\":{}}}", self.parameters);
         format!("{head}--data-binary {}", shell(&body))
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let body = String::from_utf8(output.stdout).unwrap();
         assert!(body.contains(big), "{body}");
         let read: serde_json::Value = serde_json::from_str(&body).unwrap();
-        assert_eq!((&read["task_class"], &read["queue"]), (&"it's".into(), &"default".into()));
+        assert_eq!((&read["class"], &read["queue"]), (&"it's".into(), &"default".into()));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
     html! {
         tr data-key=(execution.attempt) {
             td .number data-label="attempt" { (execution.attempt) }
-            td { (parts::state(class(execution), &verdict(execution))) }
+            td { (status(execution)) }
             td { (execution.instance.as_deref().unwrap_or("")) (worker.unwrap_or_default()) }
             td .nowrap {
                 @match execution.started_at {
@@ -47,6 +47,16 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
             td .number { (ran(execution, now)) }
             td { (outcome(app, task, execution, now)) }
         }
+    }
+}
+
+/// The word as a state, and what it meant below it.
+fn status(execution: &ExecutionRow) -> Markup {
+    let verdict = verdict(execution);
+    let (word, rest) = verdict.split_at(verdict.find([' ', ',']).unwrap_or(verdict.len()));
+    html! {
+        (parts::state(class(execution), word))
+        @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ','])) } }
     }
 }
 
@@ -85,7 +95,7 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
             p { b { "Cancel: " } (cancel_story(cancel, execution, now, &app.zone)) }
         }
         @if let Some(retry_at) = execution.retry_at {
-            p .soft { "Next attempt due " (parts::time(app, retry_at, now)) }
+            p .soft { "Next attempt " @if retry_at < now { "was " } "due " (parts::time(app, retry_at, now)) }
         }
         @if execution.log_lines > 0 {
             p { a href=(app.path(&format!("/tasks/{id}?log={attempt}#log"))) {

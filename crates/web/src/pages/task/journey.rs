@@ -30,7 +30,9 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
             @for step in steps(task, due_at, now) {
                 li .ahead[step.place == Place::Ahead]
                    aria-current=[(step.place == Place::Current).then_some("step")] {
-                    (parts::state(step.class, &step.word))
+                    // What is no state of a task has no sign of one.
+                    @if step.class == "off" { span .state .off { (step.word) } }
+                    @else { (parts::state(step.class, &step.word)) }
                     @if let Some(at) = step.at { small { (parts::time(app, at, now)) } }
                     @else { small { "not yet" } }
                 }

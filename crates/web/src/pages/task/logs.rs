@@ -90,10 +90,10 @@ pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
     html! {
         section #log .card data-live {
             h2 { "Log" }
-            div .row .paging {
+            @if older.is_some() || !log.newest { div .row .paging {
                 @if let Some(older) = older { a href=(to(&older)) { "Older lines" } }
                 @if !log.newest { a href=(app.path(&format!("/tasks/{}#log", task.row.id))) { "Newest lines" } }
-            }
+            } }
             @if log.rows.is_empty() { p .soft { "There are no lines here." } }
             ol .log {
                 @for row in &log.rows { (line(app, row)) }
