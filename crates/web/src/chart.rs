@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-pub(crate) use axis::{Unit, short};
+pub(crate) use axis::Unit;
 
 /// The height of the drawing, without its labels.
 const HEIGHT: f64 = 130.0;

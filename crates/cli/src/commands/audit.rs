@@ -11,7 +11,7 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::spans::clock;
+use task_engine::model::words::clock;
 use crate::table::table;
 
 /// Show what operators did through the dashboard, newest first

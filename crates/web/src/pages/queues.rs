@@ -11,7 +11,7 @@ use task_engine_model::watch::QueueFigures;
 
 use super::links;
 use crate::app::App;
-use crate::glance::Now;
+use crate::glance::{Now, Span};
 use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
 use crate::problem::Problem;
@@ -28,11 +28,36 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
                 ))
             } @else {
                 (table(&app, &viewer, &now))
+                (forecast(&app, &now).await?)
             }
         }
         @if viewer.may(Role::Operator) { (pause_any(&app, &viewer)) }
     };
     Ok(layout::page(&app, &viewer, "Queues", "/queues", main).await)
+}
+
+/// When what is due would be done, if it goes on like this.
+async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
+    let open = now.figures.queues.iter().filter(|queue| queue.row.paused.is_none());
+    let due: i64 = open.map(|queue| queue.row.due.counted).sum();
+    let series = app.glance.series(Span::Hour, now.figures.at).await?;
+    let Some(rate) = series.ok_per_sec(now.figures.at).filter(|_| due > 0) else {
+        return Ok(html! {});
+    };
+    #[allow(clippy::cast_precision_loss)]
+    let left = Duration::try_from_secs_f64(due as f64 / rate).unwrap_or(Duration::MAX);
+    let left = if left < Duration::from_secs(1) { "a moment".to_owned() } else { parts::span(left) };
+    let rate = if rate >= 1.0 {
+        format!("{rate:.0} a second")
+    } else {
+        format!("{:.0} a minute", (rate * 60.0).max(1.0))
+    };
+    Ok(html! {
+        p .soft .last {
+            "At the pace of the last minutes (" (rate) "), what is due in all open queues would be done in about "
+            (left) ", if nothing new came."
+        }
+    })
 }
 
 fn table(app: &App, viewer: &Viewer, now: &Now) -> Markup {
