@@ -7,9 +7,9 @@
 //! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
 //! - `console`, `log`, `table`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
-//! - `times`, `spans`, `escape`, `pretty`, `waiting`: pure functions behind them;
-//! - `said`, `cancelled`: what a task has said, and how it took a wish to cancel it;
-//! - `reasons`: why a task does not run, in words;
+//! - `times`, `escape`, `pretty`: pure functions behind them; words that a page has,
+//!   too, are in the model;
+//! - `said`: what a task has said;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `executables`: tasks in any language, as `task-engine.toml` says;
 //! - `web`: the dashboard beside an engine, or on its own;

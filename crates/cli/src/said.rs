@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use task_engine::model::report::{LogFilter, LogRow, ProgressRow};
+use task_engine::model::secret::Redactor;
 use task_engine::model::task::ExecutionStatus;
 use task_engine::model::words::{self, count};
 use task_engine::model::{ExecutionRow, TaskDetails};
@@ -42,6 +43,16 @@ impl Said {
         match self {
             Self::Line(line) => line.attempt,
             Self::Dropped { attempt, .. } | Self::Progress { attempt, .. } => *attempt,
+        }
+    }
+
+    fn hide(&mut self, secrets: &Redactor) {
+        match self {
+            Self::Line(line) => secrets.log(std::slice::from_mut(line)),
+            Self::Progress { progress, .. } => {
+                progress.message = secrets.text(&progress.message).into_owned();
+            }
+            Self::Dropped { .. } => {}
         }
     }
 }
@@ -169,15 +180,18 @@ pub(crate) struct Printer<W> {
     zone: TimeZone,
     attempt: Option<i32>,
     json: bool,
+    secrets: Redactor,
 }
 
 impl<W: Write> Printer<W> {
-    pub(crate) fn new(out: W, zone: TimeZone, json: bool) -> Self {
-        Self { out, zone, attempt: None, json }
+    pub(crate) fn new(out: W, zone: TimeZone, json: bool, secrets: Redactor) -> Self {
+        Self { out, zone, attempt: None, json, secrets }
     }
 
     /// Each thing is seen as soon as it is told.
-    pub(crate) fn tell(&mut self, said: &Said) -> io::Result<()> {
+    pub(crate) fn tell(&mut self, mut said: Said) -> io::Result<()> {
+        said.hide(&self.secrets);
+        let said = &said;
         if self.json {
             serde_json::to_writer(&mut self.out, said).map_err(io::Error::from)?;
             writeln!(self.out)?;

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use task_engine::Store;
 use task_engine_web::{Access, BadAccess, Dashboard, Role};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +20,7 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
 
 /// Who may come to the dashboard.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Dashboard")]
 pub(crate) struct WebOptions {
     /// The URL by which browsers reach the dashboard, if it is behind a proxy or
@@ -69,8 +72,59 @@ impl WebOptions {
     }
 }
 
+/// The signals that end a dashboard: there is nothing to be finished first.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Fault> {
+        let on =
+            |kind| signal(kind).map_err(|e| Fault::Failure(format!("no signal handlers: {e}")));
+        Ok(Self {
+            terminate: on(SignalKind::terminate())?,
+            interrupt: on(SignalKind::interrupt())?,
+        })
+    }
+
+    pub(crate) async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Keeps the metrics of the engine in this process, for `/metrics`.
+pub(crate) fn keep_metrics() -> Result<PrometheusHandle, Fault> {
+    let wrong = |error: BuildError| Fault::Failure(format!("no metrics: {error}"));
+    let seconds = Matcher::Suffix("_seconds".to_owned());
+    let tasks = Matcher::Suffix("_tasks".to_owned());
+    let metrics = PrometheusBuilder::new()
+        .set_buckets_for_metric(seconds, &SECONDS)
+        .and_then(|builder| builder.set_buckets_for_metric(tasks, &TASKS))
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(wrong)?;
+    // Old samples are summed up from time to time, or memory would grow.
+    let kept = metrics.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            kept.run_upkeep();
+        }
+    });
+    Ok(metrics)
+}
+
+const SECONDS: [f64; 14] =
+    [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_600.0];
+const TASKS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0];
+
 /// A dashboard that is being served.
 pub(crate) struct Serving {
+    /// Where browsers find it.
+    pub(crate) url: String,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
 }
@@ -82,6 +136,7 @@ impl Serving {
         store: Arc<dyn Store>,
         address: SocketAddr,
         options: &WebOptions,
+        metrics: Option<PrometheusHandle>,
     ) -> Result<Self, Fault> {
         let access = options.access(address).map_err(|bad| Fault::Usage(bad.to_string()))?;
         let tokens = store.tokens().await.unwrap_or_default();
@@ -95,11 +150,15 @@ impl Serving {
             Fault::Failure(format!("the dashboard cannot listen on {address}: {error}"))
         })?;
         let bound = listener.local_addr().unwrap_or(address);
-        console.say(format_args!("Dashboard: http://{bound}/"));
+        let url = options.web_url.clone().unwrap_or_else(|| format!("http://{bound}/"));
+        console.say(format_args!("Dashboard: {url}"));
         let stop = CancellationToken::new();
-        let dashboard = Dashboard::new(store, access);
+        let mut dashboard = Dashboard::new(store, access);
+        if let Some(metrics) = metrics {
+            dashboard = dashboard.engine_metrics(move || metrics.render());
+        }
         let task = tokio::spawn(task_engine_web::serve(dashboard, listener, stop.clone()));
-        Ok(Self { stop, task })
+        Ok(Self { url, stop, task })
     }
 
     /// Ends it, with what is being answered.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::execute::{self, Bench};
 use crate::figures::About;
 use crate::handler::Classes;
+use crate::measure;
 use crate::record::Unwritten;
 use crate::running::Claims;
 use crate::stop::{Phase, StopWatch};
@@ -117,6 +118,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         // what it brought.
         match self.claimer.claim(id, limit).await {
             Ok(claim) => {
+                measure::claimed(claim.tasks.len());
                 self.claims.got(id, claim.tasks.len());
                 self.unwritten.add(claim.tasks.len());
                 Ok((id, claim))
@@ -179,7 +181,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.stop.reached(Phase::Draining) => {}
-            () = hints.work(pool).wait(), if may_be_woken => {}
+            () = hints.work(pool).wait(), if may_be_woken => measure::woken(),
         }
     }
 }

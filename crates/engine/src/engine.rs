@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use task_engine_model::instance::{InstanceRow, Recovery};
 use task_engine_model::schedule::Schedule;
+use task_engine_model::secret;
 use task_engine_model::store::HeldTask;
 use task_engine_model::{ClassRules, Client, CreationHook, Pool, Store, StoreError, Task};
 
@@ -397,6 +398,11 @@ impl<S: Send + Sync + 'static> Engine<S> {
             return wrong(format!(
                 "{instance:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));
+        }
+        for (class, rules) in self.classes.rules() {
+            if let Err(why) = secret::check(&rules.secret) {
+                return wrong(format!("class {class}: {why}"));
+            }
         }
         for hook in &self.hooks {
             if let Some(class) = hook.unknown_class(|class| self.classes.get(class).is_some()) {

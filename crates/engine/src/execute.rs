@@ -10,6 +10,7 @@ use task_engine_model::attempt::Ran;
 use task_engine_model::cancel::{CancelAnswer, Told};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::retry::DELAY_MAX;
+use task_engine_model::secret::Redactor;
 use task_engine_model::task::retry_override;
 use task_engine_model::{
     ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryRule, TaskError, TaskStatus,
@@ -57,7 +58,8 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
 ) {
     let token = CancellationToken::new();
     bench.running.begin(task.id, token.clone());
-    let journal = bench.reports.journal(task.id);
+    let secrets = Redactor::of(&task.parameters, &task.context, &class.rules.secret);
+    let journal = bench.reports.journal(task.id, secrets);
     let span = trace::execution(&task, worker);
     let run = Run {
         state: bench.state.clone(),
@@ -231,11 +233,18 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         self.finish(outcome);
     }
 
-    fn finish(&mut self, outcome: Outcome) {
+    fn finish(&mut self, mut outcome: Outcome) {
         let span = self.span.clone();
         let _inside = span.enter();
         let lasted = self.started.elapsed();
         let next = self.next(&outcome);
+        if let Outcome::Failure(error, _)
+        | Outcome::Cancelled(error)
+        | Outcome::GivenBack(error)
+        | Outcome::Lost(error) = &mut outcome
+        {
+            self.journal.secrets.error(error);
+        }
         self.log(&outcome, next, lasted);
         trace::ended(&self.span, &outcome);
         let (result, error) = Ending::parts(outcome);

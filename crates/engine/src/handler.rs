@@ -178,7 +178,7 @@ pub(crate) struct NewClass {
 
 impl NewClass {
     pub(crate) fn of<T: Task>(place: &'static Location<'static>) -> Self {
-        Self { name: T::CLASS.to_owned(), rules: T::rules(), retry: None, place }
+        Self { name: T::CLASS.to_owned(), rules: ClassRules::of::<T>(), retry: None, place }
     }
 
     fn with<S>(self, name: Arc<str>, blocking: bool, work: Work<S>) -> Class<S> {

@@ -43,8 +43,11 @@ impl Heartbeat {
 
     async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
         loop {
-            let (known, asked) = (self.claims.known(), Instant::now());
-            let wait = match self.store.heartbeat(self.instance).await {
+            let known = self.claims.known();
+            let asked = Instant::now();
+            let answer = self.store.heartbeat(self.instance).await;
+            crate::measure::heartbeat(answer.is_ok(), asked.elapsed());
+            let wait = match answer {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
                     self.figures.learn(asked, Instant::now(), pulse.now);

@@ -44,6 +44,7 @@
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book;
 //! - [`hook`], [`hooks`], [`extensions`]: code around executions;
+//! - `measure`: the engine's own work as metrics, with the feature `metrics`;
 //! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
 
 mod admission;
@@ -58,6 +59,7 @@ mod heartbeat;
 pub mod hook;
 pub mod hooks;
 mod life;
+mod measure;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod panic;

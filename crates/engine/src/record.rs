@@ -116,6 +116,7 @@ impl Recorder {
             let finished = self.claims.take_finished();
             match self.store.record(batch, &finished).await {
                 Ok(late) => {
+                    crate::measure::recorded(batch.len());
                     for id in &late {
                         tracing::warn!(
                             "{id} returned after its end was on record; its result is kept as evidence and changes nothing"

@@ -17,6 +17,7 @@ use std::time::Duration;
 use task_engine_model::report::{
     LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report,
 };
+use task_engine_model::secret::Redactor;
 use task_engine_model::{AttemptId, Ending, Store, StoreError};
 use tokio::sync::Notify;
 
@@ -73,9 +74,9 @@ impl Reports {
         })
     }
 
-    /// Where one attempt says what it has to say.
-    pub(crate) fn journal(self: &Arc<Self>, id: AttemptId) -> Arc<Journal> {
-        Arc::new(Journal { id, reports: self.clone(), draft: Mutex::default() })
+    /// Where one attempt says what it has to say, but for its secrets.
+    pub(crate) fn journal(self: &Arc<Self>, id: AttemptId, secrets: Redactor) -> Arc<Journal> {
+        Arc::new(Journal { id, secrets, reports: self.clone(), draft: Mutex::default() })
     }
 
     /// Writes what is new for as long as the engine lives.
@@ -216,6 +217,7 @@ impl Reports {
 #[derive(Debug)]
 pub(crate) struct Journal {
     id: AttemptId,
+    pub(crate) secrets: Redactor,
     reports: Arc<Reports>,
     draft: Mutex<Draft>,
 }
@@ -242,15 +244,17 @@ struct Draft {
 
 impl Journal {
     pub(crate) fn progress(self: &Arc<Self>, percent: f64, message: &str) {
+        let message = self.secrets.text(message);
         let mut draft = lock(&self.draft);
         if draft.closed {
             return;
         }
-        draft.progress = Some(Progress::new(percent, message));
+        draft.progress = Some(Progress::new(percent, &message));
         self.changed(draft);
     }
 
     pub(crate) fn log(self: &Arc<Self>, level: LogLevel, message: &str) {
+        let message = self.secrets.text(message);
         let mut draft = lock(&self.draft);
         if draft.closed {
             return;
@@ -259,7 +263,7 @@ impl Journal {
         let bytes = message.len().min(LINE_BYTES_MAX);
         draft.full |= draft.kept >= LINES_MAX || draft.kept_bytes + bytes > LOG_BYTES_MAX;
         if !draft.full {
-            let line = LogLine::new(draft.said, level, message);
+            let line = LogLine::new(draft.said, level, &message);
             if self.reports.has_room_for(size(&line)) {
                 draft.kept += 1;
                 draft.kept_bytes += bytes;
@@ -364,7 +368,8 @@ mod tests {
     async fn what_cannot_be_written_is_bounded_and_counted() {
         let reports = without_tables();
         let text = "x".repeat(LINE_BYTES_MAX);
-        let journals: Vec<_> = (1..=300).map(|task| reports.journal(id(task))).collect();
+        let journals: Vec<_> =
+            (1..=300).map(|task| reports.journal(id(task), Redactor::default())).collect();
         for journal in &journals {
             for _ in 0..50 {
                 journal.log(LogLevel::Info, &text);
@@ -389,7 +394,7 @@ mod tests {
     fn there_are_not_too_many_either() {
         let reports = without_tables();
         for task in 1..=20_100 {
-            let journal = reports.journal(id(task));
+            let journal = reports.journal(id(task), Redactor::default());
             journal.log(LogLevel::Info, "x");
             journal.progress(1.0, "x");
             journal.close();
@@ -405,7 +410,10 @@ mod tests {
         let store = Arc::new(SqliteStore::open_in_memory().unwrap());
         store.migrate().await.unwrap();
         let reports = Reports::new(store.clone());
-        let (one, other) = (reports.journal(id(1)), reports.journal(id(2)));
+        let (one, other) = (
+            reports.journal(id(1), Redactor::default()),
+            reports.journal(id(2), Redactor::default()),
+        );
         for journal in [&one, &other] {
             journal.log(LogLevel::Info, "a");
             journal.log(LogLevel::Info, "b");
@@ -433,7 +441,7 @@ mod tests {
     #[tokio::test]
     async fn after_the_end_nothing_is_heard() {
         let reports = without_tables();
-        let journal = reports.journal(id(1));
+        let journal = reports.journal(id(1), Redactor::default());
         journal.close();
         journal.log(LogLevel::Error, "too late");
         journal.progress(1.0, "too late");

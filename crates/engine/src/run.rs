@@ -1,5 +1,6 @@
 //! What a task's code sees of the engine.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -134,6 +135,13 @@ impl<S> Run<S> {
     /// Waits until the attempt should end.
     pub async fn cancelled(&self) {
         self.cancelled.cancelled().await;
+    }
+
+    /// A text without the secret parameters of the task: for what the code says
+    /// elsewhere. Its errors, log and progress need no such care.
+    #[must_use]
+    pub fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.journal.secrets.text(text)
     }
 
     /// Says how far the attempt is: 0 to 100 percent, and a few words. The last

@@ -50,11 +50,6 @@ impl StopHandle {
         self.advance(Phase::Forced);
     }
 
-    /// Waits until somebody wants it to stop.
-    pub async fn stopping(&self) {
-        self.watch().reached(Phase::Draining).await;
-    }
-
     pub(crate) fn watch(&self) -> StopWatch {
         StopWatch(self.phase.subscribe())
     }

@@ -123,6 +123,15 @@ async fn executions_are_counted_by_class_and_outcome() {
             assert!((sum - count).abs() < 0.1, "{name} {which}: {sum}");
         }
     }
+    for name in [
+        "task_engine_claims_total ",
+        "task_engine_claimed_tasks ",
+        "task_engine_recorded_tasks ",
+        "task_engine_heartbeats_total heard",
+        "task_engine_heartbeat_seconds ",
+    ] {
+        assert!(sums.of(name) >= 1.0, "{name}: {sums:?}");
+    }
     for class in ["good", "bad", "slow"] {
         let running = sums.of(&format!("task_engine_executions_running {class}"));
         assert!(running.abs() < 0.1, "{class}: {running} still run");

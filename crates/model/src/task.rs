@@ -14,6 +14,7 @@ use crate::flow;
 use crate::json::{BadJson, Json};
 use crate::report::ProgressRow;
 use crate::retry::{RetryOverride, RetryRule};
+use crate::secret::{self, BadSecret};
 use crate::traceparent::{BadTraceparent, Traceparent};
 use crate::unique::{KEY_BYTES_MAX, Unique};
 
@@ -31,6 +32,11 @@ use crate::unique::{KEY_BYTES_MAX, Unique};
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// The name that says which code runs.
     const CLASS: &'static str;
+
+    /// Parameters that nobody may see but the code, by their paths, like
+    /// `"password"` or `"card.number"`; a whole object may be one. Wherever
+    /// people look, `[secret]` stands in their place: see [`crate::secret`].
+    const SECRETS: &'static [&'static str] = &[];
 
     /// Retries, timeout, queue and priority of the class.
     #[must_use]
@@ -63,6 +69,9 @@ pub struct ClassRules {
     /// task, in milliseconds, before it is dropped; a second if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_grace_ms: Option<u64>,
+    /// The paths of parameters that are not shown: see [`crate::secret`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secret: Vec<String>,
 }
 
 impl Default for ClassRules {
@@ -73,6 +82,7 @@ impl Default for ClassRules {
             queue: DEFAULT_QUEUE.to_owned(),
             priority: 0,
             cancel_grace_ms: None,
+            secret: Vec::new(),
         }
     }
 }
@@ -89,6 +99,18 @@ impl ClassRules {
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         self
+    }
+
+    /// The rules of a class that is a Rust type, with its secrets.
+    #[must_use]
+    pub fn of<T: Task>() -> Self {
+        let mut rules = T::rules();
+        for path in T::SECRETS {
+            if !rules.secret.iter().any(|known| known == path) {
+                rules.secret.push((*path).to_owned());
+            }
+        }
+        rules
     }
 
     /// The same with another time to end by itself for what is cancelled.
@@ -253,6 +275,14 @@ pub enum BadTask {
         "a correlation id is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, not {0:?}"
     )]
     Correlation(String),
+    /// A secret that cannot be named so.
+    #[error("class {class}: {why}")]
+    Secret {
+        /// The class.
+        class: String,
+        /// What is wrong.
+        why: BadSecret,
+    },
     /// A trace context that nobody could read.
     #[error(transparent)]
     Traceparent(#[from] BadTraceparent),
@@ -280,8 +310,9 @@ impl NewTask {
     pub fn of<T: Task>(task: &T) -> Result<Self, BadTask> {
         let parameters = Json::encode_parameters(task)
             .map_err(|why| BadTask::Parameters { class: T::CLASS.to_owned(), why })?;
-        let rules = T::rules();
+        let rules = ClassRules::of::<T>();
         let new = Self::new(T::CLASS, parameters)?.priority(rules.priority).queue(rules.queue)?;
+        let new = new.secret(&rules.secret)?;
         match task.unique() {
             Some(unique) => new.unique(unique),
             None => Ok(new),
@@ -329,6 +360,23 @@ impl NewTask {
     pub fn unique(mut self, unique: Unique) -> Result<Self, BadTask> {
         unique.check()?;
         self.unique = Some(unique);
+        Ok(self)
+    }
+
+    /// Names parameters that nobody may see but the code: see [`crate::secret`].
+    /// They are added to those that are named already.
+    pub fn secret(mut self, paths: &[impl AsRef<str>]) -> Result<Self, BadTask> {
+        if paths.is_empty() {
+            return Ok(self);
+        }
+        let wrong = |why| BadTask::Secret { class: self.class.clone(), why };
+        secret::check(paths).map_err(wrong)?;
+        let mut all = secret::paths_in(&self.context).unwrap_or_default();
+        all.extend(paths.iter().map(|path| path.as_ref().to_owned()));
+        all.sort();
+        all.dedup();
+        secret::check(&all).map_err(wrong)?;
+        self.add_context(secret::CONTEXT_NAME, &all)?;
         Ok(self)
     }
 

@@ -195,8 +195,14 @@ mod tests {
     fn bars_stand_on_each_other() {
         let svg = bars(&[bar(0, 3, 1), bar(1, 0, 0)], &TimeZone::UTC, "x").into_string();
         // The top is 4: three quarters and one quarter of 130 pixels.
-        assert!(svg.contains(r#"<rect class="ok" x="5%" width="40%" y="32.5" height="97.5">"#), "{svg}");
-        assert!(svg.contains(r#"<rect class="bad" x="5%" width="40%" y="0" height="32.5">"#), "{svg}");
+        assert!(
+            svg.contains(r#"<rect class="ok" x="5%" width="40%" y="32.5" height="97.5">"#),
+            "{svg}"
+        );
+        assert!(
+            svg.contains(r#"<rect class="bad" x="5%" width="40%" y="0" height="32.5">"#),
+            "{svg}"
+        );
         assert!(svg.contains("<title>3 &amp; 1</title>"), "{svg}");
         // A minute in which nothing ended has no bar, and can be pointed at.
         assert_eq!(svg.matches("class=\"ok\"").count(), 1);
@@ -216,8 +222,10 @@ mod tests {
 
     #[test]
     fn a_line_stops_at_a_gap_and_begins_anew() {
-        let point = |minute, value| Point { at: at(minute), values: vec![value], title: String::new() };
-        let points = [point(0, Some(0.0)), point(1, Some(1.0)), point(2, None), point(3, Some(1.0))];
+        let point =
+            |minute, value| Point { at: at(minute), values: vec![value], title: String::new() };
+        let points =
+            [point(0, Some(0.0)), point(1, Some(1.0)), point(2, None), point(3, Some(1.0))];
         let scale = Scale { steps: 4, top: 1.0 };
         assert_eq!(path(&scale, &points, 0), "M12.5 130L37.5 0M87.5 0");
         assert_eq!(path(&scale, &points, 1), "");
@@ -227,7 +235,9 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, shown) in [(0.0, "0"), (-0.001, "0"), (1.5, "1.5"), (100.0, "100"), (33.333, "33.33")] {
+        for (value, shown) in
+            [(0.0, "0"), (-0.001, "0"), (1.5, "1.5"), (100.0, "100"), (33.333, "33.33")]
+        {
             assert_eq!(pixels(value), shown);
         }
     }

@@ -27,6 +27,7 @@
 //! - `glance`: what pages share, read once for all of them; `series`: what
 //!   engines have counted, ready to be drawn;
 //! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
+//! - `shown`, `json_tree`: what tasks carry and say, as pages show it;
 //! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
 //! - `serve`: the router on a socket.
 
@@ -39,6 +40,7 @@ mod chart;
 mod dashboard;
 mod glance;
 mod guard;
+mod json_tree;
 mod layout;
 mod pages;
 mod parts;
@@ -47,6 +49,7 @@ mod routes;
 mod series;
 mod serve;
 mod session;
+mod shown;
 
 pub use access::{Access, Actor, BadAccess};
 pub use dashboard::Dashboard;

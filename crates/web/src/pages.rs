@@ -2,14 +2,19 @@
 
 mod actions;
 mod audit;
+mod errors;
 mod events;
 mod health;
 mod instances;
 mod links;
 mod login;
+mod new_task;
 mod overview;
 mod queues;
 mod schedules;
+mod task;
+mod task_form;
+mod tasks;
 mod tokens;
 mod watch;
 
@@ -20,6 +25,7 @@ use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     let routes = watch::routes(routes);
+    let routes = errors::routes(task::routes(new_task::routes(tasks::routes(routes))));
     routes
         .open("/assets/{name}", assets::asset)
         .open("/login", login::page)

@@ -135,9 +135,10 @@ impl Quantile {
                 let from_ms = n.checked_sub(1).map_or(0, |before| BOUNDS_MS[before]);
                 return Some(match BOUNDS_MS.get(n) {
                     None => Self { secs: ms(from_ms), and_more: true },
-                    Some(to_ms) => {
-                        Self { secs: between(from_ms, *to_ms, below, *number, wanted), and_more: false }
-                    }
+                    Some(to_ms) => Self {
+                        secs: between(from_ms, *to_ms, below, *number, wanted),
+                        and_more: false,
+                    },
                 });
             }
             below = until;

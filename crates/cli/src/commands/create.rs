@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine::model::secret::Secrets;
 use task_engine::model::why::{Reason, Wanted, no_taker};
 use task_engine::model::words::{clock_and_relative, count, reason, span};
 use task_engine::model::{Creation, OnConflict, Scope, Unique};
@@ -101,8 +101,8 @@ const IDS_SHOWN_MAX: usize = 20;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     // All that can be wrong with the input is found before anything is opened.
-    let (queue, priority) = lane(&args)?;
-    let (tasks, due) = tasks(console, &args, &queue, priority)?;
+    let (queue, priority, secret) = lane(&args)?;
+    let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
     let store = console.database()?.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
@@ -111,6 +111,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             console.say(format_args!("Applied migration {applied}"));
         }
     }
+    let known = Secrets::read(&*store).await?.of_class(&args.class);
+    task = task.secret(&known).map_err(|error| Fault::Usage(error.to_string()))?;
+    let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
     let creations = store.create_each(&tasks).await?;
     drop(tasks);
     let due = due.map_or_else(String::new, |due| format!(", due {due}"));
@@ -159,29 +162,26 @@ async fn say_what_is_in_the_way(
 }
 
 /// The queue and the priority: as typed, else as the class has them in a file of
-/// executables that lies here.
-fn lane(args: &Arguments) -> Result<(String, i32), Fault> {
-    let (mut queue, mut priority) = (DEFAULT_QUEUE.to_owned(), 0);
-    if (args.queue.is_none() || args.priority.is_none())
-        && let Some(rules) = executables::rules_of(&args.class)?
-    {
-        (queue, priority) = (rules.queue, rules.priority);
-    }
-    Ok((args.queue.clone().unwrap_or(queue), args.priority.unwrap_or(priority)))
+/// executables that lies here; and the secrets of the class, if it is there.
+fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), Fault> {
+    let rules = executables::rules_of(&args.class)?.unwrap_or_default();
+    let queue = args.queue.clone().unwrap_or(rules.queue);
+    Ok((queue, args.priority.unwrap_or(rules.priority), rules.secret))
 }
 
-/// The tasks to create, and when they are due, if not now.
-fn tasks(
+/// The task to create, and when it is due, if not now.
+fn task(
     console: &Console,
     args: &Arguments,
     queue: &str,
     priority: i32,
-) -> Result<(Vec<NewTask>, Option<String>), Fault> {
+    secret: &[String],
+) -> Result<(NewTask, Option<String>), Fault> {
     let wrong = |error: task_engine::model::task::BadTask| Fault::Usage(error.to_string());
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
-    task = task.queue(queue).map_err(wrong)?.priority(priority);
+    task = task.queue(queue).map_err(wrong)?.priority(priority).secret(secret).map_err(wrong)?;
     if let Some(key) = &args.unique {
         let unique = Unique::by(key).scope(args.unique_scope).on_conflict(args.on_conflict);
         task = task.unique(unique).map_err(wrong)?;
@@ -209,7 +209,7 @@ fn tasks(
             CREATION_BYTES_MAX / bytes
         )));
     }
-    Ok((vec![task; number], due))
+    Ok((task, due))
 }
 
 /// A sentence of plain English.

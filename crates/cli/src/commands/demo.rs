@@ -5,7 +5,10 @@ mod account;
 mod progress;
 
 use std::collections::HashMap;
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -17,19 +20,28 @@ use crate::commands::start;
 use crate::console::{Console, now};
 use crate::database::{Access, Database};
 use crate::exit::Fault;
+use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
 use account::Account;
 use progress::Progress;
 
 /// See it work: 106 sample tasks on an embedded database, in a few seconds
 ///
 /// Most wait for a moment, some fail in different ways, one is scheduled a few
-/// seconds ahead. Ends by itself and tells what happened. The database,
-/// task-engine-demo.db in the current folder, stays for you to look around.
+/// seconds ahead. Watch it on the dashboard, whose address is printed first. At
+/// the end it tells what happened. The database, task-engine-demo.db in the
+/// current folder, stays for you to look around.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Remove the database of earlier demos first
     #[arg(long)]
     fresh: bool,
+    /// Where to serve the dashboard [default: 127.0.0.1:8642, or another port if
+    /// that is taken]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    web: Option<SocketAddr>,
+    /// Leave the dashboard open at the end, until Ctrl-C; on a terminal, it is
+    #[arg(long)]
+    stay: bool,
 }
 
 const FILE: &str = "task-engine-demo.db";
@@ -53,6 +65,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let store = database.open_for_one().await?;
     console.say(format_args!("Database: {}", store.place()));
     store.migrate().await?;
+    let web = dashboard(console, &database, &store, args.web).await?;
 
     let began = Instant::now();
     let tasks = sample_tasks()?;
@@ -64,14 +77,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let stop = engine.stop_handle();
     let mut running = tokio::spawn(engine.run());
     let mut progress = Progress::new(console, ids.len());
-    let ended = tokio::select! {
+    let (ended, to_its_end) = tokio::select! {
         // Ctrl-C, or something is wrong.
-        ended = &mut running => ended,
+        ended = &mut running => (ended, false),
         watched = watch(&*store, &ids, &mut progress) => {
             stop.stop();
             let ended = running.await;
             watched?;
-            ended
+            (ended, true)
         }
     };
     let took = began.elapsed();
@@ -83,7 +96,40 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let lateness = lateness(&*store, scheduled).await?;
     let account = Account { rows, took, workers: WORKERS, scheduled, lateness, now: now() };
     account.print(console, &database, console.results())?;
+    let watched = args.stay || (io::stdout().is_terminal() && io::stdin().is_terminal());
+    if to_its_end && watched {
+        console.say(format_args!("The dashboard stays at {} until Ctrl-C.", web.url));
+        Signals::listen()?.asked().await;
+    }
+    web.end().await;
     start::verdict(stopped)
+}
+
+/// On the usual port if it is free, and on any other one if not: a demo should
+/// not fail because somebody else is there.
+async fn dashboard(
+    console: &Console,
+    database: &Database,
+    store: &Arc<dyn Store>,
+    asked: Option<SocketAddr>,
+) -> Result<Serving, Fault> {
+    let watched = match database {
+        // Nobody else could see it.
+        Database::Memory => Arc::clone(store),
+        lasting => lasting.open_to_watch().await?,
+    };
+    let options = WebOptions::default();
+    if let Some(address) = asked {
+        return Serving::begin(console, watched, address, &options, None).await;
+    }
+    let usual = address(DEFAULT_ADDRESS).map_err(Fault::Failure)?;
+    match Serving::begin(console, Arc::clone(&watched), usual, &options, None).await {
+        Err(Fault::Failure(_)) => {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            Serving::begin(console, watched, any, &options, None).await
+        }
+        served => served,
+    }
 }
 
 /// No two demos share a name, even where every process has the same number.

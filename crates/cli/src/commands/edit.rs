@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use task_engine::model::secret::Secrets;
 use task_engine::model::task::Due;
 use task_engine::model::{Edit, EditReport, TaskDetails};
 use task_engine::{NewTask, TaskId, TaskStatus};
@@ -61,8 +62,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             writeln!(out, "task {id} is changed")?;
             out.flush()?;
             if let Some(before) = before {
-                let undo = undo(&before, &edit);
-                console.say(format_args!("To undo it: {}", console.command(&undo)));
+                let secrets = Secrets::read(&*store).await?.redactor_of(&before);
+                if edit.parameters.is_some() && !secrets.is_empty() {
+                    console.say(
+                        "Its former parameters have secrets, so no command to undo it is shown.",
+                    );
+                } else {
+                    let undo = undo(&before, &edit);
+                    console.say(format_args!("To undo it: {}", console.command(&undo)));
+                }
             }
             Ok(())
         }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use task_engine::TaskId;
+use task_engine::model::secret::Secrets;
 
 use super::show;
 use crate::console::{Console, now};
@@ -31,13 +32,17 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
+    let Some(task) = store.task(args.id).await? else {
+        return Err(show::no_such_task(args.id, &*store));
+    };
+    let secrets = Secrets::read(&*store).await?.redactor_of(&task);
     let mut reader = Reader::new(args.id, args.attempt);
     let zone = now().time_zone().clone();
-    let mut printer = Printer::new(console.results(), zone, args.json);
+    let mut printer = Printer::new(console.results(), zone, args.json, secrets);
     let mut anything = false;
     let mut tell = |said| {
         anything = true;
-        printer.tell(&said)
+        printer.tell(said)
     };
     let task = if args.follow {
         reader.follow(&*store, &mut tell).await?

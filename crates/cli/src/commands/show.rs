@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
+use task_engine::model::secret::{Redactor, Secrets};
 use task_engine::model::store::Store;
 use task_engine::model::task::LateResult;
 use task_engine::model::why::why;
@@ -35,6 +36,9 @@ pub(crate) struct Arguments {
     /// Then go on with what it says, until it has ended
     #[arg(short, long)]
     follow: bool,
+    /// Show secret parameters, too
+    #[arg(long)]
+    reveal: bool,
 }
 
 /// A task with the newest lines of its log.
@@ -50,13 +54,20 @@ const LINES_SHOWN: u32 = 20;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let Some(task) = store.task(args.id).await? else {
+    let Some(mut task) = store.task(args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
+    let secrets = if args.reveal {
+        Redactor::default()
+    } else {
+        Secrets::read(&*store).await?.redactor_of(&task)
+    };
+    secrets.task(&mut task);
     let limit =
         if args.json { u32::try_from(LINES_MAX).unwrap_or(LINES_SHOWN) } else { LINES_SHOWN };
     let newest = LogFilter { newest: true, limit, ..LogFilter::default() };
-    let log = store.logs(args.id, &newest).await?;
+    let mut log = store.logs(args.id, &newest).await?;
+    secrets.log(&mut log);
     let mut out = console.results();
     if args.json {
         let whole = WithLog { task: &task, log: &log };
@@ -70,7 +81,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     page.print(&task, &reasons)?;
     page.out.flush()?;
     if args.follow {
-        return follow(console, &*store, page, &task).await;
+        return follow(console, &*store, page, &task, secrets).await;
     }
     if task.row.status == TaskStatus::Failed {
         console.say(format_args!(
@@ -94,11 +105,12 @@ async fn follow<W: Write>(
     store: &dyn Store,
     page: Page<'_, W>,
     task: &TaskDetails,
+    secrets: Redactor,
 ) -> Result<(), Fault> {
     let mut reader = Reader::after(task, page.log);
     let zone = page.zone();
-    let mut printer = Printer::new(page.out, zone, false);
-    let ended = reader.follow(store, &mut |said| printer.tell(&said)).await?;
+    let mut printer = Printer::new(page.out, zone, false, secrets);
+    let ended = reader.follow(store, &mut |said| printer.tell(said)).await?;
     if let Some(task) = ended {
         console.say(format_args!("Task {} is {}.", task.row.id, task.row.status));
     }

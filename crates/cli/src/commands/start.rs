@@ -1,10 +1,11 @@
 //! `task-engine start`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use task_engine::hooks::{Budget, Log};
+use task_engine::hooks::{Budget, Log, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
@@ -15,6 +16,7 @@ use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::pools::{AskedQueue, Reserved, check_workers, staff};
 use crate::times::{Keep, duration};
+use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
@@ -84,6 +86,12 @@ pub(crate) struct Arguments {
     /// outside the database
     #[arg(long, value_name = "FILE")]
     witness: Option<PathBuf>,
+    /// Also serve the dashboard and the HTTP API, there or on 127.0.0.1:8642
+    #[arg(long, value_name = "ADDRESS", value_parser = address, num_args = 0..=1,
+          default_missing_value = DEFAULT_ADDRESS, help_heading = "Dashboard")]
+    web: Option<SocketAddr>,
+    #[command(flatten)]
+    web_options: WebOptions,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -109,8 +117,21 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
-    let store = console.database()?.open(access).await?;
+    let database = console.database()?;
+    let store = database.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
+    if args.web.is_some() && !args.no_migrate {
+        // The dashboard may be looked at before the engine is ready.
+        store.migrate().await?;
+    }
+    let web = match args.web {
+        Some(address) => {
+            let watched = database.open_to_watch().await?;
+            let metrics = Some(keep_metrics()?);
+            Some(Serving::begin(console, watched, address, &args.web_options, metrics).await?)
+        }
+        None => None,
+    };
     let mut engine = Engine::new(store, ())
         .instance(args.instance.unwrap_or_else(default_instance))
         .recovery(args.recovery.into())
@@ -125,6 +146,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if let Some(time) = args.warn_after {
         engine = engine.hook(Budget::warn(time));
     }
+    if web.is_some() {
+        engine = engine.hook(Metrics);
+    }
     if console.is_verbose() {
         engine = engine.hook(Log);
     }
@@ -133,8 +157,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if let Some(file) = args.witness {
         engine = handle_witness(engine, file);
     }
-    let stopped = engine.stopped_by(stop).run_until_stopped().await?;
-    verdict(stopped)
+    let stopped = engine.stopped_by(stop).run_until_stopped().await;
+    if let Some(web) = web {
+        web.end().await;
+    }
+    verdict(stopped?)
 }
 
 /// What the end of an engine means for whoever started it.

@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use task_engine::StopHandle;
 
 use crate::console::Console;
 use crate::exit::Fault;
-use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address};
+use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
 
 /// Serve the dashboard and the HTTP API, without an engine
 ///
@@ -24,13 +23,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let stop = StopHandle::new();
-    stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
+    let mut stop = Signals::listen()?;
     let store = console.database()?.open_to_watch().await?;
     console.say(format_args!("Database: {}", store.place()));
-    let mut serving = Serving::begin(console, store, args.address, &args.options).await?;
+    let mut serving = Serving::begin(console, store, args.address, &args.options, None).await?;
     tokio::select! {
-        () = stop.stopping() => {
+        () = stop.asked() => {
             serving.end().await;
             Ok(())
         }

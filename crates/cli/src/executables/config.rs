@@ -14,6 +14,7 @@ use task_engine::model::json::BYTES_MAX;
 use task_engine::model::queue::check_queue_name;
 use task_engine::model::report::LINES_MAX;
 use task_engine::model::retry::DELAY_MAX;
+use task_engine::model::secret;
 use task_engine::model::task::NAME_BYTES_MAX;
 use task_engine::{ClassRules, RetryRule};
 use toml::Spanned;
@@ -30,7 +31,7 @@ const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
 const GRACE: Duration = Duration::from_secs(5);
 
 const TOP_KEYS: [&str; 1] = ["class"];
-const CLASS_KEYS: [&str; 14] = [
+const CLASS_KEYS: [&str; 15] = [
     "command",
     "mode",
     "processes",
@@ -45,6 +46,7 @@ const CLASS_KEYS: [&str; 14] = [
     "priority",
     "result_bytes",
     "log_lines",
+    "secret",
 ];
 const RETRY_KEYS: [&str; 5] = ["maximum", "first_delay", "factor", "cap", "jitter"];
 
@@ -77,6 +79,8 @@ pub(crate) struct Executable {
     pub(crate) priority: i32,
     pub(crate) result_bytes: usize,
     pub(crate) log_lines: usize,
+    /// The paths of parameters that are not shown.
+    pub(crate) secret: Vec<String>,
 }
 
 /// How an executable meets its tasks.
@@ -102,6 +106,7 @@ impl Executable {
             rules.queue.clone_from(queue);
         }
         rules.priority = self.priority;
+        rules.secret.clone_from(&self.secret);
         rules
     }
 }
@@ -241,6 +246,7 @@ impl Reader<'_> {
                 .whole(table, "result_bytes", 1, most(BYTES_MAX))
                 .unwrap_or(BYTES_MAX),
             log_lines: self.whole(table, "log_lines", 0, most(LINES_MAX)).unwrap_or(usize::MAX),
+            secret: self.secret(table),
             program: PathBuf::new(),
             arguments: Vec::new(),
         };
@@ -403,6 +409,17 @@ impl Reader<'_> {
             self.mistake(value.span(), error.to_string());
         }
         Some(name)
+    }
+
+    fn secret(&mut self, table: &DeTable<'_>) -> Vec<String> {
+        let Some((_, value)) = entry(table, "secret") else {
+            return Vec::new();
+        };
+        let paths = self.texts(value, "secret").unwrap_or_default();
+        if let Err(why) = secret::check(&paths) {
+            self.mistake(value.span(), why.to_string());
+        }
+        paths
     }
 
     fn duration(&mut self, table: &DeTable<'_>, key: &str, most: Duration) -> Option<Duration> {

@@ -5,6 +5,7 @@
 //! process that dies, or says what nobody understands, takes the tasks that it
 //! has with it: they fail with its last words, and the next task gets a new one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -255,6 +256,7 @@ impl Pool {
     ) {
         let logging = tokio::spawn(log(self.executable.class.clone(), process.clone(), stderr));
         let why = self.listen(&process, stdout).await;
+        let why = lock(&process.seats).without_secrets(&why).into_owned();
         process.end(&why);
         let ended = waiting.ending().await;
         // Its last words belong to the errors of its tasks.
@@ -304,6 +306,7 @@ impl Pool {
                     }
                     Err(error) => {
                         let text = String::from_utf8_lossy(line.trim_ascii());
+                        let text = lock(&process.seats).without_secrets(&text).into_owned();
                         let first: String = text.chars().take(100).collect();
                         return format!("it said what is no answer ({error}): {first:?}");
                     }
@@ -356,6 +359,18 @@ impl Pool {
     }
 }
 
+impl Seats {
+    /// A text of a process without the secrets of any task that it has.
+    fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.taken.values().fold(Cow::Borrowed(text), |text, seat| {
+            match seat.run.without_secrets(&text) {
+                Cow::Owned(shown) => Cow::Owned(shown),
+                Cow::Borrowed(_) => text,
+            }
+        })
+    }
+}
+
 impl Process {
     fn take_seat(
         self: &Arc<Self>,
@@ -380,8 +395,10 @@ impl Process {
         let mut stderr = lock(&self.stderr);
         let Stderr { file, lines, tail } = &mut *stderr;
         let mut each = |line: &str| {
-            tail.add(line);
             let seats = lock(&self.seats);
+            // Whosever they are, and before anything is cut off.
+            let line = &*seats.without_secrets(line);
+            tail.add(line);
             let mut taken = seats.taken.values();
             match (taken.next(), taken.next()) {
                 (Some(seat), None) => seat.run.log(line),

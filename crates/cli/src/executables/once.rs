@@ -1,5 +1,6 @@
 //! One process a task: parameters in, result out, and the log beside.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub(super) async fn run(
         let mut ending = std::pin::pin!(waiting.ending());
         let mut printing = std::pin::pin!(read_bounded(stdout, executable.result_bytes));
         let mut logging = std::pin::pin!(for_each_line(stderr, |line| {
+            // Before anything is cut off.
+            let line = &*run.without_secrets(line);
             tail.add(line);
             log_lines += 1;
             if log_lines <= executable.log_lines {
@@ -103,7 +106,7 @@ pub(super) async fn run(
         ended
     };
     let limit = executable.timeout.filter(|_| timed_out);
-    verdict(&executable, &ended, output, limit, &tail)
+    verdict(&executable, &ended, output, limit, &tail, &run)
 }
 
 /// What the end of a process means for its task.
@@ -113,6 +116,7 @@ fn verdict(
     output: Option<Output>,
     timed_out: Option<Duration>,
     tail: &Tail,
+    run: &Run<()>,
 ) -> Result<Box<RawValue>, Failure> {
     let failure = |name: &str, message: String| Failure::named(name, message);
     match ended {
@@ -141,7 +145,9 @@ fn verdict(
     let message =
         tail.last().map_or_else(|| said(ended), |last| format!("{}: {last}", said(ended)));
     match ended {
-        Ending::Exited(0) => result(&output).map_err(|failure| tail.of(failure)),
+        Ending::Exited(0) => {
+            result(&output, |text| run.without_secrets(text)).map_err(|failure| tail.of(failure))
+        }
         Ending::Exited(DO_NOT_RETRY) => {
             Err(Failure::no_retry(tail.of(failure("ExitCode100", message))))
         }
@@ -198,13 +204,17 @@ pub(super) fn not_started(executable: &Executable, why: &str) -> Failure {
 }
 
 /// The result of a process that says it has done its work.
-fn result(output: &[u8]) -> Result<Box<RawValue>, Failure> {
+fn result(
+    output: &[u8],
+    without_secrets: impl Fn(&str) -> Cow<'_, str>,
+) -> Result<Box<RawValue>, Failure> {
     let text = String::from_utf8_lossy(output);
     let text = match text.trim() {
         "" => "null",
         text => text,
     };
     serde_json::from_str(text).map_err(|error| {
+        let text = without_secrets(text);
         let first: String = text.chars().take(FIRST_CHARS).collect();
         let more = if first.len() < text.len() { "…" } else { "" };
         let message = format!(
@@ -247,7 +257,10 @@ mod tests {
 
     #[test]
     fn a_result_is_one_json_value_or_nothing() {
-        let text = |output: &[u8]| result(output).map(|raw| raw.get().to_owned());
+        fn as_is(text: &str) -> Cow<'_, str> {
+            Cow::Borrowed(text)
+        }
+        let text = |output: &[u8]| result(output, as_is).map(|raw| raw.get().to_owned());
         assert_eq!(text(b"").unwrap(), "null");
         assert_eq!(text(b" \n").unwrap(), "null");
         assert_eq!(

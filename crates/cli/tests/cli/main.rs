@@ -9,6 +9,7 @@ mod docs;
 mod doctor;
 mod executables;
 mod keeps_schedules;
+mod keeps_secrets;
 mod loses_nothing;
 mod moves;
 mod operators;

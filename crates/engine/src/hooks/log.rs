@@ -39,6 +39,7 @@ impl<S> Line<'_, S> {
     fn write(&self, outcome: &str, failure: Option<&Failure>) {
         let error =
             failure.map(|failure| format!("{}: {}", failure.exception(), failure.message()));
+        let error = error.as_deref().map(|error| self.run.without_secrets(error));
         tracing::info!(
             task_id = self.run.task_id().0,
             class = self.run.class(),
@@ -46,7 +47,7 @@ impl<S> Line<'_, S> {
             correlation_id = self.run.correlation_id(),
             outcome,
             ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-            error,
+            error = error.as_deref(),
             "execution ended"
         );
     }

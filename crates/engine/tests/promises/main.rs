@@ -8,6 +8,7 @@ mod flows;
 mod holds_together;
 mod hooks;
 mod keeps_schedules;
+mod keeps_secrets;
 mod knows_its_name;
 mod outlives_its_database;
 mod outlives_its_tasks;

@@ -46,7 +46,8 @@ async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
     };
     #[allow(clippy::cast_precision_loss)]
     let left = Duration::try_from_secs_f64(due as f64 / rate).unwrap_or(Duration::MAX);
-    let left = if left < Duration::from_secs(1) { "a moment".to_owned() } else { parts::span(left) };
+    let left =
+        if left < Duration::from_secs(1) { "a moment".to_owned() } else { parts::span(left) };
     let rate = if rate >= 1.0 {
         format!("{rate:.0} a second")
     } else {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use task_engine::model::schedule::operate::{Done, Schedules};
+use task_engine::model::secret::Secrets;
 use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::model::words::clock_and_relative;
 use task_engine::{Missed, NewTask, Overlap, Schedule, Store};
@@ -13,6 +14,7 @@ use super::RuleArguments;
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::escape;
+use crate::executables;
 use crate::exit::Fault;
 use crate::parameters;
 use crate::times::duration;
@@ -124,9 +126,11 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
     let task = task.queue(args.queue.as_str()).map_err(wrong)?.priority(args.priority);
+    let rules = executables::rules_of(&args.class)?.unwrap_or_default();
+    let task = task.secret(&rules.secret).map_err(wrong)?;
     let schedule = Schedule::new(args.name.as_str(), rule)
         .time_zone(args.time_zone)
-        .new_task(task)
+        .new_task(task.clone())
         .missed(args.missed)
         .overlap(args.overlap)
         .jitter(args.jitter);
@@ -135,6 +139,8 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
     for applied in store.migrate().await? {
         console.say(format_args!("Applied migration {applied}"));
     }
+    let known = Secrets::read(&*store).await?.of_class(&args.class);
+    let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
     Schedules::of(&*store).add(&schedule).await?;
     tell(console, &*store, &args.name, "is added").await
 }

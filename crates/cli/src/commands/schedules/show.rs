@@ -9,6 +9,7 @@ use task_engine::model::schedule::operate::Schedules;
 use task_engine::model::schedule::row::{FiredSlot, ScheduleRow};
 use task_engine::model::schedule::timetable::Preview;
 use task_engine::model::schedule::{Definition, Wrong};
+use task_engine::model::secret::Secrets;
 use task_engine::model::words::{clock_and_relative, count, relative, span};
 
 use super::next::times;
@@ -51,7 +52,9 @@ const NEXT_SHOWN: usize = 5;
 
 pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let rows = store.schedules(args.after.as_deref(), args.limit).await?;
+    let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
+    let secrets = Secrets::read(&*store).await?;
+    rows.iter_mut().for_each(|row| secrets.schedule(row));
     let mut out = console.results();
     if args.json {
         for row in &rows {
@@ -121,9 +124,10 @@ struct Whole<'a> {
 
 pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let (row, fired, time) = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
+    let (mut row, fired, time) = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
+    let next = upcoming(&row, row.definition().as_ref(), time);
+    Secrets::read(&*store).await?.schedule(&mut row);
     let definition = row.definition();
-    let next = upcoming(&row, definition.as_ref(), time);
     let mut out = console.results();
     if args.json {
         let whole = Whole { row: &row, fired: &fired, next: &next };

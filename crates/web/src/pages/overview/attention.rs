@@ -13,6 +13,7 @@ use crate::layout::Viewer;
 use crate::pages::{health, instances, links, queues};
 use crate::parts;
 use crate::problem::Problem;
+use crate::shown;
 
 /// These have lines of their own, with buttons.
 const TOLD_ELSEWHERE: [&str; 2] = ["orphaned tasks", "paused queues"];
@@ -93,7 +94,7 @@ fn errors(app: &App, now: &Now, groups: &[ErrorGroup]) -> Markup {
                             a href=(links::error_group(app, group.key())) {
                                 (group.task_class) ": " (group.exception)
                             }
-                            small .under { (brief(&group.message, 120)) }
+                            small .under { (brief(shown::message(&group.message), 120)) }
                         }
                         small { (parts::time(app, group.last_seen, now.figures.at)) }
                     }

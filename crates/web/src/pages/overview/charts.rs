@@ -49,7 +49,10 @@ fn throughput(app: &App, series: &Series, span: &str) -> Markup {
         parts: vec![("ok", step.ok), ("bad", step.failed), ("other", step.other)],
         title: format!(
             "{}: {} ok, {} failed, {} other",
-            clock(app, step.at), step.ok, step.failed, step.other
+            clock(app, step.at),
+            step.ok,
+            step.failed,
+            step.other
         ),
     };
     let bars: Vec<_> = series.steps.iter().map(bar).collect();
@@ -87,7 +90,12 @@ fn times(
         Point {
             at: step.at,
             values: vec![half.map(|it| it.secs), most.map(|it| it.secs)],
-            title: format!("{}: half up to {}, 95 % up to {}", clock(app, step.at), words(half), words(most)),
+            title: format!(
+                "{}: half up to {}, 95 % up to {}",
+                clock(app, step.at),
+                words(half),
+                words(most)
+            ),
         }
     };
     let points: Vec<_> = series.steps.iter().map(point).collect();

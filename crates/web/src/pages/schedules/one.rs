@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use task_engine_model::schedule::operate::{ScheduleError, Schedules};
 use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, ScheduleRow};
 use task_engine_model::schedule::{Definition, Missed, Overlap};
+use task_engine_model::secret::Secrets;
 
 use super::{acts, list, parameters, preview, state};
 use crate::app::App;
@@ -22,7 +23,8 @@ pub(crate) async fn page(
 }
 
 pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Markup, Problem> {
-    let (row, fired, now) = read(app, name).await?;
+    let (mut row, fired, now) = read(app, name).await?;
+    Secrets::of(&app.glance.now().await?.engines).schedule(&mut row);
     let definition = row.definition().ok();
     let main = html! {
         div .row .between {
@@ -56,12 +58,7 @@ async fn read(app: &App, name: &str) -> Result<(ScheduleRow, Vec<FiredSlot>, Tim
     })
 }
 
-fn facts(
-    app: &App,
-    row: &ScheduleRow,
-    definition: Option<&Definition>,
-    now: Timestamp,
-) -> Markup {
+fn facts(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
     html! {
         dl .facts {
             dt { "State" } dd { (state(app, row, now)) }
@@ -91,7 +88,9 @@ pub(super) fn missed_words(missed: Missed) -> String {
     match missed {
         Missed::Skip => "those that passed while no engine ran are left out".to_owned(),
         Missed::Last => "the last that passed while no engine ran is made good".to_owned(),
-        Missed::All(number) => format!("up to {number} that passed while no engine ran are made good"),
+        Missed::All(number) => {
+            format!("up to {number} that passed while no engine ran are made good")
+        }
     }
 }
 
@@ -103,12 +102,7 @@ pub(super) fn overlap_words(overlap: Overlap) -> &'static str {
     }
 }
 
-fn next(
-    app: &App,
-    row: &ScheduleRow,
-    definition: Option<&Definition>,
-    now: Timestamp,
-) -> Markup {
+fn next(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
     let Some(definition) = definition else {
         return html! { p { "What is stored was written by another version of Task Engine." } };
     };

@@ -5,9 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::schedule::{Definition, Missed, Overlap};
+use task_engine_model::schedule::{Missed, Overlap};
+use task_engine_model::secret::Secrets;
 
-use super::form::{Mistakes, Typed, mistakes_of};
+use super::form::{Mistakes, Old, Typed, mistakes_of};
 use super::{one, preview};
 use crate::action::{Action, perform};
 use crate::app::{App, encoded};
@@ -18,21 +19,50 @@ use crate::problem::Problem;
 
 /// Names that people look for; any other of the IANA's does, too.
 const ZONES: [&str; 28] = [
-    "UTC", "Africa/Cairo", "Africa/Johannesburg", "Africa/Lagos", "America/Chicago",
-    "America/Denver", "America/Los_Angeles", "America/Mexico_City", "America/New_York",
-    "America/Sao_Paulo", "America/Toronto", "Asia/Dubai", "Asia/Hong_Kong", "Asia/Kolkata",
-    "Asia/Seoul", "Asia/Shanghai", "Asia/Singapore", "Asia/Tokyo", "Australia/Sydney",
-    "Europe/Amsterdam", "Europe/Berlin", "Europe/Istanbul", "Europe/London", "Europe/Madrid",
-    "Europe/Paris", "Europe/Warsaw", "Europe/Zurich", "Pacific/Auckland",
+    "UTC",
+    "Africa/Cairo",
+    "Africa/Johannesburg",
+    "Africa/Lagos",
+    "America/Chicago",
+    "America/Denver",
+    "America/Los_Angeles",
+    "America/Mexico_City",
+    "America/New_York",
+    "America/Sao_Paulo",
+    "America/Toronto",
+    "Asia/Dubai",
+    "Asia/Hong_Kong",
+    "Asia/Kolkata",
+    "Asia/Seoul",
+    "Asia/Shanghai",
+    "Asia/Singapore",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+    "Europe/Amsterdam",
+    "Europe/Berlin",
+    "Europe/Istanbul",
+    "Europe/London",
+    "Europe/Madrid",
+    "Europe/Paris",
+    "Europe/Warsaw",
+    "Europe/Zurich",
+    "Pacific/Auckland",
 ];
 
-const RULES: [&str; 7] =
-    ["every 5m", "every 1h", "*/15 * * * *", "@hourly", "0 3 * * *", "30 9 * * MON-FRI", "@monthly"];
+const RULES: [&str; 7] = [
+    "every 5m",
+    "every 1h",
+    "*/15 * * * *",
+    "@hourly",
+    "0 3 * * *",
+    "30 9 * * MON-FRI",
+    "@monthly",
+];
 
 /// Which schedule the form is about.
 enum About {
     New,
-    Old(Box<Definition>),
+    Old(Box<Old>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,16 +80,23 @@ pub(crate) async fn edit_page(
     Query(Named { name }): Query<Named>,
 ) -> Result<Markup, Problem> {
     let old = stored(&app, &name).await?;
-    let typed = Typed::of(&name, &old);
+    let typed = Typed::of(&name, &old.shown);
     Ok(page(&app, &viewer, &About::Old(Box::new(old)), &typed, &Mistakes::new()).await)
 }
 
-async fn stored(app: &App, name: &str) -> Result<Definition, Problem> {
+async fn stored(app: &App, name: &str) -> Result<Old, Problem> {
     let (row, _) = app.store.schedule(name).await?;
-    let row = row.ok_or_else(|| {
+    let mut row = row.ok_or_else(|| {
         Problem::not_found(format!("There is no schedule {name:?}. It may have been removed."))
     })?;
-    row.definition().map_err(|why| Problem::conflict(format!("schedule {name:?}: {why}")))
+    let unknown = |why| Problem::conflict(format!("schedule {name:?}: {why}"));
+    let stored = row.definition().map_err(unknown)?;
+    secrets(app).await?.schedule(&mut row);
+    Ok(Old { stored, shown: row.definition().map_err(unknown)? })
+}
+
+async fn secrets(app: &App) -> Result<Secrets, Problem> {
+    Ok(Secrets::of(&app.glance.now().await?.engines))
 }
 
 pub(crate) async fn add(
@@ -97,7 +134,7 @@ async fn write(
         About::New => None,
         About::Old(old) => Some(&**old),
     };
-    let (status, mistakes) = match typed.schedule(old) {
+    let (status, mistakes) = match typed.schedule(old, &secrets(app).await?) {
         Err(mistakes) => (StatusCode::BAD_REQUEST, mistakes),
         Ok(schedule) => {
             let schedule = Box::new(schedule);
@@ -132,9 +169,10 @@ async fn page(
 ) -> Markup {
     let (title, to) = match about {
         About::New => ("New schedule".to_owned(), "/schedules/new".to_owned()),
-        About::Old(_) => {
-            (format!("Edit {}", typed.name), format!("/schedules/edit?name={}", encoded(&typed.name)))
-        }
+        About::Old(_) => (
+            format!("Edit {}", typed.name),
+            format!("/schedules/edit?name={}", encoded(&typed.name)),
+        ),
     };
     let main = html! {
         h1 { (title) }
@@ -163,7 +201,8 @@ async fn page(
 }
 
 fn fields_of(about: &About, typed: &Typed, mistakes: &Mistakes) -> Markup {
-    let line = |name, label, value, hint| Line { name, label, value, hint, list: None }.show(mistakes);
+    let line =
+        |name, label, value, hint| Line { name, label, value, hint, list: None }.show(mistakes);
     html! {
         div .fields {
             @match about {

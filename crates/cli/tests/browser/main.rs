@@ -1,0 +1,40 @@
+//! The dashboard as people use it: in a real browser, on the real program.
+
+mod chromium;
+mod does;
+#[path = "../cli/support.rs"]
+#[allow(dead_code)] // Shared with the tests of the command line.
+mod support;
+
+use chromium::Browser;
+use support::{Place, Running, eventually};
+
+/// A dashboard, served by a command that goes on.
+struct Served {
+    url: String,
+    running: Running,
+}
+
+impl Served {
+    /// Starts a command that serves one, and waits until it says where.
+    fn by(place: &Place, args: &[&str]) -> Self {
+        let running = place.start(args);
+        let address = || {
+            let words = running.err();
+            let line = words.lines().find_map(|line| line.strip_prefix("Dashboard: "))?;
+            Some(line.trim_end_matches('/').to_owned())
+        };
+        eventually("the dashboard says where it is", || address().is_some());
+        Self { url: address().unwrap_or_default(), running }
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+}
+
+/// Nothing was refused, nothing failed, nothing popped up.
+fn nothing_to_complain(browser: &mut Browser) {
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}

@@ -1,0 +1,177 @@
+//! What a class declares secret is in no output and no log, though its code gets
+//! it: with real processes, on both kinds of databases.
+
+use std::fs;
+
+use task_engine_conformance::TestServer;
+
+use super::executables::{class, ended, file, stop};
+use super::support::Place;
+
+const CANARY: &str = "canary-7f3a9c";
+
+/// Says it wherever something can be said, then fails.
+const FAILS: &str = r#"
+input=$(cat)
+echo "$input" >> seen
+echo "log: $input" >&2
+echo "last words: $input" >&2
+exit 100"#;
+/// Gives it back as a result.
+const SUCCEEDS: &str = r#"cat | tee -a seen"#;
+/// Says it where nobody expects anything.
+const PRINTS: &str = r#"echo "no JSON: $(cat)""#;
+
+fn parameters() -> String {
+    format!(
+        r#"{{"login":{{"user":"ann","password":"{CANARY}"}},"url":"https://ann:{CANARY}@host","big":12345678901234567890123}}"#
+    )
+}
+
+fn secrets_stay_secret(place: &Place) {
+    let settings = "secret = [\"login.password\"]\nretry = { maximum = 0 }";
+    let classes = [("fails", FAILS), ("succeeds", SUCCEEDS), ("prints", PRINTS)]
+        .map(|(name, script)| class(name, settings, script));
+    file(place, &classes.concat());
+    let mut said = Vec::new();
+    let mut run = |args: &[&str]| {
+        let finished = place.run(args);
+        assert_eq!(finished.code, Some(0), "{args:?}: {finished:?}");
+        said.push((args.join(" "), format!("{}{}", finished.out, finished.err)));
+        finished.out
+    };
+    for name in ["fails", "succeeds", "prints"] {
+        run(&["create", name, &parameters()]);
+    }
+    run(&["create", "fails", &parameters(), "--in", "1h"]);
+    run(&["schedules", "add", "daily", "fails", &parameters(), "--cron", "0 0 1 1 *"]);
+    // Without the file and without an engine, the tasks themselves know.
+    fs::rename(place.path("task-engine.toml"), place.path("away")).unwrap();
+    assert!(run(&["show", "1"]).contains("[secret]"));
+    fs::rename(place.path("away"), place.path("task-engine.toml")).unwrap();
+
+    let engine = place.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
+    for id in ["1", "2", "3"] {
+        ended(place, id);
+    }
+    for args in [
+        &["show", "1"][..],
+        &["show", "1", "--json"],
+        &["show", "2"],
+        &["show", "2", "--json"],
+        &["show", "3", "--json"],
+        &["show", "3", "--follow"],
+        &["show", "4"],
+        &["logs", "1"],
+        &["logs", "1", "--json"],
+        &["logs", "2"],
+        &["tasks"],
+        &["tasks", "--json"],
+        &["tasks", "class=fails", "--json"],
+        &["trace", "1"],
+        &["trace", "1", "--json"],
+        &["why", "1"],
+        &["why", "1", "--json"],
+        &["why", "4", "--json"],
+        &["errors"],
+        &["errors", "--json"],
+        &["stats", "--json"],
+        &["top"],
+        &["instances"],
+        &["schedules", "list", "--json"],
+        &["schedules", "show", "daily"],
+        &["schedules", "show", "daily", "--json"],
+        &["edit", "4", "--priority", "3"],
+        &["edit", "4", "--parameters", r#"{"login":{"password":"another-secret"}}"#],
+        &["rerun", "1", "--yes"],
+    ] {
+        run(args);
+    }
+    assert!(!run(&["show", "5"]).contains("another-secret"), "a task that was created again");
+    ended(place, "5");
+    stop(engine_log(engine, &mut said));
+
+    for (what, text) in &said {
+        assert!(!text.contains(CANARY) && !text.contains("another-secret"), "{what}:\n{text}");
+    }
+    let of = |what: &str| &said.iter().rfind(|(args, _)| args == what).unwrap().1;
+    for (what, words) in [
+        ("show 1", "last words: {"),
+        ("show 2 --json", "https://ann:[secret]@host"),
+        ("show 2 --json", "12345678901234567890123"),
+        ("show 3 --json", "not one JSON value"),
+        ("logs 1", "log: {"),
+        ("errors", "ExitCode100"),
+        (
+            "edit 4 --parameters {\"login\":{\"password\":\"another-secret\"}}",
+            "no command to undo it",
+        ),
+        ("schedules show daily", "[secret]"),
+        ("the log of the engine", "error is ExitCode100"),
+    ] {
+        assert!(of(what).contains(words), "{what}: {words} in\n{}", of(what));
+    }
+    // The code had it, whoever may sees it, and it moves with its task.
+    assert_eq!(fs::read_to_string(place.path("seen")).unwrap().matches(CANARY).count(), 6);
+    assert!(place.ok(&["show", "1", "--reveal"]).contains(CANARY));
+    assert!(place.ok(&["export"]).contains(CANARY));
+}
+
+/// Keeps what an engine has logged.
+fn engine_log(
+    engine: super::support::Running,
+    said: &mut Vec<(String, String)>,
+) -> super::support::Running {
+    engine.says("error is ExitCode100");
+    said.push(("the log of the engine".to_owned(), engine.err() + &engine.out()));
+    engine
+}
+
+#[test]
+fn secrets_stay_secret_on_an_embedded_database() {
+    secrets_stay_secret(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_stay_secret_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    tokio::task::spawn_blocking(move || secrets_stay_secret(&Place::with_database(&url)))
+        .await
+        .expect("the test");
+}
+
+/// A process that stays talks about several tasks at once.
+#[test]
+fn a_process_that_stays_keeps_secrets_too() {
+    let place = Place::new();
+    let script = r#"
+while read -r line; do
+  echo "standard error: $line" >&2
+  echo "nonsense: $line"
+done"#;
+    let settings = "mode = \"lines\"\nsecret = [\"password\"]\nretry = { maximum = 0 }";
+    file(&place, &class("stays", settings, script));
+    place.ok(&["create", "stays", &format!(r#"{{"password":"{CANARY}"}}"#)]);
+    let engine = place.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
+    ended(&place, "1");
+    let shown = place.ok(&["show", "1"]);
+    assert!(shown.contains("nonsense") && shown.contains("standard error"), "{shown}");
+    engine.says("a process ended");
+    assert!(!shown.contains(CANARY) && !engine.err().contains(CANARY), "{shown}{}", engine.err());
+    stop(engine);
+}
+
+#[test]
+fn a_bad_path_is_told_with_its_place() {
+    let place = Place::new();
+    for (secret, words) in [
+        ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),
+        ("[\"\"]", "\"\" is not the path"),
+        ("\"password\"", "secret is a list of texts, not a text"),
+    ] {
+        file(&place, &class("a", &format!("secret = {secret}"), "true"));
+        let created = place.run(&["create", "a"]);
+        assert_eq!(created.code, Some(2));
+        assert!(created.err.contains(words), "{words}: {}", created.err);
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+fn json(text: &str) -> Json {
+    Json::parse(text).unwrap()
+}
+
+fn redactor(parameters: &str, paths: &[&str]) -> Redactor {
+    Redactor::of(&json(parameters), &Json::empty_object(), paths)
+}
+
+fn shown(parameters: &str, paths: &[&str]) -> String {
+    let redactor = redactor(parameters, paths);
+    redactor.parameters().map_or(parameters, Json::as_str).to_owned()
+}
+
+#[test]
+fn paths_are_checked() {
+    for good in ["password", "card.number", "cards.0.number", "Grüße.x-y z"] {
+        assert_eq!(check(&[good]), Ok(()), "{good}");
+    }
+    let long = "x".repeat(PATH_BYTES_MAX + 1);
+    for bad in ["", ".", "a.", ".a", "a..b", " ", "a\n", &long] {
+        let error = check(&["good", bad]).unwrap_err().to_string();
+        assert!(error.contains("not the path of a secret parameter"), "{bad:?}: {error}");
+    }
+    let error = check(&vec!["a"; PATHS_MAX + 1]).unwrap_err().to_string();
+    assert!(error.contains("101 secret parameters are too many"), "{error}");
+}
+
+#[test]
+fn parameters_without_their_secrets() {
+    let card = r#"{"to": "ann", "card":{"number":"4111 1111","cvc":123,"ok":true},"n":1970670598291982290123456789}"#;
+    for (parameters, paths, expected) in [
+        (card, &["nothing"][..], card.replace(": \"ann\", ", ":\"ann\",").as_str()),
+        (
+            card,
+            &["card.number", "card.cvc"],
+            r#"{"to":"ann","card":{"number":"[secret]","cvc":"[secret]","ok":true},"n":1970670598291982290123456789}"#,
+        ),
+        (card, &["card"], r#"{"to":"ann","card":"[secret]","n":1970670598291982290123456789}"#),
+        (
+            r#"{"cards":[{"n":"12345"},{"n":7}]}"#,
+            &["cards.n"],
+            r#"{"cards":[{"n":"[secret]"},{"n":"[secret]"}]}"#,
+        ),
+        (
+            r#"{"cards":[{"n":1},{"n":7}]}"#,
+            &["cards.1.n"],
+            r#"{"cards":[{"n":1},{"n":"[secret]"}]}"#,
+        ),
+        (r#"{"keys":["aaaa","bbbb"]}"#, &["keys.0"], r#"{"keys":["[secret]","bbbb"]}"#),
+        (
+            r#"{"a.b":1,"a":{"b":2,"c":1.50}}"#,
+            &["a.b"],
+            r#"{"a.b":"[secret]","a":{"b":"[secret]","c":1.50}}"#,
+        ),
+        // Twice the same name, and the same value elsewhere.
+        (
+            r#"{"p":"hunter22","p":"other123","url":"u:hunter22@h"}"#,
+            &["p"],
+            r#"{"p":"[secret]","p":"[secret]","url":"u:[secret]@h"}"#,
+        ),
+        (r#"{"p":"A"}"#, &["p"], r#"{"p":"[secret]"}"#),
+        ("{}", &["p"], "{}"),
+    ] {
+        assert_eq!(shown(parameters, paths), expected, "{paths:?}");
+    }
+    assert!(redactor(card, &[]).is_empty() && redactor(card, &[]).parameters().is_none());
+}
+
+#[test]
+fn texts_without_the_secrets() {
+    let parameters =
+        r#"{"p":"pass\"word\n2nd line","pin":1234,"short":"abc","over":["abcd","cdef"]}"#;
+    let redactor = redactor(parameters, &["p", "pin", "short", "over"]);
+    for (text, expected) in [
+        ("nothing here, not even abc", "nothing here, not even abc"),
+        ("is pass\"word\n2nd line.", "is [secret]."),
+        (r#"{"p":"pass\"word\n2nd line"}"#, r#"{"p":"[secret]"}"#),
+        ("log: pass\"word, then 2nd line", "log: [secret], then [secret]"),
+        ("pin=1234, id=912345", "pin=[secret], id=9[secret]5"),
+        ("abcdef abcdabcd", "[secret] [secret][secret]"),
+        ("cut in the middle of pass\"wo", "cut in the middle of [secret]"),
+        ("cut too early: pas", "cut too early: pas"),
+        ("", ""),
+    ] {
+        assert_eq!(redactor.text(text), expected);
+    }
+    let result = json(r#"{"pass\"word":[1234,12345,"\u0061bcd",1.10],"x":null}"#);
+    assert_eq!(
+        redactor.json(&result).as_str(),
+        r#"{"[secret]":["[secret]",12345,"[secret]",1.10],"x":null}"#
+    );
+    assert!(!format!("{redactor:?}").contains("abcd"));
+}
+
+#[test]
+fn a_context_names_secrets_too() {
+    let parameters = json(r#"{"p":"hunter22","q":"open"}"#);
+    let shown = |context: &str| {
+        let redactor = Redactor::of(&parameters, &json(context), &[] as &[&str]);
+        redactor.parameters().unwrap_or(&parameters).as_str().to_owned()
+    };
+    assert_eq!(shown(r#"{"a":1}"#), parameters.as_str());
+    assert_eq!(shown(r#"{"secret_parameters":["p"]}"#), r#"{"p":"[secret]","q":"open"}"#);
+    // Nobody knows what was meant.
+    for odd in [r#"{"secret_parameters":"p"}"#, r#"{"secret_parameters":[1]}"#] {
+        assert_eq!(shown(odd), r#"{"p":"[secret]","q":"[secret]"}"#);
+    }
+}
+
+#[test]
+fn strange_json_and_texts_do_no_harm() {
+    let deep = format!("{}\"hunter22\"{}", "[".repeat(60), "]".repeat(60));
+    let parameters = format!(r#"{{"p":{deep},"q":{deep}}}"#);
+    assert!(!shown(&parameters, &["p"]).contains("hunter22"));
+    let redactor = redactor(r#"{"p":"ééééé","q":"\\u00e9"}"#, &["p", "q"]);
+    for text in ["ééééé", "éééééé", "é", "éééé", "\\u00e9\\u00e9"] {
+        let once = redactor.text(text).into_owned();
+        assert!(!once.contains("éééé"), "{text}: {once}");
+    }
+}
