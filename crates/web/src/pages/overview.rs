@@ -33,10 +33,13 @@ pub(crate) async fn page(
     let main = html! {
         h1 { "Overview" }
         div #tiles data-live { (tiles::all(&app, &now)) }
-        @if is_new(&now) { section .card #begin data-live { (begin()) } }
-        @else {
-            div #attention data-live { (attention::all(&app, &viewer, &now).await?) }
-            div #charts data-live { (charts::all(&app, &now, over).await?) }
+        // One region, so that what is there on the first day gives way to the rest.
+        div #rest data-live {
+            @if is_new(&now) { section .card #begin { (begin()) } }
+            @else {
+                div #attention { (attention::all(&app, &viewer, &now).await?) }
+                div #charts { (charts::all(&app, &now, over).await?) }
+            }
         }
     };
     Ok(layout::page(&app, &viewer, "Overview", "/", main).await)

@@ -38,16 +38,20 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
 
 /// When what is due would be done, if it goes on like this.
 async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
-    let open = now.figures.queues.iter().filter(|queue| queue.row.paused.is_none());
-    let due: i64 = open.map(|queue| queue.row.due.counted).sum();
+    let goes_on = |queue: &&QueueFigures| {
+        queue.row.paused.is_none() && !services(&queue.row.name, &now.engines).is_empty()
+    };
+    let due: i64 =
+        now.figures.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
     let series = app.glance.series(Span::Hour, now.figures.at).await?;
     let Some(rate) = series.ok_per_sec(now.figures.at).filter(|_| due > 0) else {
         return Ok(html! {});
     };
     #[allow(clippy::cast_precision_loss)]
     let left = Duration::try_from_secs_f64(due as f64 / rate).unwrap_or(Duration::MAX);
-    let left =
-        if left < Duration::from_secs(1) { "a moment".to_owned() } else { parts::span(left) };
+    if left < Duration::from_secs(1) {
+        return Ok(html! {});
+    }
     let rate = if rate >= 1.0 {
         format!("{rate:.0} a second")
     } else {
@@ -55,8 +59,8 @@ async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
     };
     Ok(html! {
         p .soft .last {
-            "At the pace of the last minutes (" (rate) "), what is due in all open queues would be done in about "
-            (left) ", if nothing new came."
+            "At the pace of the last minutes (" (rate) "), what is due in queues that are open and served would be done in about "
+            (parts::span(left)) ", if nothing new came."
         }
     })
 }
@@ -92,7 +96,7 @@ fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueFigures) -> Markup {
             td .number data-label="later" { (parts::number(queue.row.later)) }
             td .number data-label="running" { (queue.row.running) }
             td .number data-label="oldest due" { (oldest(queue)) }
-            td data-label="workers" { (served(&services(name, &now.engines))) }
+            td data-label="workers" { (served(&services(name, &now.engines), queue.row.due.counted > 0)) }
             td { (state(app, queue, now.figures.at)) }
             td .acts { @if viewer.may(Role::Operator) { (acts(app, viewer, queue)) } }
         }
@@ -109,10 +113,12 @@ pub(super) fn oldest(queue: &QueueFigures) -> String {
     }
 }
 
-fn served(services: &[Service]) -> Markup {
+fn served(services: &[Service], is_needed: bool) -> Markup {
     const SHOWN_MAX: usize = 4;
     html! {
-        @if services.is_empty() { (parts::state("warn", "nobody")) }
+        @if services.is_empty() {
+            @if is_needed { (parts::state("warn", "nobody")) } @else { span .soft { "nobody" } }
+        }
         @for service in services.iter().take(SHOWN_MAX) {
             span .item {
                 (service.workers) " at " (service.instance)

@@ -3,11 +3,13 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_model::figures::Histogram;
+use task_engine_model::queue::Count;
 
 use crate::app::App;
 use crate::chart::{self, Bar, Point, Unit};
 use crate::glance::{Now, Span};
 use crate::pages::links;
+use crate::parts;
 use crate::problem::Problem;
 use crate::series::{ClassSum, Quantile, Series, Step};
 
@@ -18,7 +20,7 @@ pub(super) async fn all(app: &App, now: &Now, over: Span) -> Result<Markup, Prob
     let series = app.glance.series(over, now.figures.at).await?;
     let span = over.words();
     Ok(html! {
-        div .row .between {
+        div .row .between .top {
             h2 { "The last " (span) }
             div .spans {
                 @for (which, to) in [(Span::Hour, "/?span=hour"), (Span::Day, "/?span=day")] {
@@ -130,7 +132,7 @@ fn failures(app: &App, series: &Series, span: &str) -> Markup {
             h3 .title { "Failed attempts by class" }
             @if failing.is_empty() { p .soft { "None in the last " (span) "." } }
             @else {
-                table {
+                table .shares {
                     thead { tr {
                         th scope="col" { "Class" } th scope="col" .number { "Failed" }
                         th scope="col" .number { "Of" } th scope="col" { span .visually-hidden { "Share" } }
@@ -138,8 +140,8 @@ fn failures(app: &App, series: &Series, span: &str) -> Markup {
                     tbody {
                         @for class in failing.iter().take(FAILING_SHOWN) { tr {
                             td { (link(app, class, Some("failed"))) }
-                            td .number { (class.failed) }
-                            td .number { (class.ended()) }
+                            td .number { (thousands(class.failed)) }
+                            td .number { (thousands(class.ended())) }
                             td .wide-bar { (share(class.failed, most)) }
                         } }
                     }
@@ -176,8 +178,8 @@ fn classes(app: &App, series: &Series) -> Markup {
                         @for class in series.classes.iter().take(CLASSES_SHOWN) {
                             tr data-key={ "class-" (class.class) } {
                                 td { (link(app, class, None)) }
-                                td .number data-label="ended" { (class.ended()) }
-                                td .number data-label="failed" { (class.failed) }
+                                td .number data-label="ended" { (thousands(class.ended())) }
+                                td .number data-label="failed" { (thousands(class.failed)) }
                                 td .number data-label="p50" { (quantile(&class.run, 50)) }
                                 td .number data-label="p95" { (quantile(&class.run, 95)) }
                             }
@@ -187,6 +189,11 @@ fn classes(app: &App, series: &Series) -> Markup {
             }
         }
     }
+}
+
+fn thousands(number: u64) -> String {
+    let counted = i64::try_from(number).unwrap_or(i64::MAX);
+    parts::number(Count { counted, and_more: false })
 }
 
 fn quantile(times: &Histogram, percent: u64) -> String {
@@ -209,7 +216,7 @@ fn numbers(app: &App, series: &Series) -> Markup {
                     tbody {
                         @for step in series.steps.iter().rev().filter(|step| step.ended() > 0) { tr {
                             td { (clock(app, step.at)) }
-                            @for number in [step.ok, step.failed, step.other] { td .number { (number) } }
+                            @for number in [step.ok, step.failed, step.other] { td .number { (thousands(number)) } }
                             @for (times, percent) in [(&step.run, 50), (&step.run, 95), (&step.wait, 50), (&step.wait, 95)] {
                                 td .number { (quantile(times, percent)) }
                             }

@@ -27,7 +27,7 @@ pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Marku
     Secrets::of(&app.glance.now().await?.engines).schedule(&mut row);
     let definition = row.definition().ok();
     let main = html! {
-        div .row .between {
+        div .row .between .top {
             h1 { "Schedule " (row.name) }
             a href=(app.path("/schedules")) { "All schedules" }
         }

@@ -275,7 +275,7 @@ fn choice(
     options: &[(&str, String)],
 ) -> Markup {
     html! {
-        label {
+        label .wide {
             (label)
             select name=(name) aria-invalid=[mistakes.get(name).map(|_| "true")] {
                 @for (value, words) in options {
