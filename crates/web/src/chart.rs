@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-pub(crate) use axis::{Unit, short};
+pub(crate) use axis::Unit;
 
 /// The height of the drawing, without its labels.
 const HEIGHT: f64 = 130.0;
@@ -76,15 +76,21 @@ pub(crate) fn lines(points: &[Point], unit: Unit, zone: &TimeZone, about: &str) 
                 }
             }
             @for (n, point) in points.iter().enumerate() {
-                (step(&scale, n, &point.title, &dots(&scale, n, point)))
+                (step(&scale, n, &point.title, &dots(&scale, points, n, point)))
             }
         }
     })
 }
 
-fn dots(scale: &Scale, n: usize, point: &Point) -> Markup {
+/// A value between two gaps is no line: it has a dot.
+fn dots(scale: &Scale, points: &[Point], n: usize, point: &Point) -> Markup {
+    let is_known = |n: Option<usize>, which: usize| {
+        let value = n.and_then(|n| points.get(n)?.values.get(which).copied().flatten());
+        value.is_some()
+    };
+    let is_alone = |which| !is_known(n.checked_sub(1), which) && !is_known(Some(n + 1), which);
     html! {
-        @for (which, value) in point.values.iter().enumerate() {
+        @for (which, value) in point.values.iter().enumerate().filter(|(which, _)| is_alone(*which)) {
             @if let Some(value) = value {
                 circle .dot .second[which > 0] cx=(percent(scale.middle(n)))
                        cy=(pixels(HEIGHT - scale.high(*value))) r="2" {}
@@ -230,7 +236,7 @@ mod tests {
         assert_eq!(path(&scale, &points, 0), "M12.5 130L37.5 0M87.5 0");
         assert_eq!(path(&scale, &points, 1), "");
         let svg = lines(&points, Unit::Seconds, &TimeZone::UTC, "x").into_string();
-        assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 1, "{svg}");
     }
 
     #[test]

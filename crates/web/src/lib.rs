@@ -24,7 +24,8 @@
 //! - `access`, `session`, `guard`: who may come in, and what no request may do;
 //! - `routes`: all routes with the role that each needs;
 //! - `action`: all that changes something, each with its line in the audit;
-//! - `glance`: what pages share, read once for all of them;
+//! - `glance`: what pages share, read once for all of them; `series`: what
+//!   engines have counted, ready to be drawn;
 //! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
 //! - `shown`, `json_tree`: what tasks carry and say, as pages show it;
 //! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
@@ -45,6 +46,7 @@ mod pages;
 mod parts;
 mod problem;
 mod routes;
+mod series;
 mod serve;
 mod session;
 mod shown;

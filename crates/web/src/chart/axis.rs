@@ -72,7 +72,7 @@ fn time_step(least: f64) -> f64 {
 }
 
 /// A number in few letters: `950`, `1.2 k`, `34 M`.
-pub(crate) fn short(number: f64) -> String {
+fn short(number: f64) -> String {
     let mut rest = number;
     for unit in ["", " k", " M", " G", " T", " P"] {
         if rest < 999.5 || unit == " P" {

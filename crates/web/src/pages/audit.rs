@@ -29,7 +29,7 @@ pub(crate) async fn page(
     let entries = app.store.audit_page(place.before, PER_PAGE).await?;
     let older = entries.last().filter(|_| entries.len() >= PER_PAGE as usize).map(|last| last.id);
     let main = html! {
-        div .row .between {
+        div .row .between .top {
             h1 { "Audit" }
             a href=(app.path("/tokens")) { "Tokens" }
         }
@@ -100,7 +100,7 @@ fn outcome(entry: &AuditEntry) -> Markup {
             small .under { (words_of(entry)) }
         }
         @if entry.detail != Json::empty_object() {
-            details { summary { "Detail" } pre { (entry.detail.as_str()) } }
+            details .fine { summary { "Detail" } pre { (entry.detail.as_str()) } }
         }
     }
 }

@@ -11,7 +11,7 @@ use task_engine_model::watch::QueueFigures;
 
 use super::links;
 use crate::app::App;
-use crate::glance::Now;
+use crate::glance::{Now, Span};
 use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
 use crate::problem::Problem;
@@ -28,11 +28,41 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
                 ))
             } @else {
                 (table(&app, &viewer, &now))
+                (forecast(&app, &now).await?)
             }
         }
         @if viewer.may(Role::Operator) { (pause_any(&app, &viewer)) }
     };
     Ok(layout::page(&app, &viewer, "Queues", "/queues", main).await)
+}
+
+/// When what is due would be done, if it goes on like this.
+async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
+    let goes_on = |queue: &&QueueFigures| {
+        queue.row.paused.is_none() && !services(&queue.row.name, &now.engines).is_empty()
+    };
+    let due: i64 =
+        now.figures.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
+    let series = app.glance.series(Span::Hour, now.figures.at).await?;
+    let Some(rate) = series.ok_per_sec(now.figures.at).filter(|_| due > 0) else {
+        return Ok(html! {});
+    };
+    #[allow(clippy::cast_precision_loss)]
+    let left = Duration::try_from_secs_f64(due as f64 / rate).unwrap_or(Duration::MAX);
+    if left < Duration::from_secs(1) {
+        return Ok(html! {});
+    }
+    let rate = if rate >= 1.0 {
+        format!("{rate:.0} a second")
+    } else {
+        format!("{:.0} a minute", (rate * 60.0).max(1.0))
+    };
+    Ok(html! {
+        p .soft .last {
+            "At the pace of the last minutes (" (rate) "), what is due in queues that are open and served would be done in about "
+            (parts::span(left)) ", if nothing new came."
+        }
+    })
 }
 
 fn table(app: &App, viewer: &Viewer, now: &Now) -> Markup {
@@ -66,7 +96,7 @@ fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueFigures) -> Markup {
             td .number data-label="later" { (parts::number(queue.row.later)) }
             td .number data-label="running" { (queue.row.running) }
             td .number data-label="oldest due" { (oldest(queue)) }
-            td data-label="workers" { (served(&services(name, &now.engines))) }
+            td data-label="workers" { (served(&services(name, &now.engines), queue.row.due.counted > 0)) }
             td { (state(app, queue, now.figures.at)) }
             td .acts { @if viewer.may(Role::Operator) { (acts(app, viewer, queue)) } }
         }
@@ -83,10 +113,12 @@ pub(super) fn oldest(queue: &QueueFigures) -> String {
     }
 }
 
-fn served(services: &[Service]) -> Markup {
+fn served(services: &[Service], is_needed: bool) -> Markup {
     const SHOWN_MAX: usize = 4;
     html! {
-        @if services.is_empty() { (parts::state("warn", "nobody")) }
+        @if services.is_empty() {
+            @if is_needed { (parts::state("warn", "nobody")) } @else { span .soft { "nobody" } }
+        }
         @for service in services.iter().take(SHOWN_MAX) {
             span .item {
                 (service.workers) " at " (service.instance)

@@ -24,7 +24,7 @@ fn state(app: &App, row: &ScheduleRow, now: Timestamp) -> Markup {
     if let Err(error) = row.definition() {
         return html! { (parts::state("bad", "unknown")) div { (error) } };
     }
-    let Some(pause) = &row.state.paused else { return parts::state("good", "fires") };
+    let Some(pause) = &row.state.paused else { return parts::state("good", "active") };
     html! {
         (parts::state("warn", "paused"))
         " " small { (parts::time(app, pause.at, now)) }

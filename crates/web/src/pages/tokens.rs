@@ -19,7 +19,7 @@ const HOW: &str = "task-engine tokens create NAME --role viewer";
 pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
     let tokens = app.store.tokens().await?;
     let main = html! {
-        div .row .between {
+        div .row .between .top {
             h1 { "Tokens" }
             a href=(app.path("/audit")) { "Audit" }
         }

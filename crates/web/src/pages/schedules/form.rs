@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo};
 use task_engine_model::queue::check_queue_name;
 use task_engine_model::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
+use task_engine_model::secret::{self, Secrets};
 use task_engine_model::task::{BadTask, DEFAULT_QUEUE};
 use task_engine_model::{Json, NewTask};
 
@@ -29,6 +30,14 @@ pub(super) struct Typed {
     pub(super) missed_max: String,
     pub(super) overlap: String,
     pub(super) jitter: String,
+}
+
+/// A schedule that is there: as it is, and as it may be seen.
+#[derive(Debug, Clone)]
+pub(super) struct Old {
+    pub(super) stored: Definition,
+    /// Without the secrets of its class.
+    pub(super) shown: Definition,
 }
 
 /// What is wrong, by field. The empty name is for the whole.
@@ -71,7 +80,7 @@ impl Typed {
         }
     }
 
-    /// As it is stored.
+    /// As it may be seen.
     pub(super) fn of(name: &str, definition: &Definition) -> Self {
         let (missed, missed_max) = match definition.missed {
             Missed::All(number) => ("all", number),
@@ -96,9 +105,14 @@ impl Typed {
 
     /// The schedule that is meant. `old` is what it was: what the form does not
     /// show stays, and parameters that nobody has touched stay as they are.
-    pub(super) fn schedule(&self, old: Option<&Definition>) -> Result<Schedule, Mistakes> {
+    /// `secrets` are those of the class.
+    pub(super) fn schedule(
+        &self,
+        old: Option<&Old>,
+        secrets: &Secrets,
+    ) -> Result<Schedule, Mistakes> {
         let mut mistakes = Mistakes::new();
-        let task = self.task(old, &mut mistakes);
+        let task = self.task(old, secrets, &mut mistakes);
         let missed = self.missed().map_err(|why| mistakes.insert("missed", why));
         let overlap = self.overlap.parse().map_err(|why| mistakes.insert("overlap", why));
         let jitter = duration(&self.jitter).map_err(|why| mistakes.insert("jitter", why));
@@ -132,16 +146,15 @@ impl Typed {
         }
     }
 
-    fn task(&self, old: Option<&Definition>, mistakes: &mut Mistakes) -> Option<NewTask> {
+    fn task(
+        &self,
+        old: Option<&Old>,
+        secrets: &Secrets,
+        mistakes: &mut Mistakes,
+    ) -> Option<NewTask> {
         let before = mistakes.len();
-        let json = match old {
-            Some(old) if parameters(&old.task_parameters) == self.parameters => {
-                Ok(old.task_parameters.clone())
-            }
-            _ if self.parameters.trim().is_empty() => Ok(Json::empty_object()),
-            _ => Json::parse_object(self.parameters.trim()),
-        };
-        let json = json.map_err(|why| mistakes.insert("parameters", why.to_string()));
+        let json = self.json(old);
+        let json = json.map_err(|why| mistakes.insert("parameters", why));
         let priority = self.priority.parse::<i32>();
         let priority = priority.map_err(|_| {
             mistakes.insert("priority", "a priority is a whole number, like 0 or -5".to_owned())
@@ -155,9 +168,30 @@ impl Typed {
         let task = task.queue(self.queue.as_str()).ok()?;
         let mut task = task.priority(priority.unwrap_or_default());
         if let Some(old) = old {
-            task.context = old.context.clone();
+            task.context = old.stored.context.clone();
         }
+        let task = task.secret(&secrets.of_class(&self.class));
+        let task =
+            task.map_err(|bad| mistakes.insert(field_of_task(&bad), bad.to_string())).ok()?;
         (mistakes.len() == before).then_some(task)
+    }
+
+    fn json(&self, old: Option<&Old>) -> Result<Json, String> {
+        let typed = self.parameters.trim();
+        if let Some(old) = old {
+            if parameters(&old.shown.task_parameters) == self.parameters {
+                return Ok(old.stored.task_parameters.clone());
+            }
+            let hides = old.shown.task_parameters != old.stored.task_parameters;
+            if hides && typed.contains(secret::SHOWN) {
+                return Err(format!(
+                    "type what stands in the place of {}, or leave all parameters as they are",
+                    secret::SHOWN
+                ));
+            }
+        }
+        let typed = if typed.is_empty() { "{}" } else { typed };
+        Json::parse_object(typed).map_err(|why| why.to_string())
     }
 
     fn missed(&self) -> Result<Missed, String> {
@@ -233,26 +267,49 @@ mod tests {
             jitter: "1m 30s".into(),
             ..typed()
         };
-        let definition = typed.schedule(None).unwrap().definition().unwrap();
+        let definition = typed.schedule(None, &Secrets::default()).unwrap().definition().unwrap();
         assert_eq!(definition.task_parameters.as_str().replace([' ', '\n'], ""), "{\"n\":1.50}");
         assert_eq!((definition.missed, definition.overlap), (Missed::All(7), Overlap::Wait));
         assert_eq!((definition.queue.as_str(), definition.priority), ("mail", -5));
         assert_eq!(definition.jitter, Duration::from_secs(90));
         let again = Typed::of("nightly", &definition);
         assert_eq!(again, Typed { jitter: again.jitter.clone(), ..typed });
-        assert_eq!(again.schedule(Some(&definition)).unwrap().definition().unwrap(), definition);
+        let old = Old { stored: definition.clone(), shown: definition.clone() };
+        let same = again.schedule(Some(&old), &Secrets::default()).unwrap();
+        assert_eq!(same.definition().unwrap(), definition);
     }
 
     #[test]
     fn the_context_and_untouched_parameters_stay_as_they_are() {
-        let mut old = typed().schedule(None).unwrap().definition().unwrap();
-        old.context = Json::parse(r#"{"correlation_id":"x"}"#).unwrap();
-        old.task_parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
-        let form = Typed { queue: "mail".into(), ..Typed::of("nightly", &old) };
-        let new = form.schedule(Some(&old)).unwrap().definition().unwrap();
-        assert_eq!(new.context, old.context);
-        assert_eq!(new.task_parameters, old.task_parameters);
+        let none = Secrets::default();
+        let mut stored = typed().schedule(None, &none).unwrap().definition().unwrap();
+        stored.context = Json::parse(r#"{"correlation_id":"x"}"#).unwrap();
+        stored.task_parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
+        let old = Old { shown: stored.clone(), stored };
+        let form = Typed { queue: "mail".into(), ..Typed::of("nightly", &old.shown) };
+        let new = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
+        assert_eq!(new.context, old.stored.context);
+        assert_eq!(new.task_parameters, old.stored.task_parameters);
         assert_eq!(new.queue, "mail");
+    }
+
+    #[test]
+    fn a_secret_is_kept_or_typed_anew_and_never_written_as_it_is_shown() {
+        let none = Secrets::default();
+        let mut stored = typed().schedule(None, &none).unwrap().definition().unwrap();
+        stored.task_parameters = Json::parse(r#"{"key":"hunter22","n":1}"#).unwrap();
+        let mut shown = stored.clone();
+        shown.task_parameters = Json::parse(r#"{"key":"[secret]","n":1}"#).unwrap();
+        let old = Old { stored, shown };
+        let form = Typed::of("nightly", &old.shown);
+        assert!(!form.parameters.contains("hunter22"));
+        let kept = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
+        assert_eq!(kept.task_parameters, old.stored.task_parameters);
+        let touched = Typed { parameters: form.parameters.replace('1', "2"), ..form.clone() };
+        let mistakes = touched.schedule(Some(&old), &none).unwrap_err();
+        assert_eq!(mistakes.keys().collect::<Vec<_>>(), [&"parameters"]);
+        let anew = Typed { parameters: r#"{"key":"other","n":2}"#.into(), ..form };
+        assert!(anew.schedule(Some(&old), &none).is_ok());
     }
 
     #[test]
@@ -270,7 +327,7 @@ mod tests {
             overlap: "maybe".into(),
             jitter: "soon".into(),
         };
-        let mistakes = wrong.schedule(None).unwrap_err();
+        let mistakes = wrong.schedule(None, &Secrets::default()).unwrap_err();
         let fields: Vec<_> = mistakes.keys().copied().collect();
         assert_eq!(
             fields,
@@ -297,7 +354,7 @@ mod tests {
             (Typed { jitter: "-5s".into(), ..typed() }, "jitter"),
             (Typed { name: "x".repeat(201), ..typed() }, "name"),
         ] {
-            let mistakes = typed.schedule(None).unwrap_err();
+            let mistakes = typed.schedule(None, &Secrets::default()).unwrap_err();
             assert_eq!(mistakes.keys().collect::<Vec<_>>(), [&field], "{mistakes:?}");
         }
     }

@@ -38,7 +38,7 @@ pub(crate) async fn page(
     rows.truncate(PER_PAGE as usize);
     let now = app.glance.now().await?.figures.at;
     let main = html! {
-        div .row .between {
+        div .row .between .top {
             h1 { "Schedules" }
             @if viewer.may(Role::Admin) {
                 a .button href=(app.path("/schedules/new")) { "New schedule" }

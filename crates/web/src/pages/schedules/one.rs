@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use task_engine_model::schedule::operate::{ScheduleError, Schedules};
 use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, ScheduleRow};
 use task_engine_model::schedule::{Definition, Missed, Overlap};
+use task_engine_model::secret::Secrets;
 
 use super::{acts, list, parameters, preview, state};
 use crate::app::App;
@@ -22,10 +23,11 @@ pub(crate) async fn page(
 }
 
 pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Markup, Problem> {
-    let (row, fired, now) = read(app, name).await?;
+    let (mut row, fired, now) = read(app, name).await?;
+    Secrets::of(&app.glance.now().await?.engines).schedule(&mut row);
     let definition = row.definition().ok();
     let main = html! {
-        div .row .between {
+        div .row .between .top {
             h1 { "Schedule " (row.name) }
             a href=(app.path("/schedules")) { "All schedules" }
         }

@@ -5,9 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::schedule::{Definition, Missed, Overlap};
+use task_engine_model::schedule::{Missed, Overlap};
+use task_engine_model::secret::Secrets;
 
-use super::form::{Mistakes, Typed, mistakes_of};
+use super::form::{Mistakes, Old, Typed, mistakes_of};
 use super::{one, preview};
 use crate::action::{Action, perform};
 use crate::app::{App, encoded};
@@ -61,7 +62,7 @@ const RULES: [&str; 7] = [
 /// Which schedule the form is about.
 enum About {
     New,
-    Old(Box<Definition>),
+    Old(Box<Old>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,16 +80,23 @@ pub(crate) async fn edit_page(
     Query(Named { name }): Query<Named>,
 ) -> Result<Markup, Problem> {
     let old = stored(&app, &name).await?;
-    let typed = Typed::of(&name, &old);
+    let typed = Typed::of(&name, &old.shown);
     Ok(page(&app, &viewer, &About::Old(Box::new(old)), &typed, &Mistakes::new()).await)
 }
 
-async fn stored(app: &App, name: &str) -> Result<Definition, Problem> {
+async fn stored(app: &App, name: &str) -> Result<Old, Problem> {
     let (row, _) = app.store.schedule(name).await?;
-    let row = row.ok_or_else(|| {
+    let mut row = row.ok_or_else(|| {
         Problem::not_found(format!("There is no schedule {name:?}. It may have been removed."))
     })?;
-    row.definition().map_err(|why| Problem::conflict(format!("schedule {name:?}: {why}")))
+    let unknown = |why| Problem::conflict(format!("schedule {name:?}: {why}"));
+    let stored = row.definition().map_err(unknown)?;
+    secrets(app).await?.schedule(&mut row);
+    Ok(Old { stored, shown: row.definition().map_err(unknown)? })
+}
+
+async fn secrets(app: &App) -> Result<Secrets, Problem> {
+    Ok(Secrets::of(&app.glance.now().await?.engines))
 }
 
 pub(crate) async fn add(
@@ -126,7 +134,7 @@ async fn write(
         About::New => None,
         About::Old(old) => Some(&**old),
     };
-    let (status, mistakes) = match typed.schedule(old) {
+    let (status, mistakes) = match typed.schedule(old, &secrets(app).await?) {
         Err(mistakes) => (StatusCode::BAD_REQUEST, mistakes),
         Ok(schedule) => {
             let schedule = Box::new(schedule);
@@ -267,7 +275,7 @@ fn choice(
     options: &[(&str, String)],
 ) -> Markup {
     html! {
-        label {
+        label .wide {
             (label)
             select name=(name) aria-invalid=[mistakes.get(name).map(|_| "true")] {
                 @for (value, words) in options {
