@@ -116,7 +116,7 @@ impl Settler {
             self.unwritten.written(1);
             if settled != Settled::Late {
                 about.push(one.about);
-                counted.push(one.as_counted(settled));
+                counted.push(one.into_counted(settled));
             }
         }
         self.figures.count(&counted, &about, &[]);
@@ -145,7 +145,7 @@ impl Settler {
 
 impl Unsettled {
     /// What is on record about it.
-    fn as_counted(self, settled: Settled) -> Ending {
+    fn into_counted(self, settled: Settled) -> Ending {
         match settled {
             Settled::Completed => {
                 Ending { error: None, next: Next::End(TaskStatus::Stopped), ..self.ending }

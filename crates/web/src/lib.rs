@@ -45,6 +45,7 @@ mod layout;
 mod pages;
 mod parts;
 mod problem;
+mod reading;
 mod routes;
 mod series;
 mod serve;

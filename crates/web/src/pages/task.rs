@@ -8,21 +8,22 @@ mod gantt;
 mod journey;
 mod logs;
 mod offers;
+mod reveal;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::token::Role::{Operator, Viewer as AsViewer};
-use task_engine_model::why::{Why, why};
+use task_engine_model::token::Role::{Admin, Operator, Viewer as AsViewer};
+use task_engine_model::why::Why;
 use task_engine_model::{FlowPage, FlowTask, TaskDetails, TaskId, words};
 
 use super::actions::Fields;
-use crate::action::no_task;
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
+use crate::reading::Seen;
 use crate::routes::Routes;
 use crate::{parts, shown};
 
@@ -32,6 +33,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .get("/tasks/{id}/{file}", AsViewer, file)
         .get("/tasks/{id}/edit", Operator, edit::page)
         .post("/actions/edit", Operator, edit::edit)
+        .post("/actions/reveal", Admin, reveal::reveal)
 }
 
 /// An id in an address: what cannot be one is not found.
@@ -48,11 +50,11 @@ async fn page(
 ) -> Result<Markup, Problem> {
     let id = id_of(&id)?;
     let fields = Fields::of_query(&query);
-    let why = why(&*app.store, id).await?.ok_or_else(|| no_task(id))?;
-    let task = &why.task;
+    let (why, seen) = app.why(id).await?;
+    let task = &seen.task;
     let (flow, own) = flow::read(&app, task).await?;
     let due_at = own.as_ref().map_or(task.row.created_at, |own| own.due_at);
-    let log = logs::read(&app, task, &fields).await?;
+    let log = logs::read(&app, &seen, &fields).await?;
     let title = format!("Task {id}");
     let main = html! {
         div .row .head #head data-live {
@@ -60,13 +62,13 @@ async fn page(
             (parts::status(task.row.status))
         }
         (journey::show(&app, task, due_at, why.at))
-        (offers::show(&app, &viewer, task, why.at))
+        (offers::show(&app, &viewer, &seen, why.at))
         div .grid {
             (reasons(&app, &why))
             (facts(&app, task, due_at, why.at))
         }
         (runs(&app, task, due_at, why.at))
-        (data(&app, task))
+        (data(&app, &viewer, &seen))
         (logs::show(&app, task, &log))
         (flow::show(&app, task, &flow))
         (copy_as::show(&app, task, &headers))
@@ -127,13 +129,16 @@ fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Mar
 }
 
 /// What it was created with.
-fn data(app: &App, task: &TaskDetails) -> Markup {
+fn data(app: &App, viewer: &Viewer, task: &Seen) -> Markup {
     let id = task.row.id;
     html! {
         div .grid {
             section .card {
                 h2 { "Parameters" }
                 (shown::json(app, id, "parameters", "parameters.json", shown::parameters(task)))
+                @if task.has_secrets() && viewer.may(Admin) {
+                    (reveal::button(app, viewer, &id.to_string()))
+                }
             }
             section .card {
                 h2 { "Context" }
@@ -158,7 +163,7 @@ async fn file(
             ("result", Some(attempt.ok_or_else(none)?))
         }
     };
-    let task = app.store.task(id).await?.ok_or_else(|| no_task(id))?;
+    let task = app.task(id).await?.task;
     let text = match (name, attempt) {
         (_, Some(attempt)) => {
             let execution = task.executions.iter().find(|it| it.attempt == attempt);

@@ -52,7 +52,10 @@ async fn page(
     let asked = Asked::read(&app, &Fields::of_query(&query))?;
     let now = app.glance.now().await?;
     let found = match &asked.filter {
-        Ok(filter) => Some(search(&app, filter, asked.before).await?),
+        Ok(filter) => {
+            app.check_filter(&viewer.actor, filter).await?;
+            Some(search(&app, filter, asked.before).await?)
+        }
         Err(_) => None,
     };
     let main = html! {

@@ -63,7 +63,8 @@ pub(super) async fn page(
 async fn trial(app: &App, fields: &Fields) -> Result<Option<TaskDetails>, Problem> {
     let id = fields.get("trial").map(str::parse::<TaskId>).transpose();
     match id.map_err(|why| Problem::field("/trial", why))? {
-        Some(id) => Ok(app.store.task(id).await?),
+        // It may have been removed since.
+        Some(id) => Ok(app.task(id).await.ok().map(|seen| seen.task)),
         None => Ok(None),
     }
 }
@@ -147,7 +148,7 @@ fn words(verb: Verb) -> &'static str {
 
 /// The newest as it is: searches leave backtraces out.
 async fn example(app: &App, group: &ErrorGroup) -> Result<Markup, Problem> {
-    let task = app.store.task(group.newest_task).await?;
+    let task = app.task(group.newest_task).await.ok();
     let error = task.as_ref().and_then(|task| {
         let last = task.executions.iter().rev().find_map(|execution| execution.error.as_ref());
         last.or(task.row.error.as_ref())

@@ -6,13 +6,14 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_model::{Edit, TaskDetails, TaskStatus};
 
-use super::{App, Problem, TaskId, Viewer, id_of, no_task};
+use super::{App, Problem, TaskId, Viewer, id_of};
 use crate::access::Actor;
 use crate::action::Action;
 use crate::json_tree::SHOWN_BYTES_MAX;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::task_form::{self, Field, Mistake, lists, parameters_field};
 use crate::pages::tasks::Known;
+use crate::reading::Seen;
 use crate::{layout, parts, shown};
 
 pub(super) async fn page(
@@ -43,8 +44,8 @@ pub(super) async fn edit(
     }
 }
 
-async fn task(app: &App, id: TaskId) -> Result<TaskDetails, Problem> {
-    let task = app.store.task(id).await?.ok_or_else(|| no_task(id))?;
+async fn task(app: &App, id: TaskId) -> Result<Seen, Problem> {
+    let task = app.task(id).await?;
     if task.row.status != TaskStatus::Waiting {
         return Err(Problem::conflict(format!(
             "Task {id} is {}; only a task that waits can be changed. Rerun creates a new one like it.",
@@ -80,7 +81,7 @@ fn wanted(
 async fn form(
     app: &App,
     viewer: &Viewer,
-    task: &TaskDetails,
+    task: &Seen,
     fields: Option<&Fields>,
     mistake: Option<&Mistake>,
 ) -> Result<Markup, Problem> {
@@ -95,7 +96,9 @@ async fn form(
         Field { name, label, hint, value: &typed(name, own), list, required: false }.show(mistake)
     };
     let parameters = shown::parameters(task);
-    let (own, hint) = if parameters.len() > SHOWN_BYTES_MAX {
+    let (own, hint) = if task.has_secrets() {
+        ("", "Some are secret: write all of them anew. Empty: they stay as they are.")
+    } else if parameters.len() > SHOWN_BYTES_MAX {
         ("", "They are too large to be shown here. Empty: they stay as they are.")
     } else {
         (parameters, "Empty: they stay as they are.")

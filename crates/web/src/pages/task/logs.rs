@@ -7,6 +7,7 @@ use task_engine_model::report::{LogFilter, LogRow};
 use crate::app::App;
 use crate::pages::actions::Fields;
 use crate::problem::Problem;
+use crate::reading::Seen;
 use crate::shown;
 
 /// So many lines at a time.
@@ -61,7 +62,7 @@ impl Place {
     }
 }
 
-pub(super) async fn read(app: &App, task: &TaskDetails, fields: &Fields) -> Result<Log, Problem> {
+pub(super) async fn read(app: &App, seen: &Seen, fields: &Fields) -> Result<Log, Problem> {
     let newest = LogFilter { newest: true, limit: LINES, ..LogFilter::default() };
     let place = match fields.get("log") {
         None => None,
@@ -73,7 +74,7 @@ pub(super) async fn read(app: &App, task: &TaskDetails, fields: &Fields) -> Resu
         })?),
     };
     let filter = place.map_or(newest, Place::filter);
-    let mut rows = app.store.logs(task.row.id, &filter).await?;
+    let mut rows = app.logs(seen, &filter).await?;
     if let Some(before) = place.and_then(|place| place.before) {
         rows.retain(|row| row.line < before);
     }

@@ -26,6 +26,9 @@ pub(super) async fn page(
         )));
     }
     let choice = fields.choice(&app)?;
+    if let Choice::Filter(filter) = &choice {
+        app.check_filter(&viewer.actor, filter).await?;
+    }
     let now = app.glance.now().await?.figures.at;
     let meant = meant(&*app.store, verb, &choice).await?;
     let back = fields.get("back").unwrap_or("/tasks");
