@@ -15,7 +15,8 @@
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
 //!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
-//!   [`exports`], [`searches`], [`audits`], [`tokens`]: the cases, by promise;
+//!   [`exports`], [`searches`], [`audits`], [`tokens`],
+//!   [`figures`], [`completions`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
@@ -25,9 +26,11 @@ pub mod bench;
 pub mod cancellations;
 pub mod checks;
 pub mod claims;
+pub mod completions;
 pub mod creation;
 pub mod everything;
 pub mod exports;
+pub mod figures;
 pub mod flows;
 pub mod hostile;
 pub mod instances;
@@ -56,7 +59,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use task_engine_model::Store;
+use task_engine_model::{Store, TaskId};
+
+use crate::completions::{Local, Transaction};
 
 pub use postgres_server::TestServer;
 
@@ -64,6 +69,12 @@ pub use postgres_server::TestServer;
 pub trait Database: Send + Sync {
     /// A new handle on it, as another process would have, with its tables.
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>>;
+
+    /// A transaction of an application's own, on a connection of its own.
+    fn begin(&self) -> Local<'_, Box<dyn Transaction>>;
+
+    /// What such transactions have left, in order: [`Transaction::effect`].
+    fn effects(&self) -> Local<'_, Vec<TaskId>>;
 }
 
 /// A case that has not ended by then hangs.
@@ -125,6 +136,16 @@ macro_rules! suite {
                 a_scheduled_task_is_had_on_time
                 late_comers_that_sort_first_are_found
                 a_claim_whose_answer_is_lost_is_found_again
+            }
+            completions {
+                a_commit_completes_a_task
+                without_a_commit_nothing_has_happened
+                a_completion_survives_its_engine
+                what_was_taken_back_is_never_completed
+                recovery_goes_round_an_open_transaction
+                an_open_transaction_is_not_settled
+                a_completion_wins_over_a_wish_to_cancel
+                a_completion_frees_a_key_as_a_record_does
             }
             records {
                 a_success_is_on_record
@@ -346,6 +367,13 @@ macro_rules! suite {
                 a_revoked_token_is_no_good
                 a_name_is_one_tokens
             }
+            figures {
+                figures_are_summed_by_class_and_step
+                figures_sent_again_count_once
+                figures_are_of_the_time_asked_for
+                old_figures_are_removed_in_steps
+                a_heartbeat_tells_the_time
+            }
         }
     };
 }
@@ -405,6 +433,7 @@ mod tests {
             include_str!("searches.rs"),
             include_str!("audits.rs"),
             include_str!("tokens.rs"),
+            include_str!("figures.rs"),
         ] {
             let cases = source
                 .lines()

@@ -20,7 +20,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::complete::{Completing, not_committed};
 use crate::failure::Failure;
+use crate::figures::About;
 use crate::handler::Class;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
@@ -28,6 +30,7 @@ use crate::pools::Freed;
 use crate::report::{Journal, Reports};
 use crate::run::Run;
 use crate::running::{Cause, Running};
+use crate::settle::Unsettled;
 use crate::trace;
 
 /// An asynchronous task that is told to end has this long to do so by itself.
@@ -39,7 +42,11 @@ pub(crate) struct Bench<S> {
     pub(crate) client: Client,
     pub(crate) instance: InstanceId,
     pub(crate) running: Arc<Running>,
-    pub(crate) endings: UnboundedSender<Ending>,
+    pub(crate) endings: UnboundedSender<(Ending, About)>,
+    /// Endings of attempts that may have completed their tasks by themselves.
+    pub(crate) unsettled: UnboundedSender<Unsettled>,
+    /// Where the store has its tables.
+    pub(crate) schema: Arc<str>,
     /// Numbers of workers that have become free.
     pub(crate) freed: Freed,
     pub(crate) reports: Arc<Reports>,
@@ -59,6 +66,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
     bench.running.begin(task.id, token.clone());
     let secrets = Redactor::of(&task.parameters, &task.context, &class.rules.secret);
     let journal = bench.reports.journal(task.id, secrets);
+    let completing = Arc::new(Completing::new(claim, bench.schema.clone()));
     let span = trace::execution(&task, worker);
     let run = Run {
         state: bench.state.clone(),
@@ -70,10 +78,23 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         worker,
         cancelled: token.clone(),
         journal: journal.clone(),
+        completing: completing.clone(),
         traceparent: trace::of(&span).map(Box::new),
         on_demand: OnceLock::new(),
     };
-    let ticket = Ticket::new(bench, class, claim, task, worker, journal, span);
+    let ticket = Ticket {
+        bench,
+        class,
+        claim,
+        task,
+        worker,
+        journal,
+        started: completing.began,
+        completing,
+        told: None,
+        span,
+        done: false,
+    };
     tracing::info!(parent: &ticket.span, "Worker {worker} starting task {}", ticket.task.id.task_id);
     // By hand: wrapped into another future, everything would be moved once more.
     let (outcome, told) = {
@@ -92,6 +113,7 @@ struct Ticket<S: Send + Sync + 'static> {
     task: ClaimedTask,
     worker: i32,
     journal: Arc<Journal>,
+    completing: Arc<Completing>,
     started: Instant,
     /// How its code took it that somebody wants it cancelled.
     told: Option<Told>,
@@ -100,19 +122,6 @@ struct Ticket<S: Send + Sync + 'static> {
 }
 
 impl<S: Send + Sync + 'static> Ticket<S> {
-    fn new(
-        bench: Arc<Bench<S>>,
-        class: Arc<Class<S>>,
-        claim: ClaimId,
-        task: ClaimedTask,
-        worker: i32,
-        journal: Arc<Journal>,
-        span: Span,
-    ) -> Self {
-        let started = Instant::now();
-        Self { bench, class, claim, task, worker, journal, started, told: None, span, done: false }
-    }
-
     async fn work(&self, run: Run<S>, token: CancellationToken) -> (Outcome, Option<Told>) {
         let mut working = Guarded::new(if self.class.hooks.is_empty() {
             self.class.work(&self.task.parameters, run)
@@ -236,7 +245,6 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let span = self.span.clone();
         let _inside = span.enter();
         let lasted = self.started.elapsed();
-        let next = self.next(&outcome);
         if let Outcome::Failure(error, _)
         | Outcome::Cancelled(error)
         | Outcome::GivenBack(error)
@@ -244,13 +252,30 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         {
             self.journal.secrets.error(error);
         }
-        self.log(&outcome, next, lasted);
         trace::ended(&self.span, &outcome);
-        let (result, error) = Ending::parts(outcome);
         self.bench.running.end(self.task.id);
         self.journal.close();
-        // Both channels outlive the engine's work.
-        let _ = self.bench.endings.send(Ending {
+        let about = About { class: self.class.number, due_at: self.task.due_at };
+        // Channels outlive the engine's work.
+        if self.completing.close() {
+            let succeeded = matches!(outcome, Outcome::Success(_));
+            // What holds if the completion turns out not to be on record.
+            let outcome = if succeeded { not_committed() } else { outcome };
+            let next = self.next(&outcome);
+            let ending = self.ending(outcome, next, lasted);
+            let _ = self.bench.unsettled.send(Unsettled { ending, about, succeeded });
+        } else {
+            let next = self.next(&outcome);
+            self.log(&outcome, next, lasted);
+            let _ = self.bench.endings.send((self.ending(outcome, next, lasted), about));
+        }
+        self.bench.freed.send(self.worker);
+        self.done = true;
+    }
+
+    fn ending(&self, outcome: Outcome, next: Next, lasted: Duration) -> Ending {
+        let (result, error) = Ending::parts(outcome);
+        Ending {
             id: self.task.id,
             retry_number: self.task.retry_number,
             claim_id: self.claim,
@@ -260,9 +285,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             error,
             next,
             told: self.told,
-        });
-        self.bench.freed.send(self.worker);
-        self.done = true;
+        }
     }
 
     /// What comes next, by the rule of the class, the task, or the error.

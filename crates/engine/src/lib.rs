@@ -38,8 +38,9 @@
 //! - [`handler`], [`run`], [`failure`]: what a task's code sees;
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `pools`: which workers take from which queues;
-//! - `dispatch` → `execute` → `record`: the path of a task through an engine;
-//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `retention`: what goes
+//! - `dispatch` → `execute` → `record`: the path of a task through an engine, at its `workplace`;
+//! - [`complete`], `settle`: an end in a transaction of the application's own;
+//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`: what goes
 //!   on beside it;
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book;
@@ -49,11 +50,13 @@
 //! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
 
 mod admission;
+pub mod complete;
 mod dispatch;
 pub mod engine;
 mod execute;
 pub mod extensions;
 pub mod failure;
+mod figures;
 pub mod handler;
 mod heartbeat;
 pub mod hook;
@@ -72,11 +75,13 @@ pub mod run;
 mod running;
 pub mod samples;
 mod schedule;
+mod settle;
 pub mod stop;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
 mod wake_up;
+mod workplace;
 
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;

@@ -8,25 +8,24 @@ use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
 use task_engine_model::{Client, Lanes, Pool, Store};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission;
 use crate::dispatch::{Dispatcher, End};
 use crate::engine::{EngineError, Settings};
-use crate::execute::{Bench, GRACE};
+use crate::execute::GRACE;
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
 use crate::process;
-use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
-use crate::report::Reports;
+use crate::record::{FORCED_PATIENCE, Record};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::schedule::{self, Scheduler};
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
 use crate::wake_up::{self, Backoff, Hints};
+use crate::workplace::Workplace;
 
 /// How long an engine tries to say good-bye.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +51,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
         beside.spawn(wake_up::listen(self.store.clone(), hints.clone()));
+        beside.spawn(retention::prune_figures(self.store.clone()));
         if let Some(age) = self.settings.retention {
             beside.spawn(retention::prune(self.store.clone(), age));
         }
@@ -138,32 +138,15 @@ impl<S: Send + Sync + 'static> Life<S> {
         recovery: Recovery,
         hints: &Arc<Hints>,
     ) -> (End, Record) {
-        let (running, claims) = (Arc::new(Running::default()), Arc::new(Claims::default()));
-        let unwritten = Arc::new(Unwritten::default());
-        let reports = Reports::new(self.store.clone());
-        let mut beside = Beside::default();
-        beside.spawn(reports.clone().run());
-        let (endings, to_record) = mpsc::unbounded_channel();
+        let running = Arc::new(Running::default());
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
-        let recorder = Recorder {
-            store: self.store.clone(),
-            claims: claims.clone(),
-            stop: self.stop.watch(),
-            unwritten: unwritten.clone(),
-            reports: reports.clone(),
-            forced_since: None,
-        };
-        let bench = Arc::new(Bench {
-            state: self.state.clone(),
-            client: self.client.clone(),
-            instance,
-            running: running.clone(),
-            endings,
-            freed,
-            reports,
-            forced: self.cancel_when_forced(&running),
-        });
+        let forced = self.cancel_when_forced(&running);
+        let (place, recording) = self.equip(instance, freed, &running, forced);
+        let Workplace { bench, claims, unwritten, reports, figures } = place;
+        let mut beside = Beside::default();
+        beside.spawn(reports.run());
+        beside.spawn(figures.clone().run());
         let claim_ids = Arc::new(ClaimIds::new(instance));
         let dispatcher = |(pool, (workers, freed))| Dispatcher {
             bench: bench.clone(),
@@ -196,11 +179,12 @@ impl<S: Send + Sync + 'static> Life<S> {
             claims: claims.clone(),
             running: running.clone(),
             hints: hints.clone(),
+            figures: figures.clone(),
         };
         let mut work = Work {
             dispatching: tokio::spawn(pools::run(dispatchers)),
             beating: tokio::spawn(heartbeat.run()),
-            recording: tokio::spawn(recorder.run(to_record)),
+            recording: tokio::spawn(recording),
         };
         let (end, record) = tokio::select! {
             ended = work.run_out(&running) => ended,
@@ -213,11 +197,14 @@ impl<S: Send + Sync + 'static> Life<S> {
         };
         work.beating.abort();
         work.dispatching.abort();
+        // An engine that was lost does not wait for it.
+        let counting = tokio::spawn(async move { figures.last().await });
         if end == End::Stopping {
             let leaving = self.leave(instance, &claims);
             if tokio::time::timeout(LEAVE_TIMEOUT, leaving).await.is_err() {
                 tracing::warn!("the engine could not say good-bye in time and will count as lost");
             }
+            let _ = counting.await;
         }
         (end, record)
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Store, StoreError, TaskError, TaskStatus};
+use task_engine_model::{AttemptId, Ending, Next, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::figures::{About, Figures};
 use crate::report::Reports;
 use crate::running::Claims;
 use crate::stop::{Phase, StopWatch};
@@ -25,6 +26,10 @@ pub(crate) struct Recorder {
     pub(crate) stop: StopWatch,
     pub(crate) unwritten: Arc<Unwritten>,
     pub(crate) reports: Arc<Reports>,
+    pub(crate) figures: Arc<Figures>,
+    /// Of what is being written: those that are not on record, or had been ended
+    /// by somebody else.
+    pub(crate) uncounted: Vec<AttemptId>,
     /// When a forced stop first found the store away.
     pub(crate) forced_since: Option<Instant>,
 }
@@ -46,7 +51,7 @@ impl Unwritten {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn written(&self, attempts: usize) {
+    pub(crate) fn written(&self, attempts: usize) {
         self.count.fetch_sub(attempts, Ordering::Relaxed);
         self.fewer.notify_one();
     }
@@ -66,13 +71,26 @@ pub(crate) struct Record {
     pub(crate) unrecorded: usize,
 }
 
+impl Record {
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            given_back: self.given_back + other.given_back,
+            unrecorded: self.unrecorded + other.unrecorded,
+        }
+    }
+}
+
 impl Recorder {
     /// Writes endings until the last sender is gone.
-    pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<Ending>) -> Record {
+    pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<(Ending, About)>) -> Record {
         let mut record = Record::default();
-        let mut gathered = Vec::new();
-        while endings.recv_many(&mut gathered, BATCH_MAX).await > 0 {
-            let count = gathered.len();
+        let (mut arrived, mut gathered, mut about) = (Vec::new(), Vec::new(), Vec::new());
+        while endings.recv_many(&mut arrived, BATCH_MAX).await > 0 {
+            let count = arrived.len();
+            for (ending, of_it) in arrived.drain(..) {
+                gathered.push(ending);
+                about.push(of_it);
+            }
             let mut rest = &mut gathered[..];
             while !rest.is_empty() {
                 let (batch, after) = rest.split_at_mut(batch_len(rest));
@@ -81,7 +99,10 @@ impl Recorder {
                 rest = after;
             }
             self.unwritten.written(count);
+            self.figures.count(&gathered, &about, &self.uncounted);
+            self.uncounted.clear();
             gathered.clear();
+            about.clear();
         }
         self.reports.last().await;
         let finished = self.claims.take_finished();
@@ -110,6 +131,7 @@ impl Recorder {
                             "{id} returned after its end was on record; its result is kept as evidence and changes nothing"
                         );
                     }
+                    self.uncounted.extend(late);
                     self.claims.recorded(batch.iter().map(|ending| ending.claim_id));
                     return 0;
                 }
@@ -126,6 +148,7 @@ impl Recorder {
                     );
                     if !self.patience(wait).await {
                         tracing::error!("{} results could not be written", batch.len());
+                        self.uncounted.extend(batch.iter().map(|ending| ending.id));
                         return batch.len();
                     }
                 }
@@ -144,6 +167,7 @@ impl Recorder {
         let exception = "ResultNotStorable";
         if ending.error.as_ref().is_some_and(|error| error.exception == exception) {
             tracing::error!("the end of {} cannot be stored at all: {why}", ending.id);
+            self.uncounted.push(ending.id);
             return 1;
         }
         ending.result = None;
@@ -173,6 +197,6 @@ fn batch_len(endings: &[Ending]) -> usize {
     endings.iter().take_while(fits).count().max(1)
 }
 
-fn was_given_back(ending: &Ending) -> bool {
+pub(crate) fn was_given_back(ending: &Ending) -> bool {
     ending.error.as_ref().is_some_and(|error| error.exception == TaskError::ENGINE_STOPPED)
 }

@@ -5,11 +5,15 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use serde::Serialize;
 use task_engine_model::flow::with_correlation;
 use task_engine_model::report::LogLevel;
-use task_engine_model::{AttemptId, Client, Json, NewTask, Origin, TaskId, Traceparent};
+use task_engine_model::{
+    AttemptId, Client, Completion, Json, NewTask, Origin, StoreError, TaskId, Traceparent,
+};
 use tokio_util::sync::CancellationToken;
 
+use crate::complete::{Completing, Transaction};
 use crate::extensions::Extensions;
 use crate::report::Journal;
 
@@ -25,6 +29,7 @@ pub struct Run<S> {
     pub(crate) worker: i32,
     pub(crate) cancelled: CancellationToken,
     pub(crate) journal: Arc<Journal>,
+    pub(crate) completing: Arc<Completing>,
     /// The span of this execution, if it is one of OpenTelemetry.
     pub(crate) traceparent: Option<Box<Traceparent>>,
     pub(crate) on_demand: OnceLock<Box<OnDemand>>,
@@ -124,6 +129,31 @@ impl<S> Run<S> {
         self.client().stamped(task)
     }
 
+    /// Completes the task inside a transaction of the application's own, in the
+    /// database of the store: what the transaction did and that the task is done
+    /// commit together, or neither does. So the effect of the task happens once,
+    /// wherever its engine dies; see [`complete`](crate::complete).
+    ///
+    /// Call it last, commit, and return the result. With rusqlite this answers at
+    /// once, with the drivers of PostgreSQL it is to be awaited.
+    pub fn complete_in<T: Transaction>(
+        &self,
+        transaction: T,
+        result: &impl Serialize,
+    ) -> T::Answer {
+        transaction.complete(self.completion(result))
+    }
+
+    /// What [`complete_in`](Self::complete_in) writes, for drivers that it does
+    /// not know: hand it to the store's crate, or on PostgreSQL to the SQL
+    /// function `task_engine.complete_attempt`. From here on the attempt fails
+    /// unless its completion commits.
+    pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
+        let result = Json::encode(result)
+            .map_err(|error| StoreError::BadData(format!("the result: {error}")))?;
+        Ok(self.completing.completion(self.id, self.worker, result))
+    }
+
     /// Whether the attempt should end: somebody cancelled the task, its time is
     /// over, or the engine must stop. Asynchronous code is dropped soon after;
     /// blocking code must look for itself.
@@ -186,6 +216,7 @@ impl<S> Clone for Run<S> {
             worker: self.worker,
             cancelled: self.cancelled.clone(),
             journal: self.journal.clone(),
+            completing: self.completing.clone(),
             traceparent: self.traceparent.clone(),
             on_demand: {
                 // Clones share what hooks add, also later.

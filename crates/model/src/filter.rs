@@ -129,6 +129,17 @@ impl Filter {
         self.terms.iter().any(|term| matches!(term.field, Field::Params(_)))
     }
 
+    /// The statuses that a task may have which is meant.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<TaskStatus> {
+        let mut statuses = TaskStatus::ALL.to_vec();
+        for term in self.terms.iter().filter(|term| term.field == Field::Status) {
+            let named = |status: &TaskStatus| term.values.contains(&Value::Status(*status));
+            statuses.retain(|status| named(status) == (term.operator == Operator::Is));
+        }
+        statuses
+    }
+
     /// The same, and the task is in one of these.
     #[must_use]
     pub fn and_status(mut self, any: &[TaskStatus]) -> Self {
@@ -142,6 +153,14 @@ impl Filter {
     pub fn and_class(mut self, class: impl Into<String>) -> Self {
         let values = vec![Value::Text(class.into())];
         self.terms.push(Term { field: Field::Class, operator: Operator::Is, values });
+        self
+    }
+
+    /// The same, and the task belongs to this flow.
+    #[must_use]
+    pub fn and_correlation(mut self, id: impl Into<String>) -> Self {
+        let values = vec![Value::Text(id.into())];
+        self.terms.push(Term { field: Field::Correlation, operator: Operator::Is, values });
         self
     }
 

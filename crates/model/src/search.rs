@@ -176,7 +176,7 @@ impl Search {
         let created = terms.iter().filter_map(created_bound).collect::<Vec<_>>();
         let tasks = if with_json { TASKS_WITH_JSON_OF_A_STEP } else { TASKS_OF_A_STEP };
         let narrow = classes.is_some() || queues.is_some() || !created.is_empty();
-        let base = base(terms);
+        let base = base(&self.filter);
         let cheap_rows = if base == Base::All { ROWS_OF_A_STEP } else { ROWS_OF_A_STEP_IN_PLACES };
         Scan {
             base,
@@ -194,7 +194,8 @@ impl Search {
 }
 
 /// The smallest place that has all that may be meant.
-fn base(terms: &[Term]) -> Base {
+fn base(filter: &Filter) -> Base {
+    let terms = filter.terms();
     if let Some(ids) = is_one_of(terms, &Field::Id) {
         let ids = ids.iter().filter_map(|value| match value {
             Value::Number(id) => Some(TaskId(*id)),
@@ -205,11 +206,7 @@ fn base(terms: &[Term]) -> Base {
     if let Some([Value::Text(name)]) = is_one_of(terms, &Field::Correlation) {
         return Base::Flow(name.clone());
     }
-    let mut statuses = TaskStatus::ALL.to_vec();
-    for term in terms.iter().filter(|term| term.field == Field::Status) {
-        let named = |status: &TaskStatus| term.values.contains(&Value::Status(*status));
-        statuses.retain(|status| named(status) == (term.operator == Operator::Is));
-    }
+    let statuses = filter.statuses();
     if statuses.contains(&TaskStatus::Stopped) { Base::All } else { Base::Places(statuses) }
 }
 

@@ -224,6 +224,12 @@ impl Secrets {
         Self(secrets)
     }
 
+    /// Whether any class has one.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// The paths of a class.
     #[must_use]
     pub fn of_class(&self, class: &str) -> Vec<String> {

@@ -17,7 +17,9 @@ use crate::attempt::{AttemptId, Ending, Next};
 use crate::audit::{AuditEntry, NewAuditEntry};
 use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
+use crate::completion::Settled;
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
+use crate::figures::{ClassMinute, FigureRow, FiguresLook};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
@@ -73,7 +75,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>>;
 
-    /// Takes claims back from those who no longer work on them.
+    /// Ends attempts that may have completed their tasks in transactions of the
+    /// application's own. One that has is left as it is; of one that has not,
+    /// `endings` says how it ended. The answers are in order.
+    ///
+    /// It never waits for a transaction that is still open for longer than a
+    /// moment: the answer is [`Settled::Open`] in its place, and it is to be
+    /// asked again.
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>>;
+
+    /// The schema that its tables are in, or what their names begin with: for
+    /// statements in a transaction of the application's own.
+    fn schema_name(&self) -> &str {
+        "task_engine"
+    }
+
+    /// Takes claims back from those who no longer work on them. An attempt whose
+    /// completion is in a transaction that is still open is left in its claim,
+    /// to be asked for again.
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>>;
 
     /// Begins a life. Fails with [`StoreError::NameTaken`] if another life of
@@ -247,6 +266,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The token of this hash, if it is good now, by the database's clock.
     /// That it was used is written down, at most once a minute.
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>>;
+
+    /// Keeps what an engine has counted. Of what is sent about one minute and
+    /// class, the most counts, in whatever order it arrives.
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()>;
+
+    /// What all engines have counted lately, by step and class, in this order.
+    /// The first step is whole; steps and classes without any attempt are left out.
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>>;
+
+    /// Removes up to `limit` rows of figures that are older than
+    /// [`KEPT`](crate::figures::KEPT). Returns how many.
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.
@@ -335,6 +366,8 @@ pub struct TakenBack {
 pub struct Pulse {
     /// False if this life is over on record.
     pub alive: bool,
+    /// The time by the database's clock.
+    pub now: Timestamp,
     /// The claims that the store has for it.
     pub claims: Vec<ClaimId>,
     /// Attempts of its own that somebody wants cancelled.
@@ -425,6 +458,11 @@ pub enum StoreError {
     /// The life of this engine is over on record: it was declared lost.
     #[error("this engine was declared lost")]
     InstanceOver,
+    /// An attempt cannot complete its task, because it is no longer its own.
+    #[error(
+        "{0} is over on record, or its store is not in the database of this transaction: roll the transaction back, so that nothing of this attempt counts"
+    )]
+    AttemptOver(AttemptId),
 }
 
 impl StoreError {

@@ -54,7 +54,7 @@ pub(crate) fn pool_error(error: &PoolError) -> StoreError {
 }
 
 /// Whether the same statement may succeed later without anybody's doing.
-fn is_temporary(code: &str) -> bool {
+pub(crate) fn is_temporary(code: &str) -> bool {
     let class = &code[..2];
     // Connection trouble; out of resources; operator intervention (shutdown,
     // crash, statement timeout); the transaction must be repeated; system error.
@@ -66,7 +66,7 @@ fn is_temporary(code: &str) -> bool {
 
 /// Whether something in the statement's values is at fault: a value that does
 /// not fit, a constraint, a limit of the program.
-fn is_bad_data(code: &str) -> bool {
+pub(crate) fn is_bad_data(code: &str) -> bool {
     matches!(&code[..2], "22" | "23" | "54")
 }
 

@@ -12,15 +12,18 @@
 //! - `connection`: sockets, on a thread of their own;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+//! - `complete`: its end in a transaction of the application's own;
 //! - `schedules`: regular tasks;
 //! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //!   contract;
+//! - `audit`, `tokens`, `figures`: what a dashboard needs;
 //! - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 
 mod audit;
 mod change;
 mod checks;
 mod claim;
+mod complete;
 mod connection;
 mod create;
 #[cfg(feature = "testing")]
@@ -28,6 +31,7 @@ mod created;
 mod drift;
 mod error;
 mod export;
+mod figures;
 mod flow;
 mod import;
 mod instances;

@@ -17,6 +17,7 @@ const MIGRATIONS: &[(i32, &str, &str)] = &[
     (5, "correlation", include_str!("../migrations/0005_correlation.sql")),
     (6, "progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
     (7, "dashboard", include_str!("../migrations/0007_dashboard.sql")),
+    (8, "complete_attempt", include_str!("../migrations/0008_complete_attempt.sql")),
 ];
 
 impl Inner {

@@ -81,7 +81,7 @@ impl Inner {
         }
     }
 
-    async fn record_late(
+    pub(crate) async fn record_late(
         &self,
         client: &impl GenericClient,
         late: &[&Ending],

@@ -3,27 +3,28 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::Transaction;
 use task_engine_model::attempt::{Outcome, Ran};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::recovery::{Former, Unended};
 use task_engine_model::store::{TakeBack, TakenBack};
 use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonOut;
-use crate::record::{Columns, Fence, attempt_id};
 use crate::store::{Inner, from_micros};
 
 const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
+const CLOSED: &str = include_str!("../sql/take_back_closed.sql");
 const ATTEMPTS: &str = include_str!("../sql/take_back_attempts.sql");
 
 impl Inner {
     pub(crate) async fn take_back(&self, what: TakeBack) -> Result<Vec<TakenBack>, StoreError> {
         let mut client = self.connections.lifeline().await?;
         loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let taken = match self.take_back_in(&transaction, &what).await {
+            let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let taken = match self.take_back_in(&mut transaction, &what).await {
                 Ok(taken) => transaction.commit().await.map(|()| taken),
                 Err(e) => Err(e),
             };
@@ -36,7 +37,7 @@ impl Inner {
 
     async fn take_back_in(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         what: &TakeBack,
     ) -> Result<Vec<TakenBack>, tokio_postgres::Error> {
         let (instance, ids) = match what {
@@ -70,11 +71,15 @@ impl Inner {
             endings.push(held.ending(id, instance, outcome, next));
             taken.push(TakenBack { id, class, next });
         }
-        let statement = transaction.prepare(&self.record_statement(Fence::RowByRow)).await?;
-        let recorded = Columns::of(&endings).run(transaction, &statement, &[]).await?;
+        let tried = self.end_without_waiting(transaction, &endings).await?;
+        // What is about to complete its task in a transaction that is open is
+        // left where it is; the next one who asks may know more.
+        let left: HashSet<ClaimId> = tried.open.iter().map(|id| held[id].claim).collect();
+        let ids = claims.iter().map(|claim| claim.get::<_, i64>("id"));
+        let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();
+        transaction.execute(&*self.schema.sql(CLOSED), &[&closed]).await?;
         // The engine itself may have been faster with some of them.
-        let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
-        taken.retain(|one: &TakenBack| recorded.contains(&one.id));
+        taken.retain(|one: &TakenBack| tried.ended.contains(&one.id));
         Ok(taken)
     }
 }

@@ -44,6 +44,12 @@ impl Schema {
         }
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The channel that wake-ups come on: the book's, for the default schema.
     pub(crate) fn channel(&self) -> Cow<'static, str> {
         if self.name == DEFAULT {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use task_engine_model::audit::{AuditEntry, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
@@ -21,8 +22,8 @@ use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhap
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
     Answer, AttemptId, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage, FlowTask,
-    NewTask, RemoveReport, Scan, Scanned, Store, StoreError, TaskDetails, TaskFilter, TaskId,
-    TaskRow, TaskStatus,
+    NewTask, RemoveReport, Scan, Scanned, Settled, Store, StoreError, TaskDetails, TaskFilter,
+    TaskId, TaskRow, TaskStatus,
 };
 use tokio::runtime::Runtime;
 
@@ -123,6 +124,14 @@ impl Store for PgStore {
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>> {
         limited(self.inner.record(endings, finished))
+    }
+
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+        limited(self.inner.settle(endings))
+    }
+
+    fn schema_name(&self) -> &str {
+        self.inner.schema.name()
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
@@ -303,6 +312,18 @@ impl Store for PgStore {
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
         limited(self.inner.token_by_hash(hash))
+    }
+
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+        limited(self.inner.figures(instance, rows))
+    }
+
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
+        limited(self.inner.figures_since(look))
+    }
+
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
+        limited(self.inner.prune_figures(limit))
     }
 }
 

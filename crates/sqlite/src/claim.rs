@@ -1,15 +1,12 @@
 //! Claims: due tasks move from the queue into an engine's hands.
 
-use std::collections::VecDeque;
-
-use rusqlite::{Row, params};
-use task_engine_model::{
-    AttemptId, Claim, ClaimId, ClaimedTask, InstanceId, Json, Lanes, Rest, StoreError, TaskId,
-};
+use rusqlite::params;
+use task_engine_model::{Claim, ClaimId, ClaimedTask, InstanceId, Lanes, Rest, StoreError};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
-use crate::moment::{between, timestamp};
+use crate::lane::{Head, Lane, Waiting};
+use crate::moment::between;
 
 /// Who claims, and what it can run.
 #[derive(Debug)]
@@ -54,8 +51,11 @@ pub(crate) fn claim(
     if !alive {
         return Err(Fault::Store(StoreError::InstanceOver));
     }
-    let (picked, rest) = pick(turn, wanted, limit)?;
-    let tasks = take(turn, picked)?;
+    let Picked { waiting, lanes, rest } = pick(turn, wanted, limit)?;
+    for lane in &lanes {
+        lane.delete_taken(turn)?;
+    }
+    let tasks = created(waiting);
     if !tasks.is_empty() {
         let attempts: Vec<_> = tasks
             .iter()
@@ -71,10 +71,20 @@ pub(crate) fn claim(
     Ok(Claim { tasks, rest })
 }
 
+/// What a claim takes, while it is still in the queue.
+struct Picked {
+    /// In the order of claims.
+    waiting: Vec<Waiting>,
+    /// All that were looked at.
+    lanes: Vec<Lane>,
+    rest: Rest,
+}
+
 /// The next tasks, in order. Goes from one priority to the next lower
 /// one, and among the lanes of one priority takes what is due first.
-fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<Waiting>, Rest), Fault> {
-    let mut picked = Vec::with_capacity(limit);
+fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, Fault> {
+    let mut waiting = Vec::with_capacity(limit);
+    let mut seen = Vec::new();
     let mut next_due = None;
     let mut statement = turn.db.prepare_cached(sql!("claim_lanes"))?;
     let mut lanes = statement
@@ -82,10 +92,10 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<Waiting>,
             Ok(Lane::new(row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .peekable();
-    while picked.len() < limit {
+    while waiting.len() < limit {
         let Some(first) = lanes.next().transpose()? else {
             let next_in = next_due.map(|due_at| between(turn.now(), due_at));
-            return Ok((picked, Rest::Nothing { next_in }));
+            return Ok(Picked { waiting, lanes: seen, rest: Rest::Nothing { next_in } });
         };
         let priority = first.priority;
         let mut level = vec![first];
@@ -94,10 +104,11 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<(Vec<Waiting>,
         {
             level.push(lane?);
         }
-        merge(turn, &mut level, limit, &mut picked)?;
+        merge(turn, &mut level, limit, &mut waiting)?;
         next_due = level.iter().filter_map(|lane| lane.next_due).chain(next_due).min();
+        seen.append(&mut level);
     }
-    Ok((picked, Rest::More))
+    Ok(Picked { waiting, lanes: seen, rest: Rest::More })
 }
 
 /// Takes due tasks of lanes of one priority until there are `limit` in all.
@@ -119,108 +130,14 @@ fn merge(
         let Some((_, place)) = first else {
             return Ok(());
         };
-        picked.extend(level[place].read.pop_front());
+        picked.extend(level[place].take());
     }
     Ok(())
 }
 
-/// Tasks of one queue, class and priority, in the order of time and id.
-struct Lane {
-    queue: String,
-    class: String,
-    priority: i32,
-    /// Due tasks that were read and not taken yet.
-    read: VecDeque<Waiting>,
-    /// The last one that was read.
-    last: Head,
-    /// Nothing more is due.
-    dry: bool,
-    /// When the first task that is not due will be.
-    next_due: Option<i64>,
-}
-
-/// The order of the fields is the order of claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Head {
-    due_at: i64,
-    task_id: i64,
-}
-
-/// A due task, with all that its attempt needs.
-struct Waiting {
-    head: Head,
-    task: Option<ClaimedTask>,
-}
-
-impl Lane {
-    fn new(queue: String, class: String, priority: i32) -> Self {
-        Self {
-            queue,
-            class,
-            priority,
-            read: VecDeque::new(),
-            last: Head { due_at: i64::MIN, task_id: i64::MIN },
-            dry: false,
-            next_due: None,
-        }
-    }
-
-    fn head(&mut self, turn: &Turn<'_>, share: usize) -> Result<Option<Head>, Fault> {
-        if self.read.is_empty() && !self.dry {
-            self.read_on(turn, share)?;
-        }
-        Ok(self.read.front().map(|waiting| waiting.head))
-    }
-
-    fn read_on(&mut self, turn: &Turn<'_>, share: usize) -> Result<(), Fault> {
-        let mut statement = turn.db.prepare_cached(sql!("claim_heads"))?;
-        let mut rows = statement.query(params![
-            self.queue,
-            self.class,
-            self.priority,
-            self.last.due_at,
-            self.last.task_id,
-            share as i64,
-        ])?;
-        self.dry = true;
-        while let Some(row) = rows.next()? {
-            let head = Head { task_id: row.get(0)?, due_at: row.get(1)? };
-            if head.due_at > turn.now() {
-                self.next_due = Some(head.due_at);
-                self.dry = true;
-                break;
-            }
-            self.last = head;
-            self.read.push_back(Waiting { head, task: self.task(head, row)? });
-            self.dry = self.read.len() < share;
-        }
-        Ok(())
-    }
-
-    /// None if the task was never created.
-    fn task(&self, head: Head, row: &Row<'_>) -> rusqlite::Result<Option<ClaimedTask>> {
-        let Some(parameters) = row.get(4)? else {
-            return Ok(None);
-        };
-        Ok(Some(ClaimedTask {
-            id: AttemptId { task_id: TaskId(head.task_id), attempt: row.get(2)? },
-            retry_number: row.get(3)?,
-            class: self.class.clone(),
-            parameters: Json::from_store(parameters),
-            context: Json::from_store(row.get(5)?),
-            queue: self.queue.clone(),
-            priority: self.priority,
-            due_at: timestamp(head.due_at),
-        }))
-    }
-}
-
-/// Takes tasks out of the queue.
-fn take(turn: &Turn<'_>, picked: Vec<Waiting>) -> Result<Vec<ClaimedTask>, Fault> {
-    let mut delete = turn.db.prepare_cached(sql!("waiting_delete"))?;
-    let mut tasks = Vec::with_capacity(picked.len());
-    for Waiting { head, task } in picked {
-        delete.execute([head.task_id])?;
+/// Those that can be executed.
+fn created(waiting: Vec<Waiting>) -> Vec<ClaimedTask> {
+    let created = |Waiting { head, task }| {
         if task.is_none() {
             // It would be the first of every claim, for ever.
             tracing::error!(
@@ -228,7 +145,7 @@ fn take(turn: &Turn<'_>, picked: Vec<Waiting>) -> Result<Vec<ClaimedTask>, Fault
                 "a task waits that was never created; it is removed from the queue"
             );
         }
-        tasks.extend(task);
-    }
-    Ok(tasks)
+        task
+    };
+    waiting.into_iter().filter_map(created).collect()
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use task_engine_model::StoreError;
 
@@ -87,6 +88,26 @@ fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Else SQLite looks at the value of a LIMIT to choose a plan, and prepares
+    // the statement again each time that one is given.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // FULL: what has committed survives a power cut (promise 1).
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;")
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_does_not_prepare_its_statement_again() {
+        let connection = open_in_memory("test").unwrap();
+        let mut read = connection.prepare("SELECT name FROM sqlite_master LIMIT ?1").unwrap();
+        for limit in 1..5 {
+            assert!(!read.exists([limit]).unwrap());
+        }
+        assert_eq!(read.get_status(StatementStatus::RePrepare), 0);
+    }
 }

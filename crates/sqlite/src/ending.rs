@@ -1,5 +1,6 @@
 //! The end of an attempt: written here, whoever decided it.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rusqlite::{CachedStatement, params};
@@ -29,6 +30,8 @@ pub(crate) struct Fence<'t> {
     turn: &'t Turn<'t>,
     exists: CachedStatement<'t>,
     end: CachedStatement<'t>,
+    /// Tasks that were found before, in order.
+    there: Vec<RangeInclusive<i64>>,
 }
 
 impl<'t> Fence<'t> {
@@ -37,14 +40,39 @@ impl<'t> Fence<'t> {
             turn,
             exists: turn.db.prepare_cached(sql!("task_exists"))?,
             end: turn.db.prepare_cached(sql!("end_attempt"))?,
+            there: Vec::new(),
         })
+    }
+
+    /// Looks for the tasks of many attempts before they end: ids in a row, which
+    /// is how batches mostly come, cost one search. Those of a row with a gap
+    /// are looked for one by one.
+    pub(crate) fn find(&mut self, attempts: impl Iterator<Item = AttemptId>) -> Result<(), Fault> {
+        let mut ids: Vec<i64> = attempts.map(|id| id.task_id.0).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut count = self.turn.db.prepare_cached(sql!("tasks_exist"))?;
+        for row in ids.chunk_by(|id, next| id.checked_add(1) == Some(*next)) {
+            let [first, .., last] = *row else { continue };
+            let found: i64 = count.query_row([first, last], |row| row.get(0))?;
+            if found == last - first + 1 {
+                self.there.push(first..=last);
+            }
+        }
+        Ok(())
+    }
+
+    fn exists(&mut self, task_id: i64) -> Result<bool, Fault> {
+        let place = self.there.partition_point(|row| *row.end() < task_id);
+        let found = self.there.get(place).is_some_and(|row| row.contains(&task_id));
+        Ok(found || self.exists.exists([task_id])?)
     }
 
     /// Ends the attempt, and puts the task back to wait if it goes on. False,
     /// and nothing is changed, if the attempt has ended before, or retention has
     /// removed its task.
     pub(crate) fn end(&mut self, attempt: &EndedAttempt<'_>) -> Result<bool, Fault> {
-        if !self.exists.exists([attempt.id.task_id.0])? {
+        if !self.exists(attempt.id.task_id.0)? {
             return Ok(false);
         }
         let (ends_task, goes_on) = match attempt.next {

@@ -29,9 +29,11 @@
 //! - `connection`: opens the file, and says what is wrong with it;
 //! - `desk`: the threads that own the connections; jobs go in, answers come out;
 //! - `writer`: many jobs, one commit;
+//! - `complete`: the end of an attempt in a transaction of the application's own;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
-//!   `verify`, `checks`, `audit`, `tokens`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
+//!   `verify`, `checks`, `audit`, `tokens`,
+//!   `figures`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes;
 //! - `clock`, `created`: for tests, with the feature `testing`.
 //!
@@ -53,6 +55,7 @@ mod checks;
 mod claim;
 #[cfg(feature = "testing")]
 mod clock;
+mod complete;
 mod connection;
 mod create;
 #[cfg(feature = "testing")]
@@ -61,9 +64,11 @@ mod desk;
 mod ending;
 mod export;
 mod fault;
+mod figures;
 mod flow;
 mod import;
 mod instances;
+mod lane;
 mod listen;
 mod migrate;
 mod moment;
@@ -82,6 +87,7 @@ mod verify;
 mod watch;
 mod writer;
 
+pub use complete::complete_in;
 pub use create::{create_each_in, create_in};
 #[cfg(feature = "testing")]
 pub use created::created_in;

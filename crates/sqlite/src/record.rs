@@ -17,17 +17,9 @@ pub(crate) fn record(
 ) -> Result<Vec<AttemptId>, Fault> {
     let mut late = Vec::new();
     let mut fence = Fence::new(turn)?;
+    fence.find(endings.iter().map(|ending| ending.id))?;
     for ending in endings {
-        let mut attempt = on_our_clock(turn, ending);
-        if matches!(attempt.next, Next::Wait { .. }) && cancel_requested(turn, ending.id)? {
-            // The wish came when it was too late for this attempt; it is for
-            // the task.
-            attempt.next = Next::End(TaskStatus::Cancelled);
-        }
-        if fence.end(&attempt)? {
-            report::told(turn, ending)?;
-        } else if !was_sent_before(turn, ending)? {
-            keep_as_evidence(turn, &attempt)?;
+        if record_one(turn, &mut fence, ending)? == Recorded::Late {
             late.push(ending.id);
         }
     }
@@ -40,6 +32,40 @@ pub(crate) fn record(
     }
     late.sort_unstable();
     Ok(late)
+}
+
+/// What became of an ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// It is on record.
+    Ended,
+    /// It was before: this very holder has sent it.
+    Before,
+    /// Somebody else had ended the attempt.
+    Late,
+}
+
+/// Ends one attempt, or keeps what came too late as evidence.
+pub(crate) fn record_one(
+    turn: &Turn<'_>,
+    fence: &mut Fence<'_>,
+    ending: &Ending,
+) -> Result<Recorded, Fault> {
+    let mut attempt = on_our_clock(turn, ending);
+    if matches!(attempt.next, Next::Wait { .. }) && cancel_requested(turn, ending.id)? {
+        // The wish came when it was too late for this attempt; it is for the
+        // task.
+        attempt.next = Next::End(TaskStatus::Cancelled);
+    }
+    if fence.end(&attempt)? {
+        report::told(turn, ending)?;
+        return Ok(Recorded::Ended);
+    }
+    if was_sent_before(turn, ending)? {
+        return Ok(Recorded::Before);
+    }
+    keep_as_evidence(turn, &attempt)?;
+    Ok(Recorded::Late)
 }
 
 fn cancel_requested(turn: &Turn<'_>, id: AttemptId) -> Result<bool, Fault> {

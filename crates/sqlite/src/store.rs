@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use task_engine_model::audit::{AuditEntry, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
@@ -20,8 +21,8 @@ use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhap
 use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
-    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Store,
-    StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
+    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Settled,
+    Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
 };
 
 use crate::claim::{Wanted, claim};
@@ -30,8 +31,8 @@ use crate::listen::{Hints, listen};
 use crate::watch;
 use crate::writer::write_all;
 use crate::{
-    audit, change, checks, connection, create, export, flow, import, instances, migrate, operate,
-    queues, read, record, recover, report, scan, schedules, tokens, verify,
+    audit, change, checks, complete, connection, create, export, figures, flow, import, instances,
+    migrate, operate, queues, read, record, recover, report, scan, schedules, tokens, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -151,6 +152,18 @@ impl Store for SqliteStore {
     ) -> Answer<'a, Vec<AttemptId>> {
         let (endings, finished) = (endings.to_vec(), finished.to_vec());
         Box::pin(self.writer().ask(move |turn| record::record(turn, &endings, &finished)))
+    }
+
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+        Box::pin(async move {
+            let (seen, endings) = (endings.to_vec(), endings.to_vec());
+            // A look costs no write, and is enough if all is well.
+            let look = self.reader().ask(move |turn| complete::all_completed(turn, &seen));
+            if look.await? {
+                return Ok(vec![Settled::Completed; endings.len()]);
+            }
+            self.writer().ask(move |turn| complete::settle(turn, &endings)).await
+        })
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
@@ -356,6 +369,19 @@ impl Store for SqliteStore {
     fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
         let name = name.to_owned();
         Box::pin(self.writer().ask(move |turn| tokens::revoke(turn, &name)))
+    }
+
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+        let rows = rows.to_vec();
+        Box::pin(self.writer().ask(move |turn| figures::keep(turn, instance, &rows)))
+    }
+
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
+        Box::pin(self.reader().ask(move |turn| figures::since(turn, look)))
+    }
+
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.writer().ask(move |turn| figures::prune(turn, limit)))
     }
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {

@@ -40,10 +40,13 @@ fn commit(
 ) -> rusqlite::Result<()> {
     execute(connection, "BEGIN IMMEDIATE")?;
     let turn = Turn::new(connection);
-    let done = group
-        .iter_mut()
-        .try_for_each(|job| run_apart(job.as_mut(), &turn))
-        .and_then(|()| execute(connection, "COMMIT"));
+    let done = match group {
+        [job] => run_alone(job.as_mut(), &turn),
+        jobs => jobs
+            .iter_mut()
+            .try_for_each(|job| run_apart(job.as_mut(), &turn))
+            .and_then(|()| execute(connection, "COMMIT")),
+    };
     if done.is_err() && !connection.is_autocommit() {
         let _ = execute(connection, "ROLLBACK");
     }
@@ -53,6 +56,16 @@ fn commit(
         hints.tell_of_schedules();
     }
     Ok(())
+}
+
+/// The whole transaction is one job's: it needs no savepoint, which would copy
+/// every page that the job changes, to a file if they are many.
+fn run_alone(job: &mut dyn Job, turn: &Turn<'_>) -> rusqlite::Result<()> {
+    if job.run(turn) {
+        return execute(turn.db, "COMMIT");
+    }
+    // After some errors SQLite itself has taken it back.
+    if turn.db.is_autocommit() { Ok(()) } else { execute(turn.db, "ROLLBACK") }
 }
 
 /// A job that fails takes back its own doing alone.
@@ -154,5 +167,28 @@ mod tests {
         let kept = writer.ask(notes).await.unwrap();
         assert_eq!(kept, i64::from(first.is_ok()), "told the truth: {first:?}");
         writer.ask(insert("b")).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_job_alone_that_fails_leaves_nothing() {
+        let writer = writer(database());
+        let fails = |turn: &Turn<'_>| {
+            insert("lost")(turn)?;
+            Err::<(), _>(Fault::Store(StoreError::InstanceOver))
+        };
+        assert!(matches!(writer.ask(fails).await, Err(StoreError::InstanceOver)));
+        assert_eq!(writer.ask(notes).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_job_alone_whose_transaction_is_gone_has_not_happened() {
+        let writer = writer(database());
+        let spoils = |turn: &Turn<'_>| {
+            insert("lost")(turn)?;
+            Ok(turn.db.execute_batch("ROLLBACK")?)
+        };
+        assert!(writer.ask(spoils).await.is_err());
+        writer.ask(insert("a")).await.unwrap();
+        assert_eq!(writer.ask(notes).await.unwrap(), 1);
     }
 }

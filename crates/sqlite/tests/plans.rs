@@ -27,6 +27,7 @@ async fn no_hot_statement_scans_a_table() {
         sql!("claim_lanes"),
         sql!("claim_heads"),
         sql!("task_exists"),
+        sql!("tasks_exist"),
         sql!("task_asked"),
         sql!("claim_delete"),
         sql!("claim_take_back"),
@@ -36,6 +37,8 @@ async fn no_hot_statement_scans_a_table() {
         sql!("late_result"),
         sql!("waiting_one"),
         sql!("waiting_delete"),
+        sql!("waiting_delete_due_at"),
+        sql!("waiting_delete_due_before"),
         sql!("last_ending"),
         sql!("instance_alive"),
         sql!("instance_heartbeat"),
@@ -81,6 +84,13 @@ async fn no_hot_statement_scans_a_table() {
         sql!("flow_ids"),
         sql!("flow_task"),
         sql!("flow_executions"),
+        sql!("audit_page"),
+        sql!("token_by_hash"),
+        sql!("token_revoke"),
+        sql!("token_touch"),
+        sql!("figures"),
+        sql!("figures_since"),
+        sql!("figures_prune"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan
@@ -114,6 +124,19 @@ async fn lanes_are_read_in_claim_order_without_sorting() {
         "{plan}"
     );
     assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}
+
+#[tokio::test]
+async fn a_claim_deletes_where_it_has_read() {
+    let file = File::with_tables().await;
+    for ((name, statement), end) in [
+        (sql!("waiting_delete_due_at"), "due_at=? AND rowid<?)"),
+        (sql!("waiting_delete_due_before"), "due_at<?)"),
+    ] {
+        let plan = plan(&file.connect(), statement).join("\n");
+        let lane = "task_engine_waiting_lanes (queue=? AND task_class=? AND priority=? AND ";
+        assert!(plan.contains(&format!("{lane}{end}")), "{name}: {plan}");
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::problem::Problem;
 
-pub(crate) use tasks::{Choice, Verb};
+pub(crate) use tasks::{Choice, Meant, Verb, meant};
 
 /// Something to be done.
 #[derive(Debug)]
@@ -73,6 +73,9 @@ pub(crate) async fn perform(
     action: Action,
     reason: Option<&str>,
 ) -> Result<Done, Problem> {
+    if let Action::Tasks(_, Choice::Filter(filter)) = &action {
+        app.check_filter(actor, filter).await?;
+    }
     let reason = reason.map(str::trim).filter(|reason| !reason.is_empty()).map(str::to_owned);
     let (name, target) = (action.name(), action.target());
     let entry = NewAuditEntry::asked(&actor.name, name, &target, reason, action.detail()?)
@@ -275,7 +278,7 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
     }))
 }
 
-fn schedule_problem(error: ScheduleError) -> Problem {
+pub(crate) fn schedule_problem(error: ScheduleError) -> Problem {
     match error {
         ScheduleError::Store(error) => error.into(),
         ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),

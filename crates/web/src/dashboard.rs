@@ -87,7 +87,6 @@ impl Dashboard {
     }
 
     /// The router, to be served or to be nested.
-    #[must_use]
     pub fn router(self) -> Router {
         routes::router(App::new(self))
     }

@@ -4,10 +4,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use task_engine_model::check::{Check, Depth};
+use task_engine_model::errors::{self, ErrorGroup};
+use task_engine_model::figures::FiguresLook;
+use task_engine_model::search::{PATIENCE, Search};
 use task_engine_model::watch::{Figures, Moving, MovingLook, Unhappy};
-use task_engine_model::{InstanceRow, QueueRow, Store, StoreError};
+use task_engine_model::{Filter, InstanceRow, QueueRow, Store, StoreError, TaskStatus};
 use tokio::sync::Mutex;
+
+use crate::series::Series;
+
+/// So many failures are looked at for what fails most.
+const FAILURES_MAX: u32 = 500;
 
 /// What goes on now.
 #[derive(Debug)]
@@ -54,6 +63,10 @@ pub(crate) struct Glance {
     now: Kept<Now>,
     unhappy: Kept<Unhappy>,
     checks: Kept<Vec<Check>>,
+    closer_checks: Kept<Vec<Check>>,
+    failing: Kept<Vec<ErrorGroup>>,
+    hour: Kept<Series>,
+    day: Kept<Series>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -96,6 +109,13 @@ pub(crate) enum Span {
 }
 
 impl Span {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+
     pub(crate) fn over(self) -> Duration {
         match self {
             Self::Hour => Duration::from_secs(3600),
@@ -119,6 +139,10 @@ impl Glance {
             now: Kept::new(Duration::from_millis(900)),
             unhappy: Kept::new(Duration::from_secs(5)),
             checks: Kept::new(Duration::from_secs(15)),
+            closer_checks: Kept::new(Duration::from_secs(15)),
+            failing: Kept::new(Duration::from_secs(10)),
+            hour: Kept::new(Duration::from_secs(5)),
+            day: Kept::new(Duration::from_secs(60)),
         }
     }
 
@@ -141,9 +165,44 @@ impl Glance {
         self.checks.get(self.store.checks(Depth::Glance)).await
     }
 
+    /// Also what opens connections, and compares the tables with what they should
+    /// be: only for who asks for it.
+    pub(crate) async fn closer_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
+        self.closer_checks.get(self.store.checks(Depth::Usual)).await
+    }
+
+    /// The newest failures in groups, the largest first.
+    pub(crate) async fn failing(&self) -> Result<Arc<Vec<ErrorGroup>>, StoreError> {
+        let read = async {
+            let filter = Filter::default().and_status(&[TaskStatus::Failed]);
+            let search = Search { filter, before: None, limit: FAILURES_MAX, patience: PATIENCE };
+            Ok(errors::groups(&search.run(&*self.store).await?))
+        };
+        self.failing.get(read).await
+    }
+
+    /// What engines have counted until now, by the database's clock.
+    pub(crate) async fn series(
+        &self,
+        over: Span,
+        now: Timestamp,
+    ) -> Result<Arc<Series>, StoreError> {
+        let read = async {
+            let look = FiguresLook { over: over.over(), step: over.step() };
+            Ok(Series::of(&self.store.figures_since(look).await?, now, over))
+        };
+        match over {
+            Span::Hour => self.hour.get(read).await,
+            Span::Day => self.day.get(read).await,
+        }
+    }
+
     /// Somebody has just changed something, and wants to see it.
     pub(crate) async fn forget(&self) {
         self.now.forget().await;
         self.unhappy.forget().await;
+        self.failing.forget().await;
+        self.checks.forget().await;
+        self.closer_checks.forget().await;
     }
 }

@@ -24,8 +24,10 @@
 //! - `access`, `session`, `guard`: who may come in, and what no request may do;
 //! - `routes`: all routes with the role that each needs;
 //! - `action`: all that changes something, each with its line in the audit;
-//! - `glance`: what pages share, read once for all of them;
+//! - `glance`: what pages share, read once for all of them; `series`: what
+//!   engines have counted, ready to be drawn;
 //! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
+//! - `shown`, `json_tree`: what tasks carry and say, as pages show it;
 //! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
 //! - `serve`: the router on a socket.
 
@@ -34,16 +36,21 @@ mod action;
 mod api;
 mod app;
 mod assets;
+mod chart;
 mod dashboard;
 mod glance;
 mod guard;
+mod json_tree;
 mod layout;
 mod pages;
 mod parts;
 mod problem;
+mod reading;
 mod routes;
+mod series;
 mod serve;
 mod session;
+mod shown;
 
 pub use access::{Access, Actor, BadAccess};
 pub use dashboard::Dashboard;

@@ -1,9 +1,22 @@
 //! The pages, one file each.
 
 mod actions;
+mod audit;
+mod errors;
 mod events;
+mod health;
+mod instances;
+mod links;
 mod login;
+mod new_task;
 mod overview;
+mod queues;
+mod schedules;
+mod task;
+mod task_form;
+mod tasks;
+mod tokens;
+mod watch;
 
 use task_engine_model::token::Role::{Admin, Operator, Viewer};
 
@@ -11,6 +24,8 @@ use crate::assets;
 use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
+    let routes = errors::routes(task::routes(new_task::routes(tasks::routes(routes))));
+    let routes = watch::routes(routes);
     routes
         .open("/assets/{name}", assets::asset)
         .open("/login", login::page)
@@ -18,7 +33,6 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .open_post("/logout", login::log_out)
         .open_post("/theme", login::theme)
         .get("/events", Viewer, events::events)
-        .get("/", Viewer, overview::page)
         .post("/actions/retry", Operator, actions::retry)
         .post("/actions/cancel", Operator, actions::cancel)
         .post("/actions/rerun", Operator, actions::rerun)

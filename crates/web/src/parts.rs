@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use task_engine_model::queue::Count;
 use task_engine_model::words;
 use task_engine_model::{TaskId, TaskStatus};
@@ -95,9 +95,4 @@ impl Button<'_> {
             }
         }
     }
-}
-
-/// Text that is markup already: an SVG that was put together from numbers.
-pub(crate) fn markup(text: String) -> Markup {
-    PreEscaped(text)
 }

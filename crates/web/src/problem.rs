@@ -76,7 +76,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::BadData(why) => Self::bad(why),
-            StoreError::NameTaken(_) | StoreError::InstanceOver => {
+            StoreError::NameTaken(_) | StoreError::InstanceOver | StoreError::AttemptOver(_) => {
                 Self::conflict(error.to_string())
             }
             StoreError::Version(why) => {

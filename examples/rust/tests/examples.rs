@@ -150,6 +150,13 @@ async fn fleet() {
 }
 
 #[tokio::test]
+async fn once() {
+    let url = TestServer::shared().create_database().await;
+    let output = run!("once", "DATABASE_URL" => &url).end();
+    assert_eq!(output, "20 payments of 1 each: the balance is 20, after 30 attempts\n");
+}
+
+#[tokio::test]
 async fn web_app() {
     serves_orders(|url| run!("web_app", "DATABASE_URL" => url, "ADDRESS" => "127.0.0.1:0")).await;
 }

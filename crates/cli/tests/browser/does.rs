@@ -1,5 +1,6 @@
 //! What a person does.
 
+use crate::support::eventually;
 use crate::{Browser, Place, Served, nothing_to_complain};
 
 #[test]
@@ -7,9 +8,225 @@ fn the_demo_is_watched_live() {
     let place = Place::new();
     let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
-    browser.go(&demo.at("/"));
-    assert!(browser.page_text().contains("Overview"));
+    browser.go(&demo.at("/tasks"));
+    // The page is never loaded again: what it shows comes by itself.
+    browser.eval("window.stayed = true");
+    let row = "document.querySelector('tr[data-key=\"100\"]')";
+    browser.wait(&format!("{row}.innerText.includes('stopped')"));
+    browser.wait("document.querySelector('tr[data-key=\"104\"]').innerText.includes('failed')");
+    assert_eq!(browser.eval("window.stayed"), true);
     nothing_to_complain(&mut browser);
+    demo.running.says("The dashboard stays at");
     demo.running.signal("TERM");
     assert_eq!(demo.running.end().code, Some(0));
+}
+
+#[test]
+fn a_failed_task_is_found_read_and_retried() {
+    let place = Place::new();
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
+    eventually("both have ended", || {
+        place.status("1") == "failed" && place.status("2") == "stopped"
+    });
+    let mut browser = Browser::start();
+    browser.go(&engine.at("/"));
+    // By keys alone: to the tasks, to the filter, and to the first row.
+    browser.press("g");
+    browser.follow(|browser| browser.press("t"));
+    browser.press("/");
+    browser.fill("[data-filter]", "status=failed");
+    browser.follow(|browser| browser.press("Enter"));
+    assert_eq!(browser.eval("document.querySelectorAll('tr[data-key]').length"), 1);
+    browser.eval("document.activeElement.blur()");
+    browser.press("j");
+    browser.follow(|browser| browser.press("Enter"));
+    let text = browser.page_text();
+    assert!(text.contains("ZeroDivisionError") && text.contains("divided by 0"), "{text}");
+    browser.click("#executions details summary");
+    assert!(browser.page_text().contains("samples.rs"), "a backtrace: {}", browser.page_text());
+    browser.follow(|browser| browser.click("[data-act=retry]"));
+    let flash = browser.text(".flash");
+    assert!(flash.contains("waits again"), "{flash}");
+    // Its second attempt comes by itself.
+    browser.wait("document.body.innerText.includes('attempt 2') || document.querySelectorAll('#executions tbody tr').length === 2");
+    nothing_to_complain(&mut browser);
+    assert_eq!(place.task("1")["executions"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask"]);
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks?filter=statu%3Dfailed"));
+    let text = browser.page_text();
+    assert!(text.contains("status"), "{text}");
+    // The answer is 400, which Chromium notes as an error of the network.
+    let others: Vec<_> =
+        browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    browser.go(&web.at("/tasks"));
+    browser.fill("[data-filter]", "sta");
+    browser.wait("document.querySelector('#suggestions li')?.innerText.includes('status')");
+    browser.press("ArrowDown");
+    browser.press("Enter");
+    browser.wait("document.querySelector('[data-filter]').value.startsWith('status')");
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn many_tasks_are_cancelled_after_a_preview() {
+    let place = Place::new();
+    for _ in 0..3 {
+        place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    }
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks"));
+    browser.click("[data-select-all]");
+    browser.wait("document.querySelector('[data-selected-count]').innerText === '3'");
+    browser.follow(|browser| browser.click("[data-bulk=cancel]"));
+    assert!(browser.page_text().contains("never run"), "{}", browser.page_text());
+    assert_eq!(place.status("1"), "waiting", "a preview does nothing");
+    browser.fill("[name=reason]", "a try");
+    browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
+    assert!(browser.text(".flash").contains("3 tasks: cancelled"), "{}", browser.text(".flash"));
+    assert_eq!(place.status("2"), "cancelled");
+    assert!(place.ok(&["audit"]).contains("a try"));
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn a_queue_is_paused_and_resumed() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--queue", "mail"]);
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/queues"));
+    browser.click("tr[data-key=mail] summary");
+    browser.fill("tr[data-key=mail] [name=reason]", "the provider is down");
+    browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
+    let row = browser.text("tr[data-key=mail]");
+    assert!(row.contains("paused") && row.contains("the provider is down"), "{row}");
+    assert!(place.ok(&["queues", "list"]).contains("paused"));
+    browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
+    assert!(browser.text("tr[data-key=mail]").contains("open"));
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn a_schedule_is_created_with_its_next_times_in_view() {
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/schedules/new"));
+    browser.fill("[name=name]", "night shift");
+    browser.fill("[name=zone]", "Europe/Paris");
+    browser.fill("[name=rule]", "30 2 * * *");
+    // The last Sunday of March has no half past two there.
+    browser.wait("document.querySelector('#preview').innerText.includes('02:30')");
+    browser.fill("[name=class]", "WaitingTask");
+    browser.fill("[name=parameters]", r#"{"waiting_time": 1}"#);
+    browser.follow(|browser| {
+        browser.click("main form[data-preview] button:not([formmethod=get]):not([name=preview])")
+    });
+    let text = browser.page_text();
+    assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
+    assert!(place.ok(&["schedules", "list"]).contains("night shift"));
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn what_a_dead_engine_left_is_recovered() {
+    let place = Place::new();
+    let (engine, _) = place.start_on_witness(
+        600_000,
+        &["start", "--instance", "doomed", "--heartbeat", "1s", "--dead-after", "3s"],
+    );
+    engine.signal("KILL");
+    drop(engine);
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    // Its lease must run out first, unless its process is seen to be gone.
+    browser.go(&web.at("/instances"));
+    browser.wait("document.querySelector('#orphans').innerText.includes('doomed')");
+    browser.follow(|browser| browser.click("#orphans form button"));
+    assert!(browser.text(".flash").contains("recovered"), "{}", browser.text(".flash"));
+    assert_eq!(place.status("1"), "waiting");
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn pages_can_be_read_and_used_without_scripts() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.scripts(false);
+    browser.go(&web.at("/tasks/1"));
+    browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
+    assert!(browser.text(".flash").contains("cancelled"));
+    assert_eq!(place.status("1"), "cancelled");
+    for path in ["/", "/tasks", "/errors", "/queues", "/schedules", "/instances", "/health"] {
+        browser.go(&web.at(path));
+        assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{path}");
+    }
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn the_row_under_the_pointer_does_not_move() {
+    let place = Place::new();
+    for _ in 0..3 {
+        place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    }
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks"));
+    browser.point_at("tr[data-key=\"2\"] td:nth-child(4)");
+    let before =
+        browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
+    place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    place.ok(&["cancel", "2"]);
+    // What is there changes in its place; what is new waits to be asked for.
+    browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
+    browser.wait("!document.querySelector('[data-pill]').hidden");
+    assert_eq!(
+        browser.eval("document.querySelector('tr[data-key=\"4\"]')"),
+        serde_json::Value::Null
+    );
+    let after =
+        browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
+    // The button itself takes no room from the row that is pointed at.
+    assert_eq!(before, after);
+    browser.click("[data-pill]");
+    browser.wait("document.querySelector('tr[data-key=\"4\"]')");
+    nothing_to_complain(&mut browser);
+}
+
+#[test]
+fn a_stranger_logs_in() {
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    let token = place.ok(&["tokens", "create", "ann", "--role", "viewer"]);
+    let web = Served::by(&place, &["web", "127.0.0.1:0", "--web-role", "none"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks?filter=status%3Dfailed"));
+    browser.fill("[name=secret]", "te_wrong");
+    browser.follow(|browser| browser.click("main form button"));
+    assert!(browser.page_text().contains("not a token that is valid"));
+    browser.complaints();
+    browser.fill("[name=secret]", token.trim());
+    browser.follow(|browser| browser.click("main form button"));
+    // To where they wanted to go, and no further than they may.
+    assert_eq!(browser.eval("location.search"), "?filter=status%3Dfailed");
+    assert!(browser.page_text().contains("ann · viewer"));
+    assert_eq!(browser.eval("document.cookie"), "", "scripts cannot read the session");
+    place.ok(&["tokens", "revoke", "ann"]);
+    browser.go(&web.at("/tasks"));
+    assert!(browser.eval("location.pathname").as_str().is_some_and(|path| path == "/login"));
 }

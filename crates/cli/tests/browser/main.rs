@@ -2,6 +2,8 @@
 
 mod chromium;
 mod does;
+mod hostile;
+mod looks;
 #[path = "../cli/support.rs"]
 #[allow(dead_code)] // Shared with the tests of the command line.
 mod support;

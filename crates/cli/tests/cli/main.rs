@@ -12,6 +12,7 @@ mod keeps_schedules;
 mod keeps_secrets;
 mod loses_nothing;
 mod moves;
+mod operators;
 mod persistent_executables;
 mod queues;
 mod recovers;

@@ -22,7 +22,11 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["create", "a\nb"], 2, "a class needs a name"),
         (vec!["create", "a", "--queue", ""], 2, "a queue needs a name"),
         (vec!["create", "a", "--at", "yesterday"], 2, "this is not a time"),
-        (vec!["create", "a", "--at", "2020-01-01 10:00"], 2, "leave --at out to run it at once"),
+        (
+            vec!["create", "a", "--at", "2020-01-01 10:00"],
+            2,
+            "leave the time out to run it at once",
+        ),
         (vec!["create", "a", "--in", "-5s"], 2, "a duration cannot be negative"),
         (vec!["create", "a", "--in", "soon"], 2, "this is not a duration"),
         (vec!["create", "a", "--at", "18:00", "--in", "5s"], 2, "cannot be used with"),

@@ -8,20 +8,19 @@ use task_engine_model::instance::{InstanceId, Recovery};
 use task_engine_model::report::LogFilter;
 use task_engine_model::store::ClaimIds;
 use task_engine_model::{AttemptId, Claimer, Lanes, Rest, Store, StoreError};
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission;
-use crate::execute::{self, Bench};
+use crate::execute;
 use crate::life::Life;
 use crate::pools::{self, Freed};
-use crate::record::{Record, Recorder, Unwritten};
-use crate::report::Reports;
-use crate::running::{Claims, Running};
+use crate::record::Record;
+use crate::running::Running;
 use crate::schedule;
 use crate::testing::executed::Executed;
 use crate::wake_up::{self, Hints};
+use crate::workplace::Workplace;
 
 /// Nobody takes it for dead, however far a test moves the clock.
 const LEASE: Duration = Duration::from_secs(1000 * 365 * 86_400);
@@ -32,11 +31,9 @@ const WORKER: i32 = 0;
 pub(super) struct Session<'h, S> {
     life: &'h Life<S>,
     instance: InstanceId,
-    bench: Arc<Bench<S>>,
+    place: Workplace<S>,
     claim_ids: ClaimIds,
-    claims: Arc<Claims>,
     running: Arc<Running>,
-    unwritten: Arc<Unwritten>,
     hints: Arc<Hints>,
     recording: JoinHandle<Record>,
     beside: [Aborted; 2],
@@ -48,45 +45,17 @@ impl<'h, S: Send + Sync + 'static> Session<'h, S> {
         let name = format!("testing {:016x}", fastrand::u64(..));
         let new = task_engine_model::NewInstance { name, lease: LEASE, ..life.introduction() };
         let instance = store.register(&new).await?;
-        let (claims, running) = (Arc::<Claims>::default(), Arc::<Running>::default());
-        let unwritten = Arc::<Unwritten>::default();
-        let reports = Reports::new(store.clone());
+        let running = Arc::<Running>::default();
+        let forced = CancellationToken::new();
+        let (place, recording) = life.equip(instance, Freed::new(&[]).0, &running, forced);
         let hints = Arc::new(Hints::new(life.pools.len()));
-        let (endings, to_record) = mpsc::unbounded_channel();
-        let recorder = Recorder {
-            store: store.clone(),
-            claims: claims.clone(),
-            stop: life.stop.watch(),
-            unwritten: unwritten.clone(),
-            reports: reports.clone(),
-            forced_since: None,
-        };
         let beside = [
-            Aborted(tokio::spawn(reports.clone().run())),
+            Aborted(tokio::spawn(place.reports.clone().run())),
             Aborted(tokio::spawn(wake_up::listen(store.clone(), hints.clone()))),
         ];
-        let bench = Arc::new(Bench {
-            state: life.state.clone(),
-            client: life.client.clone(),
-            instance,
-            running: running.clone(),
-            endings,
-            freed: Freed::new(&[]).0,
-            reports,
-            forced: CancellationToken::new(),
-        });
-        Ok(Self {
-            life,
-            instance,
-            bench,
-            claim_ids: ClaimIds::new(instance),
-            claims,
-            running,
-            unwritten,
-            hints,
-            recording: tokio::spawn(recorder.run(to_record)),
-            beside,
-        })
+        let claim_ids = ClaimIds::new(instance);
+        let recording = tokio::spawn(recording);
+        Ok(Self { life, instance, place, claim_ids, running, hints, recording, beside })
     }
 
     /// What takes all that the engine's workers would.
@@ -122,24 +91,24 @@ impl<'h, S: Send + Sync + 'static> Session<'h, S> {
     ) -> Result<Result<Executed, Option<Duration>>, StoreError> {
         loop {
             let id = self.claim_ids.take();
-            self.claims.ask(id);
+            self.place.claims.ask(id);
             claimer.wake();
             let claim = claimer.claim(id, 1).await?;
-            self.claims.got(id, claim.tasks.len());
-            self.unwritten.add(claim.tasks.len());
+            self.place.claims.got(id, claim.tasks.len());
+            self.place.unwritten.add(claim.tasks.len());
             if let Some(task) = claim.tasks.into_iter().next() {
                 let attempt = task.id;
                 let class = self.life.classes.get(&task.class).cloned();
                 let class = class.expect("only tasks of known classes are claimed");
                 // A task of its own, as in an engine: what the code does to the
                 // task that it runs in, it does to that one.
-                let running = execute::attempt(self.bench.clone(), class, id, task, WORKER);
+                let running = execute::attempt(self.place.bench.clone(), class, id, task, WORKER);
                 let running = tokio::spawn(running);
                 tokio::select! {
                     _ = running => {}
                     () = self.hear_wishes() => {}
                 }
-                self.unwritten.at_most(0).await;
+                self.place.unwritten.at_most(0).await;
                 return Ok(Ok(self.executed(attempt).await?));
             }
             match claim.rest {
@@ -173,9 +142,9 @@ impl<'h, S: Send + Sync + 'static> Session<'h, S> {
     }
 
     pub(super) async fn end(self) -> Result<(), StoreError> {
-        let Self { life, instance, bench, recording, beside, .. } = self;
+        let Self { life, instance, place, recording, beside, .. } = self;
         // The recorder ends when the bench is gone.
-        drop(bench);
+        drop(place);
         let _ = recording.await;
         drop(beside);
         life.store.unregister(instance).await

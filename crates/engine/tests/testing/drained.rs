@@ -158,6 +158,37 @@ async fn leases_run_out_when_the_clock_is_moved() {
     }
 }
 
+/// An effect in the file of the store, and the end of the task, in one commit.
+#[tokio::test]
+async fn a_task_can_complete_in_its_own_transaction() {
+    use task_engine::sqlite::rusqlite::Connection;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("app.db");
+    let app = Connection::open(&file).unwrap();
+    app.execute_batch("CREATE TABLE effects (n)").unwrap();
+    let harness = Harness::open(&file, |store| {
+        Engine::new(store, file.clone()).handle_blocking(
+            |task: SendMail, run: task_engine::Run<std::path::PathBuf>| {
+                let mut connection = Connection::open(&**run)?;
+                let transaction = connection.transaction()?;
+                transaction.execute("INSERT INTO effects VALUES (1)", [])?;
+                run.complete_in(&transaction, &task.words)?;
+                if task.to != "forgets" {
+                    transaction.commit()?;
+                }
+                Err::<u32, _>(task_engine::Failure::no_retry("after the commit"))
+            },
+        )
+    })
+    .await;
+    let done = harness.perform(mail("ada")).await;
+    assert_eq!(done.result::<u32>(), Ok(7), "{done}");
+    let failed = harness.perform(mail("forgets")).await;
+    assert_eq!(failed.error().message, "after the commit");
+    let effects: i64 = app.query_row("SELECT count(*) FROM effects", [], |r| r.get(0)).unwrap();
+    assert_eq!(effects, 1);
+}
+
 #[tokio::test]
 async fn a_harness_can_be_on_postgresql_too() {
     let url = TestServer::shared().create_database().await;

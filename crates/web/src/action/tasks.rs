@@ -6,6 +6,7 @@ use std::fmt;
 use task_engine_model::recovery::{self, RecoverError};
 use task_engine_model::search::Search;
 use task_engine_model::store::{CancelReport, RetryReport};
+use task_engine_model::token::Role;
 use task_engine_model::{
     Filter, FoundTask, NewTask, Next, RemoveReport, Store, StoreError, TaskId, TaskStatus,
 };
@@ -61,6 +62,11 @@ impl Verb {
         }
     }
 
+    /// Who may do it.
+    pub(crate) fn needs(self) -> Role {
+        if self == Self::Delete { Role::Admin } else { Role::Operator }
+    }
+
     /// What a filter means that says nothing about the status.
     fn statuses(self) -> &'static [TaskStatus] {
         use TaskStatus::{Cancelled, Failed, Running, Stopped, Waiting};
@@ -108,6 +114,8 @@ impl fmt::Display for Choice {
 /// The tasks that are meant.
 #[derive(Debug)]
 pub(crate) struct Meant {
+    /// With what the verb adds to it.
+    pub(crate) filter: Filter,
     pub(crate) ids: Vec<TaskId>,
     pub(crate) sample: Vec<FoundTask>,
     /// Whether there may be more than one request changes.
@@ -141,12 +149,13 @@ pub(crate) async fn meant(
         }
         Choice::Filter(filter) => filter.clone().and_status(verb.statuses()),
     };
-    let mut meant = Meant { ids: Vec::new(), sample: Vec::new(), and_more: false };
+    let (ids, sample) = (Vec::new(), Vec::new());
+    let mut meant = Meant { filter, ids, sample, and_more: false };
     let mut before = None;
     loop {
         let limit = u32::try_from(MAX - meant.ids.len()).unwrap_or(u32::MAX).min(2_000);
         let patience = std::time::Duration::from_millis(500);
-        let search = Search { filter: filter.clone(), before, limit, patience };
+        let search = Search { filter: meant.filter.clone(), before, limit, patience };
         let found = search.run(store).await?;
         for task in found.tasks {
             meant.ids.push(task.row.id);

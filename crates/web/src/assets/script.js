@@ -293,4 +293,122 @@
     }[event.key];
     if (does) { event.preventDefault(); does(); }
   });
+
+  // ---- Suggestions for a filter -------------------------------------------
+  // A listbox under the field: arrows choose, Enter or Tab takes, Esc closes.
+
+  const filter = $("[data-suggestions]");
+  if (filter) {
+    const list = document.createElement("ul");
+    list.id = "suggestions";
+    list.className = "suggestions";
+    list.hidden = true;
+    list.setAttribute("role", "listbox");
+    list.setAttribute("aria-label", "Suggestions");
+    filter.after(list);
+    for (const [name, value] of [["role", "combobox"], ["aria-expanded", "false"],
+      ["aria-controls", list.id], ["aria-autocomplete", "list"]]) filter.setAttribute(name, value);
+    let found = null;
+    let chosen = -1;
+    let asked = 0;
+    let timer = 0;
+
+    function close() {
+      list.hidden = true;
+      found = null;
+      chosen = -1;
+      filter.setAttribute("aria-expanded", "false");
+      filter.removeAttribute("aria-activedescendant");
+    }
+    function choose(to) {
+      const all = [...list.children];
+      chosen = (to + all.length) % all.length;
+      all.forEach((item, at) => item.setAttribute("aria-selected", String(at === chosen)));
+      filter.setAttribute("aria-activedescendant", all[chosen].id);
+      all[chosen].scrollIntoView({ block: "nearest" });
+    }
+    function take(at) {
+      const { from, to, offers } = found;
+      const text = offers[at].text;
+      filter.value = filter.value.slice(0, from) + text + filter.value.slice(to);
+      filter.setSelectionRange(from + text.length, from + text.length);
+      close();
+      ask();
+    }
+    function show(answer) {
+      list.replaceChildren(...answer.offers.map((offer, at) => {
+        const item = document.createElement("li");
+        item.id = `suggestion-${at}`;
+        item.setAttribute("role", "option");
+        item.setAttribute("aria-selected", "false");
+        item.textContent = offer.text;
+        if (offer.about) {
+          const about = document.createElement("small");
+          about.textContent = offer.about;
+          item.append(about);
+        }
+        item.addEventListener("pointerdown", (event) => { event.preventDefault(); take(at); });
+        return item;
+      }));
+      found = answer;
+      chosen = -1;
+      filter.removeAttribute("aria-activedescendant");
+      list.hidden = false;
+      filter.setAttribute("aria-expanded", "true");
+    }
+    function ask() {
+      clearTimeout(timer);
+      timer = setTimeout(async () => {
+        const number = ++asked;
+        const url = new URL(filter.dataset.suggestions, location.href);
+        url.searchParams.set("text", filter.value);
+        url.searchParams.set("at", String(filter.selectionStart ?? filter.value.length));
+        try {
+          const answer = await fetch(url, { credentials: "same-origin" });
+          if (!answer.ok || number !== asked || document.activeElement !== filter) return;
+          const fresh = await answer.json();
+          if (fresh.offers.length) show(fresh); else close();
+        } catch { close(); }
+      }, 120);
+    }
+    filter.addEventListener("input", ask);
+    filter.addEventListener("focus", ask);
+    filter.addEventListener("blur", close);
+    filter.addEventListener("keydown", (event) => {
+      if (list.hidden) return;
+      const does = {
+        "ArrowDown": () => choose(chosen + 1), "ArrowUp": () => choose(chosen < 0 ? -1 : chosen - 1),
+        "Enter": () => take(chosen), "Tab": () => take(chosen), "Escape": close,
+      }[event.key];
+      if (!does || (chosen < 0 && (event.key === "Enter" || event.key === "Tab"))) return;
+      event.preventDefault();
+      event.stopPropagation();
+      does();
+    });
+  }
+
+  // ---- Schedules ----------------------------------------------------------
+  // When it fires is shown while it is typed.
+
+  const typed = $("form[data-preview]");
+  if (typed) {
+    const shown = $("#preview");
+    let pause = 0;
+    let asked = 0;
+    const preview = async () => {
+      const number = ++asked;
+      const url = new URL(typed.dataset.preview, location.href);
+      for (const name of ["rule", "zone"]) url.searchParams.set(name, typed.elements[name].value);
+      try {
+        const answer = await fetch(url, { credentials: "same-origin" });
+        if (!answer.ok || answer.redirected || number !== asked) return;
+        shown.replaceChildren(...parse(await answer.text()).body.childNodes);
+      } catch { /* The server is away: the button asks again. */ }
+    };
+    typed.addEventListener("input", (event) => {
+      if (!["rule", "zone"].includes(event.target.name)) return;
+      clearTimeout(pause);
+      pause = setTimeout(preview, 250);
+    });
+  }
 })();

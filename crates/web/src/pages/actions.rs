@@ -1,7 +1,7 @@
 //! What forms send. Each does one thing and goes back to its page, which shows
 //! what the audit says became of it.
 
-use axum::extract::{RawForm, State};
+use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_model::Filter;
 use task_engine_model::queue::Pause;
@@ -19,6 +19,13 @@ pub(crate) struct Fields(Vec<(String, String)>);
 impl Fields {
     pub(crate) fn read(RawForm(bytes): &RawForm) -> Self {
         let pairs = form_urlencoded::parse(bytes);
+        Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
+    }
+
+    /// The same of an address.
+    pub(crate) fn of_query(RawQuery(query): &RawQuery) -> Self {
+        let query = query.as_deref().unwrap_or_default();
+        let pairs = form_urlencoded::parse(query.as_bytes());
         Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
@@ -53,7 +60,7 @@ impl Fields {
     }
 }
 
-/// Does it, and goes back.
+/// Does it, and goes back; or to what it has created, if the form wants that.
 pub(crate) async fn perform_and_return(
     app: &App,
     actor: &Actor,
@@ -61,7 +68,10 @@ pub(crate) async fn perform_and_return(
     action: Action,
 ) -> Result<Response, Problem> {
     let done = perform(app, actor, action, fields.get("reason")).await?;
-    let to = back(app, fields.get("back").unwrap_or("/"));
+    let to = match (fields.get("then"), &done.task_ids[..]) {
+        (Some("created"), [id]) => app.path(&format!("/tasks/{id}")),
+        _ => back(app, fields.get("back").unwrap_or("/")),
+    };
     let (path, query) = to.split_once('?').unwrap_or((&to, ""));
     let joint = if query.is_empty() { "" } else { "&" };
     let to = format!("{path}?{query}{joint}done={}", done.audit_id);

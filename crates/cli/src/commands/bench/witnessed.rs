@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use task_engine::model::audit::{AuditEntry, NewAuditEntry};
 use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
@@ -23,8 +24,8 @@ use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unha
 use task_engine::model::why::{Ahead, AheadLook};
 use task_engine::model::{
     Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
-    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, TaskDetails,
-    TaskFilter, TaskRow, WakeUp,
+    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, Settled,
+    TaskDetails, TaskFilter, TaskRow, WakeUp,
 };
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use tokio::sync::watch;
@@ -74,6 +75,14 @@ impl Store for Witnessed {
             }
             Ok(late)
         })
+    }
+
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+        self.store.settle(endings)
+    }
+
+    fn schema_name(&self) -> &str {
+        self.store.schema_name()
     }
 
     fn place(&self) -> String {
@@ -262,6 +271,18 @@ impl Store for Witnessed {
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
         self.store.token_by_hash(hash)
+    }
+
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+        self.store.figures(instance, rows)
+    }
+
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
+        self.store.figures_since(look)
+    }
+
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
+        self.store.prune_figures(limit)
     }
 }
 

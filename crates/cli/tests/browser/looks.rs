@@ -1,0 +1,113 @@
+//! How every page looks: with nothing and with something on it, in light and
+//! dark, in narrow and wide windows. Pictures are left in `target/screenshots`
+//! for people to look at; what can be checked without them is checked.
+
+use std::fs;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+
+use crate::{Browser, Place, Served, nothing_to_complain};
+
+/// Each page, and the name of its picture.
+const PAGES: [(&str, &str); 14] = [
+    ("/", "overview"),
+    ("/?span=day", "overview-day"),
+    ("/tasks", "tasks"),
+    ("/tasks?filter=status%3Dfailed", "tasks-failed"),
+    ("/tasks/new", "tasks-new"),
+    ("/tasks/101", "task"),
+    ("/errors", "errors"),
+    ("/queues", "queues"),
+    ("/schedules", "schedules"),
+    ("/schedules/new", "schedules-new"),
+    ("/instances", "instances"),
+    ("/health", "health"),
+    ("/audit", "audit"),
+    ("/tokens", "tokens"),
+];
+
+#[test]
+fn every_page_is_fit_to_be_seen() {
+    let place = Place::new();
+    let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
+    demo.running.says("The dashboard stays at");
+    let database = &["--database", "sqlite:task-engine-demo.db"];
+    let run = |args: &[&str]| place.ok(&[args, database].concat());
+    run(&[
+        "schedules",
+        "add",
+        "nightly",
+        "--cron",
+        "30 2 * * *",
+        "--time-zone",
+        "Europe/Paris",
+        "WaitingTask",
+        r#"{"waiting_time": 1}"#,
+    ]);
+    run(&["queues", "pause", "mail", "--reason", "the provider is down"]);
+    run(&["cancel", "101", "--yes"]);
+    run(&["tokens", "create", "grafana", "--role", "viewer"]);
+    see_all(&demo, "demo");
+}
+
+#[test]
+fn every_page_teaches_when_it_is_empty() {
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    let empty = Served::by(&place, &["web", "127.0.0.1:0"]);
+    see_all(&empty, "empty");
+}
+
+fn see_all(served: &Served, kind: &str) {
+    let mut browser = Browser::start();
+    for (width, height) in [(1440, 900), (390, 844)] {
+        for dark in [false, true] {
+            browser.size(width, height);
+            browser.dark(dark);
+            for (path, name) in PAGES {
+                if kind == "empty" && path == "/tasks/101" {
+                    continue;
+                }
+                browser.go(&served.at(path));
+                let theme = if dark { "dark" } else { "light" };
+                keep(&browser.screenshot(), &format!("{kind}-{name}-{theme}-{width}"));
+                fits(&mut browser, path, width);
+                is_named(&mut browser, path);
+                nothing_to_complain(&mut browser);
+            }
+        }
+    }
+}
+
+/// Nothing sticks out of the window.
+fn fits(browser: &mut Browser, path: &str, width: u32) {
+    let wide = browser.eval("document.documentElement.scrollWidth").as_u64().unwrap_or(0);
+    let out = browser.eval(
+        "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, pre, nav, .json')).slice(0, 3).map(e => e.outerHTML.slice(0, 120))",
+    );
+    assert!(wide <= u64::from(width), "{path} is {wide} wide in a window of {width}: {out}");
+}
+
+/// What a screen reader needs: one heading first, and a name for every field.
+fn is_named(browser: &mut Browser, path: &str) {
+    let nameless = browser.eval(
+        "[...document.querySelectorAll('input:not([type=hidden]), select, textarea, button, a')]
+            .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.textContent.trim() || e.title
+                || e.querySelector('img[alt]'))).map(e => e.outerHTML.slice(0, 120))",
+    );
+    assert_eq!(nameless, serde_json::json!([]), "{path}");
+    let headings = browser.eval("document.querySelectorAll('h1').length");
+    assert_eq!(headings, 1, "{path}");
+    let doubled = browser.eval(
+        "[...document.querySelectorAll('[id]')].map(e => e.id).filter((id, at, all) => all.indexOf(id) !== at)",
+    );
+    assert_eq!(doubled, serde_json::json!([]), "{path}: ids that are there twice");
+}
+
+fn keep(png: &str, name: &str) {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../screenshots");
+    fs::create_dir_all(&folder).unwrap();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(png).unwrap();
+    fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+}

@@ -1,0 +1,290 @@
+//! Completion inside a transaction of the application's own: effectively once.
+//!
+//! An attempt may be made more than once, because an engine can die between
+//! what its task did and the record of it. If what it does is to write to the
+//! store's own database, both can be one commit: [`Run::complete_in`] writes
+//! the end of the attempt into the application's transaction.
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")] mod example {
+//! use serde::{Deserialize, Serialize};
+//! use task_engine::{Failure, Run, Task, postgres::tokio_postgres};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Transfer { from: i64, to: i64, cents: i64 }
+//!
+//! impl Task for Transfer {
+//!     const CLASS: &'static str = "transfer";
+//! }
+//!
+//! struct App { url: String }
+//!
+//! async fn transfer(task: Transfer, run: Run<App>) -> Result<(), Failure> {
+//!     let (mut client, connection) =
+//!         tokio_postgres::connect(&run.url, tokio_postgres::NoTls).await?;
+//!     tokio::spawn(connection);
+//!     let transaction = client.transaction().await?;
+//!     let book = "UPDATE accounts SET cents = cents + $2 WHERE id = $1";
+//!     transaction.execute(book, &[&task.from, &-task.cents]).await?;
+//!     transaction.execute(book, &[&task.to, &task.cents]).await?;
+//!     run.complete_in(&transaction, &()).await?; // last, and with `?`
+//!     transaction.commit().await?;
+//!     Ok(())
+//! }
+//! # }
+//! ```
+//!
+//! With sqlx (feature `sqlx`) it is `run.complete_in(&mut transaction, &())`, too:
+//!
+//! ```no_run
+//! # #[cfg(feature = "sqlx")] mod example {
+//! # use task_engine::{Failure, Run, postgres::sqlx::{self, Connection as _}};
+//! # struct App { url: String }
+//! async fn count(_: serde_json::Value, run: Run<App>) -> Result<(), Failure> {
+//!     let mut connection = sqlx::PgConnection::connect(&run.url).await?;
+//!     let mut transaction = connection.begin().await?;
+//!     sqlx::query("UPDATE counter SET n = n + 1").execute(&mut *transaction).await?;
+//!     run.complete_in(&mut transaction, &()).await?;
+//!     transaction.commit().await?;
+//!     Ok(())
+//! }
+//! # }
+//! ```
+//!
+//! On SQLite the same in a handler that blocks, with a connection to the store's
+//! file:
+//!
+//! ```no_run
+//! # #[cfg(feature = "sqlite")] mod example {
+//! # struct App { file: String }
+//! use task_engine::{Failure, Run, sqlite::rusqlite};
+//!
+//! fn count(_: serde_json::Value, run: Run<App>) -> Result<u64, Failure> {
+//!     let mut connection = rusqlite::Connection::open(&run.file)?;
+//!     let transaction = connection.transaction()?;
+//!     transaction.execute("UPDATE counter SET n = n + 1", [])?;
+//!     run.complete_in(&transaction, &1)?;
+//!     transaction.commit()?;
+//!     Ok(1)
+//! }
+//! # }
+//! ```
+//!
+//! # What happens when
+//! - *It commits.* The task is done, with the result that was given to
+//!   `complete_in`, whatever the handler returns or does after that, and if its
+//!   engine dies.
+//! - *It rolls back, or is never committed.* The attempt has failed
+//!   (`NotCommitted`, or with the handler's own error), and is retried by the
+//!   rule. A handler may also try again by itself, in a new transaction.
+//! - *Somebody else has ended the attempt*: the engine was believed dead, and the
+//!   attempt was taken back. `complete_in` fails with
+//!   [`StoreError::AttemptOver`], and the transaction cannot be committed any
+//!   more. What was taken back is never completed, and what is completed is
+//!   never run again.
+//! - *Somebody wants it cancelled meanwhile.* The completion wins.
+//! - *The transaction stays open after the handler has returned.* The engine waits
+//!   for its end with this one result; others are recorded as ever.
+//!
+//! The effects that count are those inside the transaction. What a task does
+//! elsewhere (mail, another database) may still happen more than once.
+//!
+//! [`Run::complete_in`]: crate::Run::complete_in
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use task_engine_model::{AttemptId, ClaimId, Completion, Json, Outcome, StoreError, TaskError};
+
+/// The name of the error of an attempt that called `complete_in` and returned
+/// without a commit.
+pub const NOT_COMMITTED: &str = "NotCommitted";
+
+/// A transaction that a task can be completed in: a `Transaction` of
+/// tokio-postgres, of sqlx (with the feature `sqlx`, also a `PgConnection`), or
+/// of rusqlite (also a `Connection`), by reference.
+pub trait Transaction: sealed::Sealed {
+    /// A future of a result, or the result itself: as the driver works.
+    type Answer;
+
+    /// Writes the completion, if there is one to write.
+    fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use task_engine_postgres::{Schema, tokio_postgres};
+
+    use super::{Completion, StoreError, Transaction, sealed};
+
+    impl sealed::Sealed for &tokio_postgres::Transaction<'_> {}
+    impl sealed::Sealed for &mut tokio_postgres::Transaction<'_> {}
+
+    impl<'a> Transaction for &'a tokio_postgres::Transaction<'_> {
+        type Answer = task_engine_model::Answer<'a, ()>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            Box::pin(async move {
+                let completion = completion?;
+                Schema::named(&completion.schema)?.complete_in(self, &completion).await
+            })
+        }
+    }
+
+    impl<'a> Transaction for &'a mut tokio_postgres::Transaction<'_> {
+        type Answer = task_engine_model::Answer<'a, ()>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            (&*self).complete(completion)
+        }
+    }
+}
+
+#[cfg(feature = "sqlx")]
+mod sqlx {
+    use task_engine_postgres::{Schema, sqlx};
+
+    use super::{Completion, StoreError, Transaction, sealed};
+
+    impl sealed::Sealed for &mut sqlx::PgConnection {}
+    impl sealed::Sealed for &mut sqlx::Transaction<'_, sqlx::Postgres> {}
+
+    impl<'a> Transaction for &'a mut sqlx::PgConnection {
+        type Answer = task_engine_model::Answer<'a, ()>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            Box::pin(async move {
+                let completion = completion?;
+                Schema::named(&completion.schema)?.complete_in_sqlx(self, &completion).await
+            })
+        }
+    }
+
+    impl<'a> Transaction for &'a mut sqlx::Transaction<'_, sqlx::Postgres> {
+        type Answer = task_engine_model::Answer<'a, ()>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            (&mut **self).complete(completion)
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use task_engine_sqlite::{complete_in, rusqlite};
+
+    use super::{Completion, StoreError, Transaction, sealed};
+
+    impl sealed::Sealed for &rusqlite::Connection {}
+    impl sealed::Sealed for &rusqlite::Transaction<'_> {}
+    impl sealed::Sealed for &mut rusqlite::Transaction<'_> {}
+
+    impl Transaction for &rusqlite::Connection {
+        type Answer = Result<(), StoreError>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            complete_in(self, &completion?)
+        }
+    }
+
+    impl Transaction for &rusqlite::Transaction<'_> {
+        type Answer = Result<(), StoreError>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            complete_in(self, &completion?)
+        }
+    }
+
+    impl Transaction for &mut rusqlite::Transaction<'_> {
+        type Answer = Result<(), StoreError>;
+
+        fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
+            complete_in(self, &completion?)
+        }
+    }
+}
+
+/// Whether an attempt may have completed its task by itself.
+#[derive(Debug)]
+pub(crate) struct Completing {
+    claim: ClaimId,
+    schema: Arc<str>,
+    pub(crate) began: Instant,
+    state: AtomicU8,
+}
+
+const NEVER_ASKED: u8 = 0;
+/// Said before anything is written, so that no row of it is met unprepared.
+const ASKED: u8 = 1;
+/// The attempt is over for its engine; code of it may still run.
+const CLOSED: u8 = 2;
+
+const NO_CLAIM: ClaimId = ClaimId(0);
+
+impl Completing {
+    pub(crate) fn new(claim: ClaimId, schema: Arc<str>) -> Self {
+        Self { claim, schema, began: Instant::now(), state: AtomicU8::new(NEVER_ASKED) }
+    }
+
+    pub(crate) fn completion(&self, id: AttemptId, worker: i32, result: Json) -> Completion {
+        let asked = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            (state != CLOSED).then_some(ASKED)
+        });
+        // Code of an attempt that is over may still run. A claim that nobody has
+        // makes the store refuse, and take the transaction with it.
+        let claim_id = if asked.is_ok() { self.claim } else { NO_CLAIM };
+        let (began, schema) = (self.began, self.schema.to_string());
+        Completion { id, claim_id, worker: Some(worker), began, result, schema }
+    }
+
+    /// From now on nothing is completed any more. True if it may have been.
+    pub(crate) fn close(&self) -> bool {
+        self.state.swap(CLOSED, Ordering::AcqRel) == ASKED
+    }
+}
+
+pub(crate) fn not_committed() -> Outcome {
+    let message = "complete_in was called, but its transaction was not committed; \
+        nothing of it counts, and the attempt has failed; \
+        call complete_in last, return its error, and commit";
+    Outcome::Failure(TaskError::new(NOT_COMMITTED, message), Default::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use task_engine_model::TaskId;
+
+    const ID: AttemptId = AttemptId { task_id: TaskId(1), attempt: 1 };
+
+    fn new() -> Completing {
+        Completing::new(ClaimId(7), "task_engine".into())
+    }
+
+    #[test]
+    fn whoever_never_asked_is_recorded_as_ever() {
+        assert!(!new().close());
+    }
+
+    #[test]
+    fn whoever_asked_is_settled_however_often_it_asked() {
+        let completing = new();
+        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
+        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
+        assert!(completing.close());
+    }
+
+    /// A thread that outlives a forced stop, or a task that a handler has spawned.
+    #[test]
+    fn what_asks_after_the_end_holds_nothing() {
+        let completing = new();
+        assert!(!completing.close());
+        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, NO_CLAIM);
+        assert!(!completing.close());
+    }
+}

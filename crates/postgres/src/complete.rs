@@ -1,0 +1,241 @@
+//! Completion in a transaction of the application's own, and what follows it.
+
+use std::collections::HashSet;
+
+use task_engine_model::{AttemptId, Completion, Ending, Settled, StoreError};
+use tokio_postgres::GenericClient;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+use crate::error::{must_repeat, store_error};
+use crate::json::JsonIn;
+use crate::record::{Columns, Fence, attempt_id};
+use crate::schema::Schema;
+use crate::store::{Inner, micros};
+
+const COMPLETE: &str = include_str!("../sql/complete.sql");
+const COMPLETED: &str = include_str!("../sql/completed.sql");
+
+const LOCK_CLAIMS: &str = include_str!("../sql/lock_claims.sql");
+
+/// The server's name for "this attempt is no longer yours".
+const ATTEMPT_OVER: &str = "TE001";
+
+/// How long is waited for a transaction of an application that may be about to
+/// commit, all in all and for each of several.
+const SHORT_PATIENCE: &str = "SET LOCAL lock_timeout = '100ms'";
+const SHORTEST_PATIENCE: &str = "SET LOCAL lock_timeout = '20ms'";
+const USUAL_PATIENCE: &str = "SET LOCAL lock_timeout = '10s'";
+
+impl Schema {
+    /// Completes a task in a transaction of the application's own, with
+    /// tokio-postgres: it is done if that commits, and never was if not. Call it
+    /// last: until the commit, nobody else can say how the attempt ended.
+    ///
+    /// After an error the transaction is aborted, and can only be rolled back.
+    /// [`StoreError::AttemptOver`]: somebody else has ended the attempt.
+    pub async fn complete_in(
+        &self,
+        transaction: &impl GenericClient,
+        completion: &Completion,
+    ) -> Result<(), StoreError> {
+        let lasted = micros(completion.began.elapsed());
+        // Not prepared: that would be another way to the server and back.
+        let completed = transaction
+            .query_typed(
+                &self.sql(COMPLETE),
+                &[
+                    (&completion.id.task_id.0, Type::INT8),
+                    (&completion.id.attempt, Type::INT4),
+                    (&completion.claim_id.0, Type::INT8),
+                    (&JsonIn(completion.result.as_str()), Type::JSONB),
+                    (&completion.worker, Type::INT4),
+                    (&lasted, Type::INT8),
+                ],
+            )
+            .await;
+        match completed {
+            Ok(_) => Ok(()),
+            Err(e) if e.code().is_some_and(|code| code.code() == ATTEMPT_OVER) => {
+                Err(StoreError::AttemptOver(completion.id))
+            }
+            Err(e) => Err(store_error(&e)),
+        }
+    }
+
+    /// Completes a task in a transaction of the application's own, with sqlx: as
+    /// [`Schema::complete_in`].
+    #[cfg(feature = "sqlx")]
+    pub async fn complete_in_sqlx(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        completion: &Completion,
+    ) -> Result<(), StoreError> {
+        // JSON goes as text: no feature of sqlx is needed for it.
+        let statement = self.sql(COMPLETE).replace("$4::jsonb", "$4::text::jsonb");
+        sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(completion.id.task_id.0)
+            .bind(completion.id.attempt)
+            .bind(completion.claim_id.0)
+            .bind(completion.result.as_str().to_owned())
+            .bind(completion.worker)
+            .bind(micros(completion.began.elapsed()))
+            .execute(connection)
+            .await
+            .map_err(|error| sqlx_error(&error, completion.id))?;
+        Ok(())
+    }
+}
+
+#[cfg(feature = "sqlx")]
+fn sqlx_error(error: &sqlx::Error, id: AttemptId) -> StoreError {
+    let message = format!("{id} was not completed: {error}");
+    let code = error.as_database_error().and_then(|error| error.code());
+    match code.as_deref() {
+        Some(ATTEMPT_OVER) => StoreError::AttemptOver(id),
+        Some(code) if crate::error::is_temporary(code) => StoreError::Unavailable(message),
+        Some(code) if crate::error::is_bad_data(code) => StoreError::BadData(message),
+        Some(_) => StoreError::Refused(message),
+        None => StoreError::Unavailable(message),
+    }
+}
+
+impl Inner {
+    pub(crate) async fn settle(&self, endings: &[Ending]) -> Result<Vec<Settled>, StoreError> {
+        let mut client = self.connections.work().await?;
+        let completed = self.completed(&client, endings).await?;
+        let rest: Vec<Ending> =
+            endings.iter().filter(|e| !completed.contains(&e.id)).cloned().collect();
+        if rest.is_empty() {
+            return Ok(vec![Settled::Completed; endings.len()]);
+        }
+        let tried = loop {
+            let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let tried = match self.end_held(&mut transaction, &rest).await {
+                Ok(tried) => transaction.commit().await.map(|()| tried),
+                Err(e) => Err(e),
+            };
+            match tried {
+                Err(e) if must_repeat(&e) => {}
+                answer => break answer.map_err(|e| store_error(&e))?,
+            }
+        };
+        // Some may have committed since the first look.
+        let others: Vec<Ending> = rest
+            .into_iter()
+            .filter(|e| !tried.ended.contains(&e.id) && !tried.open.contains(&e.id))
+            .collect();
+        let later = self.completed(&client, &others).await?;
+        let ended: Vec<&Ending> = others.iter().filter(|e| !later.contains(&e.id)).collect();
+        // Not those that were sent before, and whose answer was lost.
+        let late = match ended.is_empty() {
+            true => Vec::new(),
+            false => self.record_late(&**client, &ended).await?,
+        };
+        let settled = |ending: &Ending| match ending.id {
+            id if completed.contains(&id) || later.contains(&id) => Settled::Completed,
+            id if tried.open.contains(&id) => Settled::Open,
+            id if late.contains(&id) => Settled::Late,
+            _ => Settled::Recorded,
+        };
+        Ok(endings.iter().map(settled).collect())
+    }
+
+    async fn completed(
+        &self,
+        client: &deadpool_postgres::Client,
+        endings: &[Ending],
+    ) -> Result<HashSet<AttemptId>, StoreError> {
+        if endings.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let statement = client
+            .prepare_cached(&self.schema.sql(COMPLETED))
+            .await
+            .map_err(|e| store_error(&e))?;
+        let task_ids: Vec<i64> = endings.iter().map(|e| e.id.task_id.0).collect();
+        let attempts: Vec<i32> = endings.iter().map(|e| e.id.attempt).collect();
+        let claim_ids: Vec<i64> = endings.iter().map(|e| e.claim_id.0).collect();
+        let rows = client
+            .query(&statement, &[&task_ids, &attempts, &claim_ids])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(attempt_id).collect())
+    }
+
+    /// Ends those of these attempts that are still held.
+    async fn end_held(
+        &self,
+        transaction: &mut deadpool_postgres::Transaction<'_>,
+        endings: &[Ending],
+    ) -> Result<Tried, tokio_postgres::Error> {
+        transaction.batch_execute(SHORT_PATIENCE).await?;
+        let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
+        let rows = transaction.query(&*self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
+        let held: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let endings: Vec<Ending> =
+            endings.iter().filter(|ending| held.contains(&ending.claim_id.0)).cloned().collect();
+        self.end_without_waiting(transaction, &endings).await
+    }
+
+    /// Ends attempts of which some may be about to end in a transaction that is
+    /// open: those are passed over. All at once first; if that waits for
+    /// somebody, one by one, to find out for whom.
+    pub(crate) async fn end_without_waiting(
+        &self,
+        transaction: &mut deadpool_postgres::Transaction<'_>,
+        endings: &[Ending],
+    ) -> Result<Tried, tokio_postgres::Error> {
+        let mut tried = Tried::default();
+        transaction.batch_execute(SHORT_PATIENCE).await?;
+        if !self.end_at_once(transaction, endings, &mut tried).await? {
+            transaction.batch_execute(SHORTEST_PATIENCE).await?;
+            // In the order in which everybody writes them.
+            let mut in_order: Vec<&Ending> = endings.iter().collect();
+            in_order.sort_unstable_by_key(|ending| ending.id);
+            for ending in in_order {
+                let one = std::slice::from_ref(ending);
+                if !self.end_at_once(transaction, one, &mut tried).await? {
+                    tried.open.insert(ending.id);
+                }
+            }
+        }
+        transaction.batch_execute(USUAL_PATIENCE).await?;
+        Ok(tried)
+    }
+
+    /// False, and nothing is changed, if it would have to wait.
+    async fn end_at_once(
+        &self,
+        transaction: &mut deadpool_postgres::Transaction<'_>,
+        endings: &[Ending],
+        tried: &mut Tried,
+    ) -> Result<bool, tokio_postgres::Error> {
+        let part = transaction.savepoint("task_engine_end").await?;
+        let statement = part.prepare_cached(&self.record_statement(Fence::RowByRow)).await?;
+        match Columns::of(endings).run(&*part, &statement, &[]).await {
+            Ok(recorded) => {
+                if endings.iter().any(|ending| ending.told.is_some()) {
+                    self.record_told(&*part, endings, &recorded).await?;
+                }
+                part.commit().await?;
+                tried.ended.extend(recorded.iter().map(attempt_id));
+                Ok(true)
+            }
+            Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                part.rollback().await?;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// What became of attempts that were to be ended. Those that are in neither had
+/// ended before.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    pub(crate) ended: HashSet<AttemptId>,
+    /// Somebody's transaction that ends them is still open.
+    pub(crate) open: HashSet<AttemptId>,
+}

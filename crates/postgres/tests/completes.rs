@@ -1,0 +1,379 @@
+//! Completion in the application's transaction, attacked: each case is an order
+//! of events between sessions in which an effect could have been committed twice,
+//! or somebody could have waited for the application.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use task_engine_conformance::TestServer;
+use task_engine_conformance::bench::{Bench, Hold, WORK, knowing, new_instance, new_task};
+use task_engine_conformance::completions::completion;
+use task_engine_model::{
+    Creation, InstanceId, Json, RetryRule, Settled, Store, StoreError, TaskStatus, Unique,
+};
+use task_engine_postgres::{PgStore, Schema};
+use tokio_postgres::{Client, NoTls};
+
+struct Scene {
+    url: String,
+    bench: Bench,
+    engine: InstanceId,
+    hold: Hold,
+}
+
+/// An engine with one attempt; its task fails for good if it is lost.
+async fn scene() -> Scene {
+    let url = TestServer::shared().create_database().await;
+    let store = PgStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let bench = Bench { store: Arc::new(store) };
+    bench.create_work(1).await;
+    let new = knowing(new_instance("a"), &[(WORK, RetryRule::never())]);
+    let mut engine = bench.register(new).await;
+    let hold = engine.claim_one().await;
+    connect(&url).await.batch_execute("CREATE TABLE effects (task_id bigint)").await.unwrap();
+    Scene { url, bench, engine: engine.id, hold }
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+impl Scene {
+    /// A transaction that has done its work, and has its snapshot.
+    async fn begin(&self, begin: &str) -> Client {
+        let client = connect(&self.url).await;
+        client.batch_execute(begin).await.unwrap();
+        client.execute("INSERT INTO effects VALUES ($1)", &[&self.hold.task_id().0]).await.unwrap();
+        client
+    }
+
+    async fn complete(&self, client: &Client) -> Result<(), StoreError> {
+        Schema::default().complete_in(client, &completion(&self.hold)).await
+    }
+
+    async fn take_back(&self) {
+        assert!(self.bench.lose(self.engine).await);
+        assert_eq!(self.bench.recover(self.engine).await.len(), 1);
+    }
+
+    async fn effects(&self) -> usize {
+        let client = connect(&self.url).await;
+        client.query("SELECT FROM effects", &[]).await.unwrap().len()
+    }
+
+    async fn assert_sound(&self) {
+        assert_eq!(self.bench.store.verify().await.unwrap(), Vec::<String>::new());
+    }
+
+    /// Waits until somebody in this database waits for a lock.
+    async fn until_somebody_waits(&self) {
+        let client = connect(&self.url).await;
+        let waits = "SELECT FROM pg_stat_activity \
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let begun = Instant::now();
+        while client.query(waits, &[]).await.unwrap().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(8), "nobody waits");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+const READ_COMMITTED: &str = "BEGIN";
+const REPEATABLE_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+const SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
+
+/// A snapshot from before the take-back sees the attempt as its own. Neither the
+/// row of its end nor, after an operator has removed the task, its absence lets
+/// it through.
+#[tokio::test]
+async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
+    for begin in [READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE] {
+        for removed in [false, true] {
+            let scene = scene().await;
+            let client = scene.begin(begin).await;
+            scene.take_back().await;
+            if removed {
+                scene.bench.store.remove(&[scene.hold.task_id()]).await.unwrap();
+            }
+            let error = scene.complete(&client).await.unwrap_err();
+            match begin {
+                READ_COMMITTED => {
+                    assert!(matches!(error, StoreError::AttemptOver(_)), "{error:?}");
+                }
+                _ => assert!(error.is_temporary(), "a serialisation failure, not {error:?}"),
+            }
+            client.batch_execute("COMMIT").await.unwrap();
+            assert_eq!(scene.effects().await, 0, "{begin}, removed: {removed}");
+            scene.assert_sound().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_isolation_level_completes() {
+    for begin in [READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE] {
+        let scene = scene().await;
+        let client = scene.begin(begin).await;
+        scene.complete(&client).await.unwrap();
+        // Whoever takes back goes round it, also if it has the claim locked.
+        assert!(scene.bench.lose(scene.engine).await);
+        let begun = Instant::now();
+        assert_eq!(scene.bench.recover(scene.engine).await, []);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        client.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(scene.bench.recover(scene.engine).await, []);
+        assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Stopped);
+        assert_eq!(scene.bench.lives(Some("a")).await[0].held, 0);
+        assert_eq!(scene.effects().await, 1);
+        scene.assert_sound().await;
+    }
+}
+
+/// The insert has to wait; when it goes on, the claim that its snapshot has seen
+/// is gone, and so is the row that would have been in the way. Without the second
+/// look it would complete what is no longer its own.
+#[tokio::test]
+async fn a_take_back_and_a_removal_while_it_waits_are_seen() {
+    for begin in [READ_COMMITTED, REPEATABLE_READ] {
+        let scene = scene().await;
+        let other = connect(&scene.url).await;
+        let id = scene.hold.task_id().0;
+        let ended = format!(
+            "BEGIN; INSERT INTO task_engine.ended_executions
+               (task_id, attempt, retry_number, stopped_at, ends_task, error)
+             VALUES ({id}, 1, 0, now(), 'failed', '{{}}')"
+        );
+        other.batch_execute(&ended).await.unwrap();
+        let client = scene.begin(begin).await;
+        let completing = scene.complete(&client);
+        let meanwhile = async {
+            scene.until_somebody_waits().await;
+            let gone = format!(
+                "DELETE FROM task_engine.claims;
+                 DELETE FROM task_engine.created_tasks WHERE id = {id}"
+            );
+            connect(&scene.url).await.batch_execute(&gone).await.unwrap();
+            other.batch_execute("ROLLBACK").await.unwrap();
+        };
+        let (completed, ()) = tokio::join!(completing, meanwhile);
+        let error = completed.unwrap_err();
+        let seen = matches!(error, StoreError::AttemptOver(_)) || error.is_temporary();
+        assert!(seen, "{error:?}");
+        client.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(scene.effects().await, 0, "{begin}");
+        scene.assert_sound().await;
+    }
+}
+
+/// Of a completion and a recovery at the same moment the first decides, and the
+/// completion waits for the recovery's end to know.
+#[tokio::test]
+async fn a_completion_waits_for_a_recovery_under_way() {
+    for commits in [true, false] {
+        let scene = scene().await;
+        let recovery = connect(&scene.url).await;
+        let id = scene.hold.task_id().0;
+        let ended = format!(
+            "BEGIN; DELETE FROM task_engine.claims;
+             INSERT INTO task_engine.ended_executions
+               (task_id, attempt, retry_number, stopped_at, ends_task, error)
+             VALUES ({id}, 1, 0, now(), 'failed', '{{}}')"
+        );
+        recovery.batch_execute(&ended).await.unwrap();
+        let client = scene.begin(READ_COMMITTED).await;
+        let meanwhile = async {
+            scene.until_somebody_waits().await;
+            recovery.batch_execute(if commits { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
+        };
+        let (completed, ()) = tokio::join!(scene.complete(&client), meanwhile);
+        assert_eq!(completed.is_err(), commits, "{completed:?}");
+        client.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(scene.effects().await, usize::from(!commits));
+        scene.assert_sound().await;
+    }
+}
+
+/// A part of a transaction that is taken back takes the completion with it; the
+/// engine finds out, although the transaction has committed.
+#[tokio::test]
+async fn a_savepoint_that_is_rolled_back_completes_nothing() {
+    let scene = scene().await;
+    let client = connect(&scene.url).await;
+    client.batch_execute("BEGIN; SAVEPOINT one").await.unwrap();
+    scene.complete(&client).await.unwrap();
+    client.batch_execute("ROLLBACK TO one; COMMIT").await.unwrap();
+    let settled = scene.bench.store.settle(&[scene.hold.fails()]).await.unwrap();
+    assert_eq!(settled, [Settled::Recorded]);
+    scene.assert_sound().await;
+}
+
+/// A connection that dies in the middle, with the commit or without it.
+#[tokio::test]
+async fn a_session_that_is_ended_completes_nothing() {
+    let scene = scene().await;
+    let client = scene.begin(READ_COMMITTED).await;
+    scene.complete(&client).await.unwrap();
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let admin = connect(&scene.url).await;
+    admin.query("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    let begun = Instant::now();
+    let settled = loop {
+        let settled = scene.bench.store.settle(&[scene.hold.fails()]).await.unwrap()[0];
+        if settled != Settled::Open {
+            break settled;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    };
+    assert_eq!(settled, Settled::Recorded);
+    assert_eq!(scene.effects().await, 0);
+    scene.assert_sound().await;
+}
+
+/// Many attempts of which some are in open transactions: those alone are left.
+#[tokio::test]
+async fn settling_goes_round_what_is_open() {
+    let scene = scene().await;
+    scene.bench.create_work(30).await;
+    let mut engine = scene.bench.engine("b").await;
+    let holds = engine.claim(30).await;
+    let mut open = Vec::new();
+    for hold in holds.iter().step_by(3) {
+        let client = connect(&scene.url).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        Schema::default().complete_in(&client, &completion(hold)).await.unwrap();
+        open.push(client);
+    }
+    let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+    let begun = Instant::now();
+    let settled = scene.bench.store.settle(&endings).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    for (place, settled) in settled.into_iter().enumerate() {
+        let wanted = if place % 3 == 0 { Settled::Open } else { Settled::Recorded };
+        assert_eq!(settled, wanted, "{place}");
+    }
+    for client in open {
+        client.batch_execute("COMMIT").await.unwrap();
+    }
+    let settled = scene.bench.store.settle(&endings).await.unwrap();
+    let done = settled.iter().filter(|one| **one == Settled::Completed).count();
+    assert_eq!(done, 10);
+    scene.assert_sound().await;
+}
+
+/// Creators with the key of a task that is about to be completed do not wait for
+/// it; and its own transaction may create the next one with that key.
+#[tokio::test]
+async fn keys_are_not_locked_by_a_completion() {
+    let mut scene = scene().await;
+    let task = new_task(WORK).unique(Unique::by("k")).unwrap();
+    let first = scene.bench.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
+    let mut engine = scene.bench.engine("b").await;
+    scene.hold = engine.claim_one().await;
+    let client = scene.begin(READ_COMMITTED).await;
+    scene.complete(&client).await.unwrap();
+    let begun = Instant::now();
+    let kept = scene.bench.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
+    assert_eq!(kept, Creation::Kept(first.id()), "it still runs, for all that others know");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let next = Schema::default().create_each_in(&client, std::slice::from_ref(&task)).await;
+    let next = next.unwrap()[0];
+    assert!(matches!(next, Creation::Created(_)), "it has ended, for its own transaction");
+    client.batch_execute("COMMIT").await.unwrap();
+    let kept = scene.bench.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
+    assert_eq!(kept, Creation::Kept(next.id()));
+    scene.assert_sound().await;
+}
+
+/// Another claim, another attempt, another task: none of it is its own.
+#[tokio::test]
+async fn nobody_completes_what_is_not_theirs() {
+    let scene = scene().await;
+    let mut forged = [completion(&scene.hold), completion(&scene.hold), completion(&scene.hold)];
+    forged[0].claim_id.0 += 1;
+    forged[1].id.attempt += 1;
+    forged[2].id.task_id.0 += 1;
+    for completion in forged {
+        let client = scene.begin(READ_COMMITTED).await;
+        let completed = Schema::default().complete_in(&client, &completion).await;
+        let id = completion.id;
+        assert!(matches!(completed, Err(StoreError::AttemptOver(over)) if over == id));
+        client.batch_execute("COMMIT").await.unwrap();
+    }
+    assert_eq!(scene.effects().await, 0);
+    assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Running);
+}
+
+/// What the database cannot store is told so, and aborts the transaction.
+#[tokio::test]
+async fn a_result_that_cannot_be_stored_completes_nothing() {
+    let scene = scene().await;
+    let client = scene.begin(READ_COMMITTED).await;
+    let mut completion = completion(&scene.hold);
+    completion.result = Json::from_store("\"a\\u0000b\"".to_owned());
+    let error = Schema::default().complete_in(&client, &completion).await.unwrap_err();
+    assert!(matches!(error, StoreError::BadData(_)), "{error:?}");
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(scene.effects().await, 0);
+}
+
+/// From any driver, by the function.
+#[tokio::test]
+async fn plain_sql_completes_too() {
+    let scene = scene().await;
+    let client = scene.begin(READ_COMMITTED).await;
+    let (id, claim) = (scene.hold.task_id().0, scene.hold.claim_id.0);
+    let call = format!("SELECT task_engine.complete_attempt({id}, 1, {claim}, '{{\"n\": 1}}')");
+    client.batch_execute(&call).await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    let task = scene.bench.details(scene.hold.task_id()).await;
+    assert_eq!(task.row.status, TaskStatus::Stopped);
+    assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "{\"n\": 1}");
+    // An engine that does not know of it records another end: none of its holder's
+    // words is late.
+    let late = scene.bench.store.record(&[scene.hold.fails()], &[]).await.unwrap();
+    assert_eq!(late, []);
+    assert!(scene.bench.details(scene.hold.task_id()).await.late_results.is_empty());
+    scene.assert_sound().await;
+    let again = connect(&scene.url).await.batch_execute(&call).await.unwrap_err();
+    assert_eq!(again.code().unwrap().code(), "TE001");
+}
+
+#[tokio::test]
+async fn in_a_schema_of_another_name() {
+    let url = TestServer::shared().create_database().await;
+    let schema = Schema::named("jobs").unwrap();
+    let store = PgStore::connect_schema(&url, schema.clone()).await.unwrap();
+    store.migrate().await.unwrap();
+    assert_eq!(store.schema_name(), "jobs");
+    let bench = Bench { store: Arc::new(store) };
+    bench.create_work(1).await;
+    let hold = bench.engine("a").await.claim_one().await;
+    let client = connect(&url).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    schema.complete_in(&client, &completion(&hold)).await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(bench.status(hold.task_id()).await, TaskStatus::Stopped);
+}
+
+#[cfg(feature = "sqlx")]
+#[tokio::test]
+async fn a_transaction_of_sqlx_completes() {
+    use task_engine_postgres::sqlx::{Connection as _, PgConnection};
+    let scene = scene().await;
+    let schema = Schema::default();
+    let mut connection = PgConnection::connect(&scene.url).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    schema.complete_in_sqlx(&mut transaction, &completion(&scene.hold)).await.unwrap();
+    transaction.rollback().await.unwrap();
+    assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Running);
+    let mut transaction = connection.begin().await.unwrap();
+    schema.complete_in_sqlx(&mut transaction, &completion(&scene.hold)).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Stopped);
+    let mut transaction = connection.begin().await.unwrap();
+    let again = schema.complete_in_sqlx(&mut transaction, &completion(&scene.hold)).await;
+    assert!(matches!(again, Err(StoreError::AttemptOver(_))), "{again:?}");
+}

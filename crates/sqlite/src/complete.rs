@@ -1,0 +1,110 @@
+//! Completion in a transaction of the application's own, and what follows it.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use task_engine_model::{
+    AttemptId, Completion, Ending, Next, Settled, StoreError, TaskId, TaskStatus,
+};
+
+use crate::desk::Turn;
+use crate::ending::{EndedAttempt, Fence};
+use crate::fault::{Fault, explain};
+use crate::record::{Recorded, record_one, sweep_cancel_requests};
+
+/// Completes a task inside a transaction of the application's own: it is done if
+/// that commits, and never was if it rolls back. A [`rusqlite::Transaction`] on
+/// the store's file can be passed as it is. Call it last: nobody else can write
+/// to the file until the transaction ends.
+///
+/// [`StoreError::AttemptOver`] means that somebody else has ended the attempt.
+/// The whole transaction has been rolled back then, so that nothing of it can be
+/// committed by mistake; after any other error it is as it was before the call.
+pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(), StoreError> {
+    let completed = || {
+        connection.execute_batch("SAVEPOINT task_engine_complete")?;
+        let completed = complete(&Turn::new(connection), completion);
+        if !connection.is_autocommit() {
+            if completed.is_err() {
+                connection.execute_batch("ROLLBACK TO task_engine_complete")?;
+            }
+            connection.execute_batch("RELEASE task_engine_complete")?;
+        }
+        completed
+    };
+    let error = match completed() {
+        Ok(true) => return Ok(()),
+        Ok(false) => StoreError::AttemptOver(completion.id),
+        Err(Fault::Sql(error)) => {
+            return Err(explain(&error, connection.path().unwrap_or("the database")));
+        }
+        Err(Fault::Store(error)) => return Err(error),
+    };
+    if !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    Err(error)
+}
+
+/// False if the attempt is not its holder's any more.
+fn complete(turn: &Turn<'_>, completion: &Completion) -> Result<bool, Fault> {
+    let id = completion.id;
+    // The lock comes first, as for the writer: what is read after it is true.
+    turn.db.prepare_cached(sql!("complete_lock"))?.execute([])?;
+    let claim: Option<(i64, String)> = turn
+        .db
+        .prepare_cached(sql!("complete_claim"))?
+        .query_row([completion.claim_id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((instance_id, attempts)) = claim else {
+        return Ok(false);
+    };
+    let attempts: Vec<(TaskId, i32, u32)> = serde_json::from_str(&attempts)?;
+    let held = attempts.iter().find(|held| AttemptId { task_id: held.0, attempt: held.1 } == id);
+    let Some((_, _, retry_number)) = held else {
+        return Ok(false);
+    };
+    Fence::new(turn)?.end(&EndedAttempt {
+        id,
+        retry_number: *retry_number,
+        claim_id: Some(completion.claim_id.0),
+        instance_id: Some(instance_id),
+        worker: completion.worker,
+        started_at: Some(turn.moment.of(completion.began)),
+        stopped_at: turn.now(),
+        result: Some(completion.result.as_str()),
+        error: None,
+        next: Next::End(TaskStatus::Stopped),
+    })
+}
+
+/// Whether all of these attempts ended well by the word of their own holders.
+pub(crate) fn all_completed(turn: &Turn<'_>, endings: &[Ending]) -> Result<bool, Fault> {
+    for ending in endings {
+        if !is_completed(turn, ending)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_completed(turn: &Turn<'_>, ending: &Ending) -> Result<bool, Fault> {
+    let mut ask = turn.db.prepare_cached(sql!("completed"))?;
+    Ok(ask.exists(params![ending.id.task_id.0, ending.id.attempt, ending.claim_id.0])?)
+}
+
+/// In the writer's turn no transaction of anybody else's has written anything
+/// that is not there to be seen: what is not completed now never will be.
+pub(crate) fn settle(turn: &Turn<'_>, endings: &[Ending]) -> Result<Vec<Settled>, Fault> {
+    let mut fence = Fence::new(turn)?;
+    let mut settled = Vec::with_capacity(endings.len());
+    for ending in endings {
+        settled.push(match is_completed(turn, ending)? {
+            true => Settled::Completed,
+            false => match record_one(turn, &mut fence, ending)? {
+                Recorded::Late => Settled::Late,
+                Recorded::Ended | Recorded::Before => Settled::Recorded,
+            },
+        });
+    }
+    sweep_cancel_requests(turn)?;
+    Ok(settled)
+}

@@ -1,0 +1,144 @@
+//! Lanes: the queue, as a claim reads it.
+
+use std::collections::VecDeque;
+
+use rusqlite::{Row, params};
+use task_engine_model::{AttemptId, ClaimedTask, Json, StoreError, TaskId};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::timestamp;
+
+/// Tasks of one queue, class and priority, in the order of time and id.
+pub(crate) struct Lane {
+    queue: String,
+    class: String,
+    pub(crate) priority: i32,
+    /// Due tasks that were read and not taken yet.
+    read: VecDeque<Waiting>,
+    /// The last one that was read.
+    last: Head,
+    /// Nothing more is due.
+    dry: bool,
+    /// When the first task that is not due will be.
+    pub(crate) next_due: Option<i64>,
+    /// Always the first of the lane, without a gap.
+    taken: Option<Taken>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    count: usize,
+    first: Head,
+    last: Head,
+}
+
+/// The order of the fields is the order of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Head {
+    pub(crate) due_at: i64,
+    pub(crate) task_id: i64,
+}
+
+/// A due task, with all that its attempt needs.
+pub(crate) struct Waiting {
+    pub(crate) head: Head,
+    /// None if the task was never created.
+    pub(crate) task: Option<ClaimedTask>,
+}
+
+impl Lane {
+    pub(crate) fn new(queue: String, class: String, priority: i32) -> Self {
+        Self {
+            queue,
+            class,
+            priority,
+            read: VecDeque::new(),
+            last: Head { due_at: i64::MIN, task_id: i64::MIN },
+            dry: false,
+            next_due: None,
+            taken: None,
+        }
+    }
+
+    /// The first due task that is not taken. `share` are read at a time.
+    pub(crate) fn head(&mut self, turn: &Turn<'_>, share: usize) -> Result<Option<Head>, Fault> {
+        if self.read.is_empty() && !self.dry {
+            self.read_on(turn, share)?;
+        }
+        Ok(self.read.front().map(|waiting| waiting.head))
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Waiting> {
+        let waiting = self.read.pop_front()?;
+        let last = waiting.head;
+        let (count, first) = self.taken.map_or((0, last), |taken| (taken.count, taken.first));
+        self.taken = Some(Taken { count: count + 1, first, last });
+        Some(waiting)
+    }
+
+    /// Takes the tasks out of the queue: all of the lane up to the last one.
+    pub(crate) fn delete_taken(&self, turn: &Turn<'_>) -> Result<(), Fault> {
+        let Some(Taken { count, first, last }) = self.taken else {
+            return Ok(());
+        };
+        let (queue, class, priority) = (&self.queue, &self.class, self.priority);
+        let mut deleted = turn
+            .db
+            .prepare_cached(sql!("waiting_delete_due_at"))?
+            .execute(params![queue, class, priority, last.due_at, last.task_id])?;
+        if first.due_at < last.due_at {
+            deleted += turn
+                .db
+                .prepare_cached(sql!("waiting_delete_due_before"))?
+                .execute(params![queue, class, priority, last.due_at])?;
+        }
+        if deleted == count {
+            return Ok(());
+        }
+        Err(Fault::Store(StoreError::Refused(format!(
+            "the queue {queue:?} is damaged: {count} tasks of the class {class:?} were read, and {deleted} are to be removed; run `task-engine doctor`"
+        ))))
+    }
+
+    fn read_on(&mut self, turn: &Turn<'_>, share: usize) -> Result<(), Fault> {
+        let mut statement = turn.db.prepare_cached(sql!("claim_heads"))?;
+        let mut rows = statement.query(params![
+            self.queue,
+            self.class,
+            self.priority,
+            self.last.due_at,
+            self.last.task_id,
+            share as i64,
+        ])?;
+        self.dry = true;
+        while let Some(row) = rows.next()? {
+            let head = Head { task_id: row.get(0)?, due_at: row.get(1)? };
+            if head.due_at > turn.now() {
+                self.next_due = Some(head.due_at);
+                self.dry = true;
+                break;
+            }
+            self.last = head;
+            self.read.push_back(Waiting { head, task: self.task(head, row)? });
+            self.dry = self.read.len() < share;
+        }
+        Ok(())
+    }
+
+    fn task(&self, head: Head, row: &Row<'_>) -> rusqlite::Result<Option<ClaimedTask>> {
+        let Some(parameters) = row.get(4)? else {
+            return Ok(None);
+        };
+        Ok(Some(ClaimedTask {
+            id: AttemptId { task_id: TaskId(head.task_id), attempt: row.get(2)? },
+            retry_number: row.get(3)?,
+            class: self.class.clone(),
+            parameters: Json::from_store(parameters),
+            context: Json::from_store(row.get(5)?),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            due_at: timestamp(head.due_at),
+        }))
+    }
+}

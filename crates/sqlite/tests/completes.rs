@@ -1,0 +1,105 @@
+//! Completion in the application's transaction, attacked in the ways that only
+//! a file has.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{Engine, File, task};
+use task_engine_model::store::TakeBack;
+use task_engine_model::{
+    ClaimId, ClaimedTask, Completion, Json, Settled, Store, StoreError, TaskStatus,
+};
+use task_engine_sqlite::{SqliteStore, complete_in};
+
+struct Scene {
+    file: File,
+    store: SqliteStore,
+    engine: Engine,
+    claim: ClaimId,
+    task: ClaimedTask,
+}
+
+async fn scene() -> Scene {
+    let file = File::with_tables().await;
+    let store = file.open();
+    store.create(&[task("work")]).await.unwrap();
+    let mut engine = Engine::register(&store, "a").await;
+    let (claim, mut tasks) = engine.claim(1).await;
+    file.connect().execute_batch("CREATE TABLE effects (task_id INTEGER)").unwrap();
+    Scene { file, store, engine, claim, task: tasks.tasks.remove(0) }
+}
+
+impl Scene {
+    fn completion(&self) -> Completion {
+        Completion {
+            id: self.task.id,
+            claim_id: self.claim,
+            worker: None,
+            began: Instant::now(),
+            result: Json::null(),
+            schema: self.store.schema_name().to_owned(),
+        }
+    }
+
+    async fn status(&self) -> TaskStatus {
+        self.store.task(self.task.id.task_id).await.unwrap().unwrap().row.status
+    }
+}
+
+#[tokio::test]
+async fn outside_of_a_transaction_completion_is_one_of_its_own() {
+    let scene = scene().await;
+    let connection = scene.file.connect();
+    complete_in(&connection, &scene.completion()).unwrap();
+    assert!(connection.is_autocommit());
+    assert_eq!(scene.status().await, TaskStatus::Stopped);
+    let ending = scene.engine.success(scene.claim, &scene.task);
+    assert_eq!(scene.store.settle(&[ending]).await.unwrap(), [Settled::Completed]);
+    let again = complete_in(&connection, &scene.completion());
+    assert!(matches!(again, Err(StoreError::AttemptOver(_))), "{again:?}");
+    assert_eq!(scene.store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// A transaction that has read before the take-back cannot write any more: what
+/// it saw is out of date, and SQLite says so.
+#[tokio::test]
+async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
+    let scene = scene().await;
+    let mut connection = scene.file.connect();
+    let transaction = connection.transaction().unwrap();
+    let seen: i64 =
+        transaction.query_row("SELECT count(*) FROM effects", [], |row| row.get(0)).unwrap();
+    assert_eq!(seen, 0);
+    assert!(scene.store.declare_lost(scene.engine.id, true).await.unwrap());
+    let taken = scene.store.take_back(TakeBack::Lost(scene.engine.id)).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    let completed = complete_in(&transaction, &scene.completion());
+    assert!(completed.as_ref().is_err_and(StoreError::is_temporary), "{completed:?}");
+    drop(transaction);
+    assert_eq!(scene.status().await, TaskStatus::Waiting);
+    assert_eq!(scene.store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// After an error that is not the fence's the transaction is as it was: the
+/// application decides.
+#[tokio::test]
+async fn another_error_leaves_the_transaction_alone() {
+    let scene = scene().await;
+    let mut connection = scene.file.connect();
+    connection.execute_batch("PRAGMA query_only = ON").unwrap();
+    let transaction = connection.transaction().unwrap();
+    let completed = complete_in(&transaction, &scene.completion());
+    assert!(matches!(completed, Err(StoreError::Refused(_))), "{completed:?}");
+    assert!(!transaction.is_autocommit());
+    transaction.commit().unwrap();
+    assert_eq!(scene.status().await, TaskStatus::Running);
+}
+
+#[tokio::test]
+async fn a_file_without_tables_says_what_to_run() {
+    let scene = scene().await;
+    let other = File::new();
+    let error = complete_in(&other.connect(), &scene.completion()).unwrap_err();
+    assert!(matches!(&error, StoreError::Version(why) if why.contains("migrate")), "{error}");
+}

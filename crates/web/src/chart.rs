@@ -1,0 +1,250 @@
+//! Charts as SVG: functions from numbers to markup.
+//!
+//! Across, all is in percent of the width, and up and down in pixels: so a chart
+//! fits any window, and its letters stay as large as they are. What is left of it
+//! and below (the labels) is outside of the drawing, where the style leaves room.
+
+mod axis;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use maud::{Markup, html};
+
+pub(crate) use axis::Unit;
+
+/// The height of the drawing, without its labels.
+const HEIGHT: f64 = 130.0;
+
+/// One bar: how many of each kind, and what to say about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Bar {
+    pub(crate) at: Timestamp,
+    /// From the bottom up, each with the class of its colour.
+    pub(crate) parts: Vec<(&'static str, u64)>,
+    pub(crate) title: String,
+}
+
+/// One step of a chart with lines: a gap where nothing is known.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) at: Timestamp,
+    /// The same number of values in each step.
+    pub(crate) values: Vec<Option<f64>>,
+    pub(crate) title: String,
+}
+
+/// Bars, whose parts stand on each other.
+pub(crate) fn bars(bars: &[Bar], zone: &TimeZone, about: &str) -> Markup {
+    let sum = |bar: &Bar| bar.parts.iter().map(|(_, number)| axis::as_f64(*number)).sum();
+    let top = bars.iter().map(sum).fold(0.0, f64::max);
+    let ticks = axis::ticks(top, Unit::Number);
+    let scale = Scale { steps: bars.len(), top: ticks.last().map_or(1.0, |tick| tick.at) };
+    frame(about, &scale, &ticks, bars.iter().map(|bar| bar.at).collect(), zone, {
+        html! {
+            @for (n, bar) in bars.iter().enumerate() {
+                (step(&scale, n, &bar.title, &stack(&scale, n, bar)))
+            }
+        }
+    })
+}
+
+fn stack(scale: &Scale, n: usize, bar: &Bar) -> Markup {
+    let mut below = 0.0;
+    html! {
+        @for (class, number) in bar.parts.iter().filter(|(_, number)| *number > 0) {
+            @let high = scale.high(axis::as_f64(*number));
+            @let from = { below += high; HEIGHT - below };
+            rect .(class) x=(percent(scale.left(n) + scale.wide() * 0.1))
+                 width=(percent(scale.wide() * 0.8)) y=(pixels(from)) height=(pixels(high)) {}
+        }
+    }
+}
+
+/// Lines over time, one for each value of the points; the first is drawn solid.
+pub(crate) fn lines(points: &[Point], unit: Unit, zone: &TimeZone, about: &str) -> Markup {
+    let known = points.iter().flat_map(|point| point.values.iter().flatten().copied());
+    let ticks = axis::ticks(known.fold(0.0, f64::max), unit);
+    let scale = Scale { steps: points.len(), top: ticks.last().map_or(1.0, |tick| tick.at) };
+    let number = points.iter().map(|point| point.values.len()).max().unwrap_or(0);
+    frame(about, &scale, &ticks, points.iter().map(|point| point.at).collect(), zone, {
+        html! {
+            // Its own scale, 0 to 100, because a path has no percentages.
+            svg viewBox={ "0 0 100 " (pixels(HEIGHT)) } preserveAspectRatio="none" width="100%"
+                height=(pixels(HEIGHT)) {
+                @for which in (0..number).rev() {
+                    path .line .second[which > 0] d=(path(&scale, points, which)) {}
+                }
+            }
+            @for (n, point) in points.iter().enumerate() {
+                (step(&scale, n, &point.title, &dots(&scale, points, n, point)))
+            }
+        }
+    })
+}
+
+/// A value between two gaps is no line: it has a dot.
+fn dots(scale: &Scale, points: &[Point], n: usize, point: &Point) -> Markup {
+    let is_known = |n: Option<usize>, which: usize| {
+        let value = n.and_then(|n| points.get(n)?.values.get(which).copied().flatten());
+        value.is_some()
+    };
+    let is_alone = |which| !is_known(n.checked_sub(1), which) && !is_known(Some(n + 1), which);
+    html! {
+        @for (which, value) in point.values.iter().enumerate().filter(|(which, _)| is_alone(*which)) {
+            @if let Some(value) = value {
+                circle .dot .second[which > 0] cx=(percent(scale.middle(n)))
+                       cy=(pixels(HEIGHT - scale.high(*value))) r="2" {}
+            }
+        }
+    }
+}
+
+/// From value to value; it begins anew after a gap.
+fn path(scale: &Scale, points: &[Point], which: usize) -> String {
+    let (mut path, mut is_drawing) = (String::new(), false);
+    for (n, point) in points.iter().enumerate() {
+        let value = point.values.get(which).copied().flatten();
+        if let Some(value) = value {
+            let (x, y) = (scale.middle(n), HEIGHT - scale.high(value));
+            path.push_str(if is_drawing { "L" } else { "M" });
+            path.push_str(&format!("{} {}", pixels(x), pixels(y)));
+        }
+        is_drawing = value.is_some();
+    }
+    path
+}
+
+/// One step: it shows what it is about when somebody points at it.
+fn step(scale: &Scale, n: usize, title: &str, inside: &Markup) -> Markup {
+    html! {
+        g {
+            title { (title) }
+            rect .hover x=(percent(scale.left(n))) width=(percent(scale.wide())) height="100%" {}
+            (inside)
+        }
+    }
+}
+
+fn frame(
+    about: &str,
+    scale: &Scale,
+    ticks: &[axis::Tick],
+    times: Vec<Timestamp>,
+    zone: &TimeZone,
+    inside: Markup,
+) -> Markup {
+    html! {
+        svg .chart .plot role="img" aria-label=(about) height=(pixels(HEIGHT)) width="100%" {
+            @for tick in ticks {
+                @let y = pixels(HEIGHT - scale.high(tick.at));
+                line .axis x1="0" x2="100%" y1=(y) y2=(y) {}
+                text .up x="-6" y=(y) dy="4" { (tick.words) }
+            }
+            (inside)
+            @for (n, words) in axis::times(&times, zone) {
+                text .across x=(percent(scale.middle(n))) y=(pixels(HEIGHT)) dy="16" { (words) }
+            }
+        }
+    }
+}
+
+/// Where things are.
+struct Scale {
+    steps: usize,
+    /// The value at the top.
+    top: f64,
+}
+
+impl Scale {
+    fn wide(&self) -> f64 {
+        100.0 / axis::as_f64(self.steps.max(1) as u64)
+    }
+
+    fn left(&self, n: usize) -> f64 {
+        self.wide() * axis::as_f64(n as u64)
+    }
+
+    fn middle(&self, n: usize) -> f64 {
+        self.left(n) + self.wide() / 2.0
+    }
+
+    fn high(&self, value: f64) -> f64 {
+        (value / self.top).clamp(0.0, 1.0) * HEIGHT
+    }
+}
+
+fn percent(value: f64) -> String {
+    format!("{}%", pixels(value))
+}
+
+/// Two digits are finer than any screen.
+fn pixels(value: f64) -> String {
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + minute * 60).unwrap()
+    }
+
+    fn bar(minute: i64, ok: u64, failed: u64) -> Bar {
+        let title = format!("{ok} & {failed}");
+        Bar { at: at(minute), parts: vec![("ok", ok), ("bad", failed)], title }
+    }
+
+    #[test]
+    fn bars_stand_on_each_other() {
+        let svg = bars(&[bar(0, 3, 1), bar(1, 0, 0)], &TimeZone::UTC, "x").into_string();
+        // The top is 4: three quarters and one quarter of 130 pixels.
+        assert!(
+            svg.contains(r#"<rect class="ok" x="5%" width="40%" y="32.5" height="97.5">"#),
+            "{svg}"
+        );
+        assert!(
+            svg.contains(r#"<rect class="bad" x="5%" width="40%" y="0" height="32.5">"#),
+            "{svg}"
+        );
+        assert!(svg.contains("<title>3 &amp; 1</title>"), "{svg}");
+        // A minute in which nothing ended has no bar, and can be pointed at.
+        assert_eq!(svg.matches("class=\"ok\"").count(), 1);
+        assert_eq!(svg.matches("class=\"hover\"").count(), 2);
+    }
+
+    #[test]
+    fn no_bars_one_bar_and_huge_ones_can_be_drawn() {
+        let draw = |of: &[Bar]| bars(of, &TimeZone::UTC, "x").into_string();
+        for svg in [draw(&[]), draw(&[bar(0, 0, 0)]), draw(&[bar(0, u64::MAX, u64::MAX)])] {
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            assert!(svg.starts_with("<svg"), "{svg}");
+        }
+        let one = draw(&[bar(0, 7, 0)]);
+        assert!(one.contains(r#"x="10%" width="80%""#), "{one}");
+    }
+
+    #[test]
+    fn a_line_stops_at_a_gap_and_begins_anew() {
+        let point =
+            |minute, value| Point { at: at(minute), values: vec![value], title: String::new() };
+        let points =
+            [point(0, Some(0.0)), point(1, Some(1.0)), point(2, None), point(3, Some(1.0))];
+        let scale = Scale { steps: 4, top: 1.0 };
+        assert_eq!(path(&scale, &points, 0), "M12.5 130L37.5 0M87.5 0");
+        assert_eq!(path(&scale, &points, 1), "");
+        let svg = lines(&points, Unit::Seconds, &TimeZone::UTC, "x").into_string();
+        assert_eq!(svg.matches("<circle").count(), 1, "{svg}");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, shown) in
+            [(0.0, "0"), (-0.001, "0"), (1.5, "1.5"), (100.0, "100"), (33.333, "33.33")]
+        {
+            assert_eq!(pixels(value), shown);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The numbers and times that stand beside a chart.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use task_engine_model::words::span;
+
+/// What the numbers of a chart are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Number,
+    Seconds,
+}
+
+/// A line across the chart.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tick {
+    pub(super) at: f64,
+    pub(super) words: String,
+}
+
+/// So many lines above zero at the most.
+const TICKS_MAX: f64 = 4.0;
+/// Times that people count in, in seconds, from a second on.
+const ROUND_SECS: [f64; 16] = [
+    1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
+    21_600.0, 86_400.0,
+];
+
+/// Round numbers from zero to the first that is not below the largest value.
+pub(super) fn ticks(largest: f64, unit: Unit) -> Vec<Tick> {
+    let step = match unit {
+        // There is no half a task.
+        Unit::Number => decimal_step(largest / TICKS_MAX).max(1.0),
+        Unit::Seconds => time_step(largest / TICKS_MAX),
+    };
+    let number = (largest / step).ceil().clamp(1.0, TICKS_MAX);
+    let mut ticks = Vec::new();
+    let mut n = 0.0;
+    while n <= number {
+        let at = step * n;
+        let words = match unit {
+            Unit::Number => short(at),
+            Unit::Seconds => span(Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX)),
+        };
+        ticks.push(Tick { at, words });
+        n += 1.0;
+    }
+    ticks
+}
+
+/// 1, 2 or 5 times a power of ten, and not less than this.
+fn decimal_step(least: f64) -> f64 {
+    if least <= 0.0 || !least.is_finite() {
+        return 1.0;
+    }
+    let power = 10_f64.powf(least.log10().floor());
+    let round = [1.0, 2.0, 5.0, 10.0].into_iter().find(|round| round * power >= least * 0.999_999);
+    round.unwrap_or(10.0) * power
+}
+
+/// The same for seconds, which are counted by sixties.
+fn time_step(least: f64) -> f64 {
+    if least <= 0.5 {
+        return decimal_step(least).max(0.001);
+    }
+    ROUND_SECS.into_iter().find(|round| *round >= least).unwrap_or_else(|| {
+        const DAY: f64 = 86_400.0;
+        decimal_step(least / DAY) * DAY
+    })
+}
+
+/// A number in few letters: `950`, `1.2 k`, `34 M`.
+fn short(number: f64) -> String {
+    let mut rest = number;
+    for unit in ["", " k", " M", " G", " T", " P"] {
+        if rest < 999.5 || unit == " P" {
+            let digits = usize::from(rest < 9.95);
+            let text = format!("{rest:.digits$}");
+            return format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text));
+        }
+        rest /= 1000.0;
+    }
+    format!("{number:.0}")
+}
+
+/// The times to show below: which of them, and how. Where the clock comes to a
+/// full ten minutes or, over a longer time, to a full four hours.
+pub(super) fn times(times: &[Timestamp], zone: &TimeZone) -> Vec<(usize, String)> {
+    let long = match (times.first(), times.last()) {
+        (Some(first), Some(last)) => last.duration_since(*first).as_secs() > 2 * 3600,
+        _ => return Vec::new(),
+    };
+    let every_minutes = if long { 240 } else { 10 };
+    let mut shown = Vec::new();
+    let mut before = None;
+    for (n, time) in times.iter().enumerate() {
+        let local = time.to_zoned(zone.clone());
+        let minute = i32::from(local.hour()) * 60 + i32::from(local.minute());
+        let slot = minute / every_minutes;
+        // The first may be anywhere within its slot.
+        let begins = before.map_or(minute % every_minutes == 0, |before| before != slot);
+        if begins {
+            shown.push((n, local.strftime("%H:%M").to_string()));
+        }
+        before = Some(slot);
+    }
+    shown
+}
+
+/// Charts are not exact to more digits than this keeps.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn as_f64(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(largest: f64, unit: Unit) -> Vec<String> {
+        ticks(largest, unit).into_iter().map(|tick| tick.words).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_reach_the_largest() {
+        for (largest, shown) in [
+            (0.0, &["0", "1"][..]),
+            (1.0, &["0", "1"]),
+            (3.0, &["0", "1", "2", "3"]),
+            (7.0, &["0", "2", "4", "6", "8"]),
+            (100.0, &["0", "50", "100"]),
+            (101.0, &["0", "50", "100", "150"]),
+            (1234.0, &["0", "500", "1 k", "1.5 k"]),
+            (4_000_000.0, &["0", "1 M", "2 M", "3 M", "4 M"]),
+        ] {
+            assert_eq!(words(largest, Unit::Number), shown, "{largest}");
+        }
+        for largest in [0.1, 1.0, 9.0, 12.0, 99.0, 12_345.0, 1e9, 1e19] {
+            for unit in [Unit::Number, Unit::Seconds] {
+                let ticks = ticks(largest, unit);
+                assert!(ticks.last().unwrap().at >= largest, "{largest} {ticks:?}");
+                assert!((2..=5).contains(&ticks.len()), "{largest} {ticks:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_counted_by_sixties() {
+        for (largest, shown) in [
+            (0.0, &["0 s", "1 s"][..]),
+            (0.003, &["0 s", "1 ms", "2 ms", "3 ms"]),
+            (0.35, &["0 s", "100 ms", "200 ms", "300 ms", "400 ms"]),
+            (1.9, &["0 s", "500 ms", "1 s", "1.5 s", "2 s"]),
+            (50.0, &["0 s", "15 s", "30 s", "45 s", "1 min"]),
+            (400.0, &["0 s", "2 min", "4 min", "6 min", "8 min"]),
+        ] {
+            assert_eq!(words(largest, Unit::Seconds), shown, "{largest}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_few_letters() {
+        for (number, shown) in [
+            (0.0, "0"),
+            (7.0, "7"),
+            (999.0, "999"),
+            (1000.0, "1 k"),
+            (1234.0, "1.2 k"),
+            (45_678.0, "46 k"),
+            (999_900.0, "1 M"),
+            (1.8e19, "18000 P"),
+        ] {
+            assert_eq!(short(number), shown);
+        }
+    }
+
+    #[test]
+    fn full_hours_are_those_of_the_zone() {
+        let begin: Timestamp = "2026-11-16T03:07:00Z".parse().unwrap();
+        let step = |n: i64, minutes: i64| begin + jiff::SignedDuration::from_mins(n * minutes);
+        let hour: Vec<_> = (0..60).map(|n| step(n, 1)).collect();
+        let shown: Vec<_> =
+            times(&hour, &TimeZone::UTC).into_iter().map(|(_, words)| words).collect();
+        assert_eq!(shown, ["03:10", "03:20", "03:30", "03:40", "03:50", "04:00"]);
+        let begin: Timestamp = "2026-11-16T03:00:00Z".parse().unwrap();
+        let day: Vec<_> =
+            (0..96).map(|n| begin + jiff::SignedDuration::from_mins(n * 15)).collect();
+        let india = TimeZone::get("Asia/Kolkata").unwrap();
+        let shown: Vec<_> = times(&day, &india).into_iter().map(|(_, words)| words).collect();
+        assert_eq!(shown, ["12:00", "16:00", "20:00", "00:00", "04:00", "08:00"]);
+        assert!(times(&[], &india).is_empty());
+        assert!(times(&[begin], &TimeZone::UTC).len() == 1);
+    }
+}

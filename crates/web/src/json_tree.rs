@@ -1,0 +1,219 @@
+//! JSON as a tree that can be opened and closed. Nothing is lost on the way:
+//! numbers keep their digits, objects their order and their duplicates, strings
+//! their escapes.
+
+use std::fmt;
+
+use maud::{Markup, html};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A text of more bytes is not shown, but can be had as a file.
+pub(crate) const SHOWN_BYTES_MAX: usize = 256 * 1024;
+/// A tree of more lines begins closed, but for its outermost level.
+const OPEN_LINES_MAX: usize = 50;
+/// So many lines are shown as a tree; the text below it has all of them.
+const LINES_MAX: usize = 2_000;
+
+/// A value as it was written, with what is in it.
+#[derive(Debug, PartialEq)]
+enum Node<'a> {
+    /// A text, a number, a word: exactly as it stands in the JSON.
+    Leaf(&'a str),
+    Object(Vec<(String, Node<'a>)>),
+    Array(Vec<Node<'a>>),
+}
+
+/// Shows a JSON text as a tree, and how it was written below it. `id` is the
+/// name of the place on the page, `file` where it can be had as a file.
+pub(crate) fn show(text: &str, id: &str, file: &str) -> Markup {
+    if text.len() > SHOWN_BYTES_MAX {
+        return html! {
+            p { span .badge { (bytes(text.len())) } " Too large to be shown here: "
+                a href=(file) { "get it as a file" } "." }
+        };
+    }
+    let Some(node) = read(text) else {
+        // A store may have been written to by hand.
+        return html! { pre id=(id) { (text) } };
+    };
+    let mut left = LINES_MAX;
+    let open = lines(&node) <= OPEN_LINES_MAX;
+    html! {
+        div .json { (tree(None, &node, true, open, &mut left)) }
+        @if left == 0 { p .soft { "Only the first " (LINES_MAX) " lines are shown as a tree." } }
+        details .raw {
+            summary { "As text " span .badge { (bytes(text.len())) } }
+            div .row {
+                button .quiet type="button" hidden data-copy=(id) { "Copy" }
+                a href=(file) { "Download" }
+            }
+            pre id=(id) { (text) }
+        }
+    }
+}
+
+/// `512 bytes`, `1.5 kB`.
+pub(crate) fn bytes(number: usize) -> String {
+    match number {
+        0..1_000 => format!("{number} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", number as f64 / 1e3),
+        _ => format!("{:.1} MB", number as f64 / 1e6),
+    }
+}
+
+fn tree(
+    key: Option<&str>,
+    node: &Node<'_>,
+    outermost: bool,
+    open: bool,
+    left: &mut usize,
+) -> Markup {
+    if *left == 0 {
+        return html! {};
+    }
+    *left -= 1;
+    let key = html! {
+        @if let Some(key) = key { span .key { (quoted(key)) } ": " }
+    };
+    let (sign, number, what) = match node {
+        Node::Leaf(text) => {
+            let class = if text.starts_with('"') { "text" } else { "value" };
+            return html! { div .leaf { (key) span .(class) { (text) } } };
+        }
+        Node::Object(fields) => (["{", "}"], fields.len(), "field"),
+        Node::Array(items) => (["[", "]"], items.len(), "item"),
+    };
+    if number == 0 {
+        return html! { div .leaf { (key) (sign[0]) (sign[1]) } };
+    }
+    let inside = match node {
+        Node::Object(fields) => html! {
+            @for (key, node) in fields { (tree(Some(key), node, false, open, left)) }
+        },
+        Node::Array(items) => html! {
+            @for node in items { (tree(None, node, false, open, left)) }
+        },
+        Node::Leaf(_) => html! {},
+    };
+    html! {
+        details open[open || outermost] {
+            summary { (key) (sign[0]) " " small { (task_engine_model::words::count(number, what)) } " " (sign[1]) }
+            div { (inside) }
+        }
+    }
+}
+
+/// A key with everything visible that is in it.
+fn quoted(key: &str) -> String {
+    serde_json::to_string(key).unwrap_or_else(|_| key.to_owned())
+}
+
+fn lines(node: &Node<'_>) -> usize {
+    1 + match node {
+        Node::Leaf(_) => 0,
+        Node::Object(fields) => fields.iter().map(|(_, node)| lines(node)).sum(),
+        Node::Array(items) => items.iter().map(lines).sum(),
+    }
+}
+
+/// Reads it level by level. The parser itself refuses what is nested too deep.
+fn read(text: &str) -> Option<Node<'_>> {
+    let text = text.trim();
+    let mut reader = serde_json::Deserializer::from_str(text);
+    match text.as_bytes().first()? {
+        b'{' => {
+            let fields = reader.deserialize_map(Fields).ok()?;
+            let fields = fields.into_iter().map(|(key, raw)| Some((key, read(raw.get())?)));
+            fields.collect::<Option<_>>().map(Node::Object)
+        }
+        b'[' => {
+            let items = reader.deserialize_seq(Items).ok()?;
+            items.into_iter().map(|raw| read(raw.get())).collect::<Option<_>>().map(Node::Array)
+        }
+        _ => serde_json::from_str::<&RawValue>(text).ok().map(|raw| Node::Leaf(raw.get())),
+    }
+}
+
+struct Fields;
+
+impl<'a> Visitor<'a> for Fields {
+    type Value = Vec<(String, &'a RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(fields)
+    }
+}
+
+struct Items;
+
+impl<'a> Visitor<'a> for Items {
+    type Value = Vec<&'a RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<S: SeqAccess<'a>>(self, mut items: S) -> Result<Self::Value, S::Error> {
+        let mut all = Vec::new();
+        while let Some(item) = items.next_element()? {
+            all.push(item);
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        show(text, "p", "/p.json").into_string()
+    }
+
+    #[test]
+    fn nothing_is_lost() {
+        let text = r#"{"b": 1970670598291982290123456789.10, "a": 1e400, "b": [true, null, {}], "c": "\u0061\n"}"#;
+        let Some(Node::Object(fields)) = read(text) else { panic!() };
+        let keys: Vec<_> = fields.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["b", "a", "b", "c"]);
+        assert_eq!(fields[0].1, Node::Leaf("1970670598291982290123456789.10"));
+        assert_eq!(fields[1].1, Node::Leaf("1e400"));
+        assert_eq!(fields[3].1, Node::Leaf(r#""\u0061\n""#));
+        assert_eq!(lines(&read(text).unwrap()), 8);
+    }
+
+    #[test]
+    fn data_is_never_markup() {
+        let html = shown(r#"{"<script>k": "<script>v", "d": {"x\u0000": ["<script>"]}}"#);
+        assert!(!html.contains("<script"), "{html}");
+        assert!(html.contains("&lt;script&gt;k") && html.contains("&lt;script&gt;v"), "{html}");
+        assert!(!shown("<script> is no JSON").contains("<script"));
+    }
+
+    #[test]
+    fn what_is_long_begins_closed_and_what_is_huge_is_a_file() {
+        let small = shown(r#"{"a": {"b": 1}}"#);
+        assert_eq!(small.matches("<details open").count(), 2, "{small}");
+        let items = vec!["[1]"; 100].join(",");
+        let long = shown(&format!("[{items}]"));
+        assert_eq!(long.matches("<details open").count(), 1, "{long}");
+        let wide = vec!["1"; 5_000].join(",");
+        let wide = shown(&format!("[{wide}]"));
+        assert_eq!(wide.matches("class=\"leaf\"").count(), LINES_MAX - 1);
+        assert!(wide.contains("Only the first 2000 lines"));
+        let huge = shown(&format!("\"{}\"", "x".repeat(SHOWN_BYTES_MAX)));
+        assert!(
+            huge.contains("262.1 kB") && huge.contains("/p.json") && huge.len() < 500,
+            "{huge}"
+        );
+    }
+}

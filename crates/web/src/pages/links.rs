@@ -1,0 +1,32 @@
+//! Where things are.
+
+use task_engine_model::Filter;
+
+use crate::app::{App, encoded};
+
+/// The tasks for which all of these hold: `[("queue", "mail")]`.
+pub(crate) fn tasks(app: &App, terms: &[(&str, &str)]) -> String {
+    app.path(&format!("/tasks?filter={}", encoded(&filter(app, terms))))
+}
+
+fn filter(app: &App, terms: &[(&str, &str)]) -> String {
+    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    let term = |(field, value): &(&str, &str)| format!("{field}=\"{}\"", quoted(value));
+    let text = terms.iter().map(term).collect::<Vec<_>>().join(" ");
+    // As it would be typed: quotes only where they are needed.
+    Filter::parse(&text, &app.zone).map_or(text, |filter| filter.to_string())
+}
+
+/// The failures of one group.
+pub(crate) fn error_group(app: &App, key: &str) -> String {
+    app.path(&format!("/errors/{}", encoded(key)))
+}
+
+/// A schedule. Some names cannot be a part of a path: browsers take dots for
+/// folders, and there are pages of these names.
+pub(crate) fn schedule(app: &App, name: &str) -> String {
+    app.path(&match name {
+        "." | ".." | "new" | "edit" | "preview" => format!("/schedules?show={name}"),
+        name => format!("/schedules/{}", encoded(name)),
+    })
+}

@@ -1,0 +1,97 @@
+//! A task is created by hand.
+
+use axum::extract::{RawForm, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use task_engine_model::token::Role::Operator;
+use task_engine_model::{NewTask, Unique};
+
+use super::actions::{Fields, perform_and_return};
+use super::task_form::{self, Field, Mistake, lists, parameters_field};
+use super::tasks::Known;
+use crate::access::Actor;
+use crate::action::Action;
+use crate::app::App;
+use crate::layout::{self, Viewer};
+use crate::problem::Problem;
+use crate::routes::Routes;
+
+pub(crate) fn routes(routes: Routes) -> Routes {
+    routes.get("/tasks/new", Operator, page).post("/actions/create", Operator, create)
+}
+
+/// The address may say what is in the fields: a link to a task like another one.
+async fn page(State(app): State<App>, viewer: Viewer, query: RawQuery) -> Result<Markup, Problem> {
+    form(&app, &viewer, &Fields::of_query(&query), None).await
+}
+
+async fn create(
+    State(app): State<App>,
+    viewer: Viewer,
+    actor: Actor,
+    body: RawForm,
+) -> Result<Response, Problem> {
+    let fields = Fields::read(&body);
+    let now = app.glance.now().await?.figures.at;
+    match task(&app, &fields, now) {
+        Ok(task) => perform_and_return(&app, &actor, &fields, Action::Create(vec![task])).await,
+        Err(mistake) => {
+            let again = form(&app, &viewer, &fields, Some(&mistake)).await?;
+            Ok((StatusCode::BAD_REQUEST, again).into_response())
+        }
+    }
+}
+
+fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {
+    let parameters = task_form::parameters(fields.get("parameters").unwrap_or_default())?;
+    let class = fields.get("class").unwrap_or_default();
+    let mut task = NewTask::new(class, parameters).map_err(|bad| Mistake::new("class", bad))?;
+    if let Some(queue) = fields.get("queue") {
+        task = task.queue(queue).map_err(|bad| Mistake::new("queue", bad))?;
+    }
+    if let Some(priority) = task_form::priority(fields)? {
+        task = task.priority(priority);
+    }
+    if let Some(due) = task_form::due(app, fields, now)? {
+        task.due = due;
+    }
+    match fields.get("unique") {
+        Some(key) => task.unique(Unique::by(key)).map_err(|bad| Mistake::new("unique", bad)),
+        None => Ok(task),
+    }
+}
+
+async fn form(
+    app: &App,
+    viewer: &Viewer,
+    fields: &Fields,
+    mistake: Option<&Mistake>,
+) -> Result<Markup, Problem> {
+    let known = Known::of(&*app.glance.now().await?);
+    let value = |name: &str| fields.get(name).unwrap_or_default();
+    let field = |name, label, hint, list, required| {
+        Field { name, label, hint, value: value(name), list, required }.show(mistake)
+    };
+    let main = html! {
+        h1 { "New task" }
+        section .card {
+            form method="post" action=(app.path("/actions/create")) {
+                input type="hidden" name="then" value="created";
+                input type="hidden" name="back" value="/tasks";
+                (lists(&known))
+                div .fields {
+                    (field("class", "Class", "Which code runs: a class that an engine knows.", Some("classes"), true))
+                    (field("queue", "Queue", "Empty: default.", Some("queues"), false))
+                    (field("priority", "Priority", "Higher runs first. Empty: 0.", None, false))
+                    (parameters_field(value("parameters"), "Empty: {}.", mistake))
+                    (field("at", "Not before", "2026-12-24 18:00, or 18:00 for the next time it is. Empty: at once.", None, false))
+                    (field("in", "Or after a wait of", "10m, 1h30m, 2 days.", None, false))
+                    (field("unique", "Unique key", "If a task of this class with this key waits or runs, that one is kept, and none is created.", None, false))
+                }
+                button { "Create" }
+            }
+        }
+    };
+    Ok(layout::page(app, viewer, "New task", "/tasks", main).await)
+}

@@ -1,0 +1,230 @@
+//! What ended over the last hour or day, drawn and in numbers.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use task_engine_model::figures::Histogram;
+use task_engine_model::queue::Count;
+
+use crate::app::App;
+use crate::chart::{self, Bar, Point, Unit};
+use crate::glance::{Now, Span};
+use crate::pages::links;
+use crate::parts;
+use crate::problem::Problem;
+use crate::series::{ClassSum, Quantile, Series, Step};
+
+const CLASSES_SHOWN: usize = 10;
+const FAILING_SHOWN: usize = 8;
+
+pub(super) async fn all(app: &App, now: &Now, over: Span) -> Result<Markup, Problem> {
+    let series = app.glance.series(over, now.figures.at).await?;
+    let span = over.words();
+    Ok(html! {
+        div .row .between .top {
+            h2 { "The last " (span) }
+            div .spans {
+                @for (which, to) in [(Span::Hour, "/?span=hour"), (Span::Day, "/?span=day")] {
+                    a href=(app.path(to)) aria-current=[(which == over).then_some("true")] { (which.words()) }
+                }
+            }
+        }
+        @if series.ended() == 0 {
+            section .card {
+                p .soft .sum { "No attempt has ended in the last " (span) ". What engines do is drawn here a few seconds after." }
+            }
+        } @else {
+            div .grid { (throughput(app, &series, span)) (run_times(app, &series, span)) }
+            div .grid { (waiting_times(app, &series, span)) (failures(app, &series, span)) }
+            (classes(app, &series))
+            (numbers(app, &series))
+        }
+    })
+}
+
+fn clock(app: &App, at: Timestamp) -> String {
+    at.to_zoned(app.zone.clone()).strftime("%H:%M").to_string()
+}
+
+fn throughput(app: &App, series: &Series, span: &str) -> Markup {
+    let bar = |step: &Step| Bar {
+        at: step.at,
+        parts: vec![("ok", step.ok), ("bad", step.failed), ("other", step.other)],
+        title: format!(
+            "{}: {} ok, {} failed, {} other",
+            clock(app, step.at),
+            step.ok,
+            step.failed,
+            step.other
+        ),
+    };
+    let bars: Vec<_> = series.steps.iter().map(bar).collect();
+    let about = format!("Attempts that ended in the last {span}: {} in all", series.ended());
+    html! {
+        section .card {
+            h3 .title { "Attempts that ended" }
+            (chart::bars(&bars, &app.zone, &about))
+            p .legend {
+                span { i .ok {} "ok" } span { i .bad {} "failed" }
+                span { i .other {} "cancelled or given back" }
+            }
+        }
+    }
+}
+
+fn run_times(app: &App, series: &Series, span: &str) -> Markup {
+    times(app, series, "How long they ran", |step| &step.run, span)
+}
+
+fn waiting_times(app: &App, series: &Series, span: &str) -> Markup {
+    times(app, series, "How long their tasks had been due", |step| &step.wait, span)
+}
+
+fn times(
+    app: &App,
+    series: &Series,
+    title: &str,
+    of: impl Fn(&Step) -> &Histogram,
+    span: &str,
+) -> Markup {
+    let point = |step: &Step| {
+        let (half, most) = (Quantile::of(of(step), 50), Quantile::of(of(step), 95));
+        let words = |quantile: Option<Quantile>| quantile.map_or("–".to_owned(), Quantile::words);
+        Point {
+            at: step.at,
+            values: vec![half.map(|it| it.secs), most.map(|it| it.secs)],
+            title: format!(
+                "{}: half up to {}, 95 % up to {}",
+                clock(app, step.at),
+                words(half),
+                words(most)
+            ),
+        }
+    };
+    let points: Vec<_> = series.steps.iter().map(point).collect();
+    html! {
+        section .card {
+            h3 .title { (title) }
+            (chart::lines(&points, Unit::Seconds, &app.zone, &format!("{title}, over the last {span}")))
+            p .legend { span { i .line {} "half of them (p50)" } span { i .second {} "95 of 100 (p95)" } }
+        }
+    }
+}
+
+fn name(class: &ClassSum) -> &str {
+    if class.class.is_empty() { "all other classes" } else { &class.class }
+}
+
+fn link(app: &App, class: &ClassSum, status: Option<&str>) -> Markup {
+    let mut terms = vec![("class", class.class.as_str())];
+    terms.extend(status.map(|status| ("status", status)));
+    html! {
+        @if class.class.is_empty() { (name(class)) }
+        @else { a href=(links::tasks(app, &terms)) { (class.class) } }
+    }
+}
+
+fn failures(app: &App, series: &Series, span: &str) -> Markup {
+    let mut failing: Vec<_> = series.classes.iter().filter(|class| class.failed > 0).collect();
+    failing.sort_by_key(|class| std::cmp::Reverse(class.failed));
+    let most = failing.first().map_or(1, |class| class.failed);
+    html! {
+        section .card {
+            h3 .title { "Failed attempts by class" }
+            @if failing.is_empty() { p .soft { "None in the last " (span) "." } }
+            @else {
+                table .shares {
+                    thead { tr {
+                        th scope="col" { "Class" } th scope="col" .number { "Failed" }
+                        th scope="col" .number { "Of" } th scope="col" { span .visually-hidden { "Share" } }
+                    } }
+                    tbody {
+                        @for class in failing.iter().take(FAILING_SHOWN) { tr {
+                            td { (link(app, class, Some("failed"))) }
+                            td .number { (thousands(class.failed)) }
+                            td .number { (thousands(class.ended())) }
+                            td .wide-bar { (share(class.failed, most)) }
+                        } }
+                    }
+                }
+                @if failing.len() > FAILING_SHOWN {
+                    p .soft { "and " (failing.len() - FAILING_SHOWN) " more classes" }
+                }
+            }
+        }
+    }
+}
+
+fn share(number: u64, most: u64) -> Markup {
+    let percent = u128::from(number) * 100 / u128::from(most.max(1));
+    html! {
+        svg .share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
+            rect .bad width=(percent.max(1)) height="10" {}
+        }
+    }
+}
+
+fn classes(app: &App, series: &Series) -> Markup {
+    html! {
+        section .card {
+            h3 .title { "Busiest classes" }
+            div .scroll {
+                table .stack {
+                    thead { tr {
+                        th scope="col" { "Class" } th scope="col" .number { "Ended" }
+                        th scope="col" .number { "Failed" } th scope="col" .number { "p50" }
+                        th scope="col" .number { "p95" }
+                    } }
+                    tbody {
+                        @for class in series.classes.iter().take(CLASSES_SHOWN) {
+                            tr data-key={ "class-" (class.class) } {
+                                td { (link(app, class, None)) }
+                                td .number data-label="ended" { (thousands(class.ended())) }
+                                td .number data-label="failed" { (thousands(class.failed)) }
+                                td .number data-label="p50" { (quantile(&class.run, 50)) }
+                                td .number data-label="p95" { (quantile(&class.run, 95)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn thousands(number: u64) -> String {
+    let counted = i64::try_from(number).unwrap_or(i64::MAX);
+    parts::number(Count { counted, and_more: false })
+}
+
+fn quantile(times: &Histogram, percent: u64) -> String {
+    Quantile::of(times, percent).map_or("–".to_owned(), Quantile::words)
+}
+
+/// The charts once more, for those who do not see them.
+fn numbers(app: &App, series: &Series) -> Markup {
+    html! {
+        details .card #numbers {
+            summary { "The charts in numbers" }
+            div .scroll {
+                table {
+                    thead { tr {
+                        th scope="col" { "From" }
+                        @for head in ["Ok", "Failed", "Other", "Run p50", "Run p95", "Due p50", "Due p95"] {
+                            th scope="col" .number { (head) }
+                        }
+                    } }
+                    tbody {
+                        @for step in series.steps.iter().rev().filter(|step| step.ended() > 0) { tr {
+                            td { (clock(app, step.at)) }
+                            @for number in [step.ok, step.failed, step.other] { td .number { (thousands(number)) } }
+                            @for (times, percent) in [(&step.run, 50), (&step.run, 95), (&step.wait, 50), (&step.wait, 95)] {
+                                td .number { (quantile(times, percent)) }
+                            }
+                        } }
+                    }
+                }
+            }
+            p .soft .last { "Steps in which nothing ended are left out. Times are about right: engines count them by size." }
+        }
+    }
+}

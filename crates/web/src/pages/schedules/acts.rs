@@ -1,0 +1,145 @@
+//! What is done to a schedule that is there.
+
+use axum::extract::{RawForm, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use task_engine_model::schedule::row::ScheduleRow;
+use task_engine_model::token::Role;
+
+use crate::access::Actor;
+use crate::action::Action;
+use crate::app::{App, encoded};
+use crate::layout::Viewer;
+use crate::pages::actions::{Fields, perform_and_return};
+use crate::pages::queues::reason;
+use crate::parts::Button;
+use crate::problem::Problem;
+
+/// All that this viewer may do to it.
+pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
+    let name = row.name.as_str();
+    html! {
+        div .row .acts {
+            @if viewer.may(Role::Operator) {
+                (run_button(app, viewer, name))
+                @if row.state.paused.is_some() || row.state.error.is_some() {
+                    (resume_button(app, viewer, name))
+                } @else {
+                    (pause_form(app, viewer, name))
+                }
+            }
+            @if viewer.may(Role::Admin) {
+                a .button .plain href=(app.path(&format!("/schedules/edit?name={}", encoded(name)))) { "Edit" }
+                (remove_form(app, name))
+            }
+        }
+    }
+}
+
+pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
+    let button = Button {
+        to: "/actions/run-schedule",
+        fields: &[("name", name)],
+        words: "Run now",
+        consequence: "Creates one task of it, due at once, beside those of its times",
+        class: "plain",
+        act: None,
+    };
+    button.show(app, &viewer.here)
+}
+
+pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
+    let button = Button {
+        to: "/actions/resume-schedule",
+        fields: &[("name", name)],
+        words: "Resume",
+        consequence: "It fires again from now on; times that passed meanwhile do not",
+        class: "plain",
+        act: None,
+    };
+    button.show(app, &viewer.here)
+}
+
+fn pause_form(app: &App, viewer: &Viewer, name: &str) -> Markup {
+    html! {
+        details .ask {
+            summary { "Pause" }
+            form method="post" action=(app.path("/actions/pause-schedule")) {
+                input type="hidden" name="back" value=(viewer.here);
+                input type="hidden" name="name" value=(name);
+                (reason())
+                p .soft { "It does not fire until it is resumed. Tasks that it has created go on." }
+                button { "Pause " (name) }
+            }
+        }
+    }
+}
+
+fn remove_form(app: &App, name: &str) -> Markup {
+    html! {
+        details .ask {
+            summary { "Remove" }
+            form method="post" action=(app.path("/actions/remove-schedule")) {
+                input type="hidden" name="back" value="/schedules";
+                input type="hidden" name="name" value=(name);
+                (reason())
+                p .soft {
+                    "It is removed with the record of what it fired; its tasks stay. An application that declares it brings it back at its next start. This cannot be undone."
+                }
+                button .danger { "Remove " (name) }
+            }
+        }
+    }
+}
+
+/// The name as it is: spaces at its ends belong to it.
+pub(super) fn name_of(fields: &Fields) -> Result<String, Problem> {
+    let name = fields.all("name").next().filter(|name| !name.is_empty());
+    name.map(str::to_owned).ok_or_else(|| Problem::field("/name", "name is missing."))
+}
+
+async fn act(
+    app: App,
+    actor: Actor,
+    form: RawForm,
+    action: impl FnOnce(String, &Fields) -> Action,
+) -> Result<Response, Problem> {
+    let fields = Fields::read(&form);
+    let action = action(name_of(&fields)?, &fields);
+    perform_and_return(&app, &actor, &fields, action).await
+}
+
+pub(crate) async fn pause(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    let pause = |name, fields: &Fields| {
+        Action::PauseSchedule(name, fields.get("reason").map(str::to_owned))
+    };
+    act(app, actor, form, pause).await
+}
+
+pub(crate) async fn resume(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    act(app, actor, form, |name, _| Action::ResumeSchedule(name)).await
+}
+
+pub(crate) async fn run(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    act(app, actor, form, |name, _| Action::RunSchedule(name)).await
+}
+
+pub(crate) async fn remove(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    act(app, actor, form, |name, _| Action::RemoveSchedule(name)).await
+}

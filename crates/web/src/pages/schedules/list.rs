@@ -1,0 +1,130 @@
+//! All schedules, by name.
+
+use axum::extract::{Query, State};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Deserialize;
+use task_engine_model::schedule::row::ScheduleRow;
+use task_engine_model::token::Role;
+
+use super::{acts, one, rule, state};
+use crate::app::{App, encoded};
+use crate::layout::{self, Viewer};
+use crate::pages::links;
+use crate::parts;
+use crate::problem::Problem;
+
+const PER_PAGE: u32 = 100;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Which {
+    /// Those after this name: the next page.
+    after: Option<String>,
+    /// One alone, whose name cannot be a part of a path.
+    show: Option<String>,
+}
+
+pub(crate) async fn page(
+    State(app): State<App>,
+    viewer: Viewer,
+    Query(which): Query<Which>,
+) -> Result<Markup, Problem> {
+    if let Some(name) = which.show {
+        return one::show(&app, &viewer, &name).await;
+    }
+    // One more tells whether there is a next page.
+    let mut rows = app.store.schedules(which.after.as_deref(), PER_PAGE + 1).await?;
+    let has_more = rows.len() > PER_PAGE as usize;
+    rows.truncate(PER_PAGE as usize);
+    let now = app.glance.now().await?.figures.at;
+    let main = html! {
+        div .row .between .top {
+            h1 { "Schedules" }
+            @if viewer.may(Role::Admin) {
+                a .button href=(app.path("/schedules/new")) { "New schedule" }
+            }
+        }
+        section .card #schedules data-live {
+            @if rows.is_empty() && which.after.is_none() {
+                (parts::empty(
+                    "There is no schedule. One creates a task whenever its time comes:",
+                    "task-engine schedules add tidy WaitingTask '{\"waiting_time\": 1}' --every 15m",
+                ))
+            } @else {
+                (table(&app, &viewer, &rows, now))
+            }
+        }
+        div .row {
+            @if which.after.is_some() { a href=(app.path("/schedules")) { "First" } }
+            @if let Some(last) = rows.last().filter(|_| has_more) {
+                a href=(app.path(&format!("/schedules?after={}", encoded(&last.name)))) rel="next" { "Next" }
+            }
+        }
+    };
+    Ok(layout::page(&app, &viewer, "Schedules", "/schedules", main).await)
+}
+
+fn table(app: &App, viewer: &Viewer, rows: &[ScheduleRow], now: Timestamp) -> Markup {
+    html! {
+        div .scroll {
+            table .stack {
+                thead { tr {
+                    th scope="col" { "Schedule" }
+                    th scope="col" { "When" }
+                    th scope="col" { "Class" }
+                    th scope="col" { "Next" }
+                    th scope="col" { "Last" }
+                    th scope="col" { "State" }
+                    th scope="col" { span .visually-hidden { "Actions" } }
+                } }
+                tbody { @for row in rows { (line(app, viewer, row, now)) } }
+            }
+        }
+    }
+}
+
+fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup {
+    let definition = row.definition().ok();
+    html! {
+        tr data-key=(row.name) {
+            td { a href=(links::schedule(app, &row.name)) { (row.name) } }
+            @match &definition {
+                Some(definition) => {
+                    td { (when(&definition.rule, &definition.time_zone)) }
+                    td data-label="class" { (definition.task_class) }
+                }
+                None => { td { "–" } td { "–" } }
+            }
+            td data-label="next" {
+                @match row.state.next_at { Some(at) => (parts::time(app, at, now)), None => "–" }
+            }
+            td data-label="last" {
+                @match row.last_slot { Some(at) => (parts::time(app, at, now)), None => "never" }
+                @if let Some(task) = row.last_task { small .under { "task " (parts::task_link(app, task)) } }
+            }
+            td { (state(app, row, now)) }
+            td .acts {
+                @if viewer.may(Role::Operator) {
+                    @if row.state.paused.is_some() || row.state.error.is_some() {
+                        (acts::resume_button(app, viewer, &row.name))
+                    }
+                    (acts::run_button(app, viewer, &row.name))
+                }
+            }
+        }
+    }
+}
+
+/// In words if there are simple ones, with the expression that says it.
+pub(super) fn when(rule: &str, zone: &str) -> Markup {
+    let is_interval = rule.trim_start_matches('@').starts_with("every");
+    html! {
+        @match rule::words(rule) {
+            Some(words) => {
+                (words)
+                @if !is_interval { small .under { code { (rule) } " " (zone) } }
+            }
+            None => { code { (rule) } small .under { (zone) } }
+        }
+    }
+}

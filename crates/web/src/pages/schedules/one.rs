@@ -1,0 +1,152 @@
+//! One schedule, whole.
+
+use axum::extract::{Path, State};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use task_engine_model::schedule::operate::{ScheduleError, Schedules};
+use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, ScheduleRow};
+use task_engine_model::schedule::{Definition, Missed, Overlap};
+use task_engine_model::secret::Secrets;
+
+use super::{acts, list, parameters, preview, state};
+use crate::app::App;
+use crate::layout::{self, Viewer};
+use crate::parts;
+use crate::problem::Problem;
+
+pub(crate) async fn page(
+    State(app): State<App>,
+    viewer: Viewer,
+    Path(name): Path<String>,
+) -> Result<Markup, Problem> {
+    show(&app, &viewer, &name).await
+}
+
+pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Markup, Problem> {
+    let (mut row, fired, now) = read(app, name).await?;
+    Secrets::of(&app.glance.now().await?.engines).schedule(&mut row);
+    let definition = row.definition().ok();
+    let main = html! {
+        div .row .between .top {
+            h1 { "Schedule " (row.name) }
+            a href=(app.path("/schedules")) { "All schedules" }
+        }
+        div .grid {
+            section .card #schedule data-live {
+                h2 { "What it does" }
+                (facts(app, &row, definition.as_ref(), now))
+                (acts::all(app, viewer, &row))
+            }
+            section .card #next data-live {
+                h2 { "Next times" }
+                (next(app, &row, definition.as_ref(), now))
+            }
+        }
+        section .card #fired data-live {
+            h2 { "What it has fired" }
+            (history(app, &fired, now))
+        }
+    };
+    Ok(layout::page(app, viewer, name, "/schedules", main).await)
+}
+
+async fn read(app: &App, name: &str) -> Result<(ScheduleRow, Vec<FiredSlot>, Timestamp), Problem> {
+    let found = Schedules::of(&*app.store).show(name, FIRED_SLOTS_KEPT).await;
+    found.map_err(|error| match error {
+        ScheduleError::Store(error) => error.into(),
+        error => Problem::not_found(format!("{error}. It may have been removed.")),
+    })
+}
+
+fn facts(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
+    html! {
+        dl .facts {
+            dt { "State" } dd { (state(app, row, now)) }
+            @if let Some(definition) = definition {
+                dt { "When" } dd { (list::when(&definition.rule, &definition.time_zone)) }
+                dt { "Class" } dd { (definition.task_class) }
+                dt { "Parameters" } dd { pre { (parameters(&definition.task_parameters)) } }
+                dt { "Queue" } dd { (definition.queue) }
+                dt { "Priority" } dd { (definition.priority) }
+                dt { "Missed times" } dd { (missed_words(definition.missed)) }
+                dt { "Overlap" } dd { (overlap_words(definition.overlap)) }
+                @if !definition.jitter.is_zero() {
+                    dt { "Jitter" } dd { "waits up to " (parts::span(definition.jitter)) " after its time" }
+                }
+            }
+            dt { "Next" }
+            dd { @match row.state.next_at { Some(at) => (parts::time(app, at, now)), None => "–" } }
+            dt { "Declared by" }
+            dd { @if row.state.declared.is_some() { "an application's code" } @else { "an operator" } }
+            dt { "Created" } dd { (parts::time(app, row.created_at, now)) }
+            dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
+        }
+    }
+}
+
+pub(super) fn missed_words(missed: Missed) -> String {
+    match missed {
+        Missed::Skip => "those that passed while no engine ran are left out".to_owned(),
+        Missed::Last => "the last that passed while no engine ran is made good".to_owned(),
+        Missed::All(number) => {
+            format!("up to {number} that passed while no engine ran are made good")
+        }
+    }
+}
+
+pub(super) fn overlap_words(overlap: Overlap) -> &'static str {
+    match overlap {
+        Overlap::Allow => "fires though the task before has not ended",
+        Overlap::Skip => "does not fire while the task before has not ended",
+        Overlap::Wait => "waits until the task before has ended",
+    }
+}
+
+fn next(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
+    let Some(definition) = definition else {
+        return html! { p { "What is stored was written by another version of Task Engine." } };
+    };
+    html! {
+        @if row.state.paused.is_some() {
+            p .mistake { "It is paused, and fires at none of these times until it is resumed." }
+        }
+        @match definition.timetable(row.state.anchor) {
+            Ok(timetable) => (preview::times(app, "", &timetable, now)),
+            Err(wrong) => p .mistake { (wrong) },
+        }
+    }
+}
+
+fn history(app: &App, fired: &[FiredSlot], now: Timestamp) -> Markup {
+    html! {
+        @if fired.is_empty() { p .soft { "Nothing yet." } }
+        @else {
+            div .scroll {
+                table .stack {
+                    thead { tr {
+                        th scope="col" { "Time" }
+                        th scope="col" { "Task" }
+                        th scope="col" .number { "Fired after" }
+                        th scope="col" { "Exactly" }
+                    } }
+                    tbody {
+                        @for slot in fired {
+                            tr data-key=(slot.slot) {
+                                td { (parts::time(app, slot.slot, now)) }
+                                td data-label="task" { (parts::task_link(app, slot.task_id)) }
+                                td .number data-label="fired after" { (parts::span(late(slot))) }
+                                td .soft { (parts::exact(app, slot.slot)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long after its time it fired.
+fn late(slot: &FiredSlot) -> std::time::Duration {
+    let late = slot.fired_at.duration_since(slot.slot);
+    std::time::Duration::try_from(late).unwrap_or_default()
+}

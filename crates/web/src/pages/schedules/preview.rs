@@ -1,0 +1,76 @@
+//! When a rule fires next, before it does: also while somebody types it.
+
+use axum::extract::{Query, State};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use maud::{Markup, html};
+use serde::Deserialize;
+use task_engine_model::schedule::{Timetable, Wrong};
+
+use super::rule;
+use crate::app::App;
+use crate::parts;
+
+/// So many times are shown.
+pub(super) const SHOWN: usize = 10;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Typed {
+    #[serde(default)]
+    rule: String,
+    #[serde(default)]
+    zone: String,
+}
+
+pub(crate) async fn fragment(State(app): State<App>, Query(typed): Query<Typed>) -> Markup {
+    of(&app, &typed.rule, &typed.zone)
+}
+
+/// The next times of what was typed, or what is wrong with it.
+pub(super) fn of(app: &App, rule: &str, zone: &str) -> Markup {
+    if rule.trim().is_empty() {
+        return html! { p .soft { "When it fires is shown here." } };
+    }
+    let now = Timestamp::now();
+    match timetable(rule, zone, now) {
+        Err(wrong) => html! { p .mistake { (wrong) } },
+        Ok(timetable) => times(app, rule, &timetable, now),
+    }
+}
+
+fn timetable(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, Wrong> {
+    let name = if zone.trim().is_empty() { "UTC" } else { zone.trim() };
+    let zone = TimeZone::get(name).map_err(|_| Wrong::Zone(name.to_owned()))?;
+    let timetable = Timetable { rule: rule.parse().map_err(Wrong::Rule)?, zone, anchor };
+    match timetable.next_after(anchor) {
+        Some(_) => Ok(timetable),
+        None => Err(Wrong::Never(rule.trim().to_owned())),
+    }
+}
+
+/// The next times, with what changes of the clocks do to them.
+pub(super) fn times(app: &App, rule: &str, timetable: &Timetable, now: Timestamp) -> Markup {
+    let next = timetable.preview(now, SHOWN);
+    let has_notes = next.iter().any(|time| time.note.is_some());
+    html! {
+        @if let Some(words) = rule::words(rule) { p { (words) } }
+        div .scroll {
+            table .times {
+                thead { tr {
+                    th scope="col" { "On the clock of " (timetable.zone.iana_name().unwrap_or("the zone")) }
+                    th scope="col" { "When" }
+                    @if has_notes { th scope="col" { "Change of clocks" } }
+                } }
+                tbody {
+                    @for time in next {
+                        tr {
+                            td .nowrap { (time.local.strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string()) }
+                            td .nowrap { (parts::time(app, time.at, now)) }
+                            @if has_notes { td { (time.note.as_deref().unwrap_or("")) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

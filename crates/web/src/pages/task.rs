@@ -1,0 +1,179 @@
+//! One task: where it is and why, what it did, and what can be done about it.
+
+mod copy_as;
+mod edit;
+mod executions;
+mod flow;
+mod gantt;
+mod journey;
+mod logs;
+mod offers;
+mod reveal;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use task_engine_model::token::Role::{Admin, Operator, Viewer as AsViewer};
+use task_engine_model::why::Why;
+use task_engine_model::{FlowPage, FlowTask, TaskDetails, TaskId, words};
+
+use super::actions::Fields;
+use crate::app::App;
+use crate::layout::{self, Viewer};
+use crate::problem::Problem;
+use crate::reading::Seen;
+use crate::routes::Routes;
+use crate::{parts, shown};
+
+pub(crate) fn routes(routes: Routes) -> Routes {
+    routes
+        .get("/tasks/{id}", AsViewer, page)
+        .get("/tasks/{id}/{file}", AsViewer, file)
+        .get("/tasks/{id}/edit", Operator, edit::page)
+        .post("/actions/edit", Operator, edit::edit)
+        .post("/actions/reveal", Admin, reveal::reveal)
+}
+
+/// An id in an address: what cannot be one is not found.
+fn id_of(text: &str) -> Result<TaskId, Problem> {
+    text.parse().map_err(|why: String| Problem::not_found(format!("There is no such task: {why}.")))
+}
+
+async fn page(
+    State(app): State<App>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    query: RawQuery,
+    headers: HeaderMap,
+) -> Result<Markup, Problem> {
+    let id = id_of(&id)?;
+    let fields = Fields::of_query(&query);
+    let (why, seen) = app.why(id).await?;
+    let task = &seen.task;
+    let (flow, own) = flow::read(&app, task).await?;
+    let due_at = own.as_ref().map_or(task.row.created_at, |own| own.due_at);
+    let log = logs::read(&app, &seen, &fields).await?;
+    let title = format!("Task {id}");
+    let main = html! {
+        div .row .head #head data-live {
+            h1 { "Task " (id) " " span .name { (task.row.task_class) } }
+            (parts::status(task.row.status))
+        }
+        (journey::show(&app, task, due_at, why.at))
+        (offers::show(&app, &viewer, &seen, why.at))
+        div .grid {
+            (reasons(&app, &why))
+            (facts(&app, task, due_at, why.at))
+        }
+        (runs(&app, task, due_at, why.at))
+        (data(&app, &viewer, &seen))
+        (logs::show(&app, task, &log))
+        (flow::show(&app, task, &flow))
+        (copy_as::show(&app, task, &headers))
+    };
+    Ok(layout::page(&app, &viewer, &title, "/tasks", main).await)
+}
+
+/// Why it is where it is.
+fn reasons(app: &App, why: &Why) -> Markup {
+    let reasons = why.reasons.iter().map(|reason| words::reason(reason, why.at, &app.zone));
+    html! {
+        section #why .card data-live {
+            h2 { "Why" }
+            ul .reasons {
+                @for reason in reasons { li { (super::tasks::capitalised(&reason)) "." } }
+            }
+        }
+    }
+}
+
+fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+    let row = &task.row;
+    let origin = task_engine_model::Origin::of(row.id, &task.context);
+    html! {
+        section #facts .card data-live {
+            h2 { "Facts" }
+            dl .facts {
+                dt { "Queue" } dd { (row.queue) }
+                dt { "Priority" } dd { (row.priority) }
+                dt { "Created" } dd { (parts::time(app, row.created_at, now)) }
+                dt { "Due at first" } dd { (parts::time(app, due_at, now)) }
+                @if row.scheduled_at != due_at {
+                    dt { "Due now" } dd { (parts::time(app, row.scheduled_at, now)) }
+                }
+                dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
+                dt { "Attempts" } dd { (row.attempts) " (" (words::count(usize::try_from(row.retry_number).unwrap_or(0), "retry").replace("retrys", "retries")) ")" }
+                @if let Some(instance) = &row.instance { dt { "Engine" } dd { (instance) } }
+                @if let Some(parent) = task.parent_id {
+                    dt { "Created by" } dd { "task " (parts::task_link(app, parent)) }
+                }
+                @if let Some(trace) = origin.traceparent { dt { "Trace" } dd { code { (trace) } } }
+            }
+        }
+    }
+}
+
+fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+    html! {
+        section #executions .card data-live {
+            h2 { "Executions" }
+            @if task.executions.is_empty() { p .soft { "It has not run yet." } }
+            @else {
+                (gantt::show(app, task, due_at, now))
+                (executions::table(app, task, now))
+            }
+        }
+    }
+}
+
+/// What it was created with.
+fn data(app: &App, viewer: &Viewer, task: &Seen) -> Markup {
+    let id = task.row.id;
+    html! {
+        div .grid {
+            section .card {
+                h2 { "Parameters" }
+                (shown::json(app, id, "parameters", "parameters.json", shown::parameters(task)))
+                @if task.has_secrets() && viewer.may(Admin) {
+                    (reveal::button(app, viewer, &id.to_string()))
+                }
+            }
+            section .card {
+                h2 { "Context" }
+                (shown::json(app, id, "context", "context.json", shown::context(task)))
+            }
+        }
+    }
+}
+
+/// JSON as a file: `parameters.json`, `context.json`, `result-3.json`.
+async fn file(
+    State(app): State<App>,
+    Path((id, file)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let id = id_of(&id)?;
+    let none = || Problem::not_found(format!("Task {id} has no such file."));
+    let (name, attempt) = match file.strip_suffix(".json").ok_or_else(none)? {
+        "parameters" => ("parameters", None),
+        "context" => ("context", None),
+        other => {
+            let attempt = other.strip_prefix("result-").and_then(|text| text.parse::<i32>().ok());
+            ("result", Some(attempt.ok_or_else(none)?))
+        }
+    };
+    let task = app.task(id).await?.task;
+    let text = match (name, attempt) {
+        (_, Some(attempt)) => {
+            let execution = task.executions.iter().find(|it| it.attempt == attempt);
+            let result = execution.and_then(|it| it.result.as_ref()).ok_or_else(none)?;
+            shown::result(result)
+        }
+        ("context", _) => shown::context(&task),
+        _ => shown::parameters(&task),
+    };
+    let name = format!("attachment; filename=\"task-{id}-{file}\"");
+    let about = [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &name)];
+    Ok((about, text.to_owned()).into_response())
+}

@@ -1,0 +1,118 @@
+//! The executions of a task in words: what the chart above shows, for everybody.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use task_engine_model::task::{ExecutionStatus, LateResult};
+use task_engine_model::words::{cancel_story, count, far, span, verdict};
+use task_engine_model::{ExecutionRow, TaskDetails};
+
+use crate::app::App;
+use crate::{parts, shown};
+
+pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp) -> Markup {
+    html! {
+        div .scroll {
+            table .stack {
+                thead {
+                    tr {
+                        th .number scope="col" { "Attempt" }
+                        th scope="col" { "Status" }
+                        th scope="col" { "Engine" }
+                        th scope="col" { "Started" }
+                        th .number scope="col" { "Ran" }
+                        th scope="col" { "Result or error" }
+                    }
+                }
+                tbody {
+                    @for execution in &task.executions { (row(app, task, execution, now)) }
+                }
+            }
+        }
+    }
+}
+
+fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) -> Markup {
+    let worker = execution.worker.map(|worker| format!(", worker {worker}"));
+    html! {
+        tr data-key=(execution.attempt) {
+            td .number data-label="attempt" { (execution.attempt) }
+            td { (status(execution)) }
+            td { (execution.instance.as_deref().unwrap_or("")) (worker.unwrap_or_default()) }
+            td .nowrap {
+                @match execution.started_at {
+                    Some(at) => (parts::time(app, at, now)),
+                    None => span .soft { "never began" },
+                }
+            }
+            td .number { (ran(execution, now)) }
+            td { (outcome(app, task, execution, now)) }
+        }
+    }
+}
+
+/// The word as a state, and what it meant below it.
+fn status(execution: &ExecutionRow) -> Markup {
+    let verdict = verdict(execution);
+    let (word, rest) = verdict.split_at(verdict.find([' ', ',']).unwrap_or(verdict.len()));
+    html! {
+        (parts::state(class(execution), word))
+        @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ','])) } }
+    }
+}
+
+fn class(execution: &ExecutionRow) -> &'static str {
+    match (execution.status, execution.ends_task) {
+        (ExecutionStatus::Running, _) => "running",
+        (ExecutionStatus::Success, _) => "stopped",
+        (ExecutionStatus::Failure, Some(task_engine_model::TaskStatus::Cancelled)) => "cancelled",
+        (ExecutionStatus::Failure, _) => "failed",
+    }
+}
+
+fn ran(execution: &ExecutionRow, now: Timestamp) -> String {
+    let Some(started) = execution.started_at else { return String::new() };
+    let end = execution.stopped_at.unwrap_or(now);
+    span(end.duration_since(started).unsigned_abs())
+}
+
+fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) -> Markup {
+    let (id, attempt) = (task.row.id, execution.attempt);
+    html! {
+        @if let Some(progress) = &execution.progress {
+            p .nowrap {
+                progress max="100" value=(progress.percent) aria-label="How far it is" {}
+                " " (far(progress))
+            }
+        }
+        @if let Some(error) = &execution.error { (shown::error(error)) }
+        @if let Some(result) = &execution.result {
+            @if result.as_str() == "null" { span .soft { "no result" } }
+            @else {
+                (shown::json(app, id, &format!("result-{attempt}"), &format!("result-{attempt}.json"), shown::result(result)))
+            }
+        }
+        @if let Some(cancel) = &execution.cancel {
+            p { b { "Cancel: " } (cancel_story(cancel, execution, now, &app.zone)) }
+        }
+        @if let Some(retry_at) = execution.retry_at {
+            p .soft { "Next attempt " @if retry_at < now { "was " } "due " (parts::time(app, retry_at, now)) }
+        }
+        @if execution.log_lines > 0 {
+            p { a href=(app.path(&format!("/tasks/{id}?log={attempt}#log"))) {
+                (count(usize::try_from(execution.log_lines).unwrap_or(0), "log line")) } }
+        }
+        @for late in task.late_results.iter().filter(|late| late.attempt == attempt) { (late_result(app, late, now)) }
+    }
+}
+
+fn late_result(app: &App, late: &LateResult, now: Timestamp) -> Markup {
+    let after = span(late.arrived_at.duration_since(late.ended_at).unsigned_abs());
+    html! {
+        div .late {
+            p { b { "Came too late: " } "its own word arrived " (after)
+                " after it had been ended (" (parts::time(app, late.arrived_at, now)) "), and changed nothing." }
+            @if let Some(error) = &late.error { (shown::error(error)) }
+            @if let Some(result) = &late.result { pre { (shown::result(result)) } }
+        }
+    }
+}

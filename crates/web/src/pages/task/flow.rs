@@ -1,0 +1,87 @@
+//! The tasks that belong together with one, as a tree of who created whom.
+
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+use task_engine_model::words::count;
+
+use super::{App, FlowPage, FlowTask, Problem, TaskDetails, TaskId, parts};
+use crate::pages::tasks::address;
+
+/// So many tasks of a flow are shown, the oldest.
+const SHOWN_MAX: u32 = 100;
+
+/// The flow, as far as it is shown, and the task itself as its flow knows it.
+pub(super) async fn read(
+    app: &App,
+    task: &TaskDetails,
+) -> Result<(Vec<FlowTask>, Option<FlowTask>), Problem> {
+    let correlation_id = task.correlation_id.clone();
+    let page = FlowPage { correlation_id, after: None, limit: SHOWN_MAX };
+    let flow = app.store.flow(&page).await?;
+    let own = match flow.iter().find(|other| other.row.id == task.row.id) {
+        Some(own) => Some(own.clone()),
+        None => {
+            let after = Some(TaskId(task.row.id.0 - 1));
+            let page = FlowPage { after, limit: 1, ..page };
+            let found = app.store.flow(&page).await?.into_iter().next();
+            found.filter(|found| found.row.id == task.row.id)
+        }
+    };
+    Ok((flow, own))
+}
+
+pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
+    if flow.len() < 2 && task.parent_id.is_none() {
+        return html! { section #flow data-live {} };
+    }
+    let filter = task_engine_model::Filter::default().and_correlation(&task.correlation_id);
+    html! {
+        section #flow .card data-live {
+            h2 { "Its flow" }
+            p { "Correlation " code { (task.correlation_id) } ": "
+                a href=(address(app, &filter.to_string(), None)) {
+                    @if flow.len() < SHOWN_MAX as usize { (count(flow.len(), "task")) }
+                    @else { "the first " (flow.len()) " tasks; all of them" }
+                }
+            }
+            ul .flow {
+                @for (place, depth) in order(flow) {
+                    @let row = &flow[place].row;
+                    li .(format!("depth-{}", depth.min(DEPTH_SHOWN_MAX))) data-key=(row.id)
+                       aria-current=[(row.id == task.row.id).then_some("true")] {
+                        (parts::task_link(app, row.id)) " " span .name { (row.task_class) } " "
+                        (parts::status(row.status))
+                        @if depth > 0 { span .visually-hidden { " level " (depth) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+const DEPTH_SHOWN_MAX: usize = 8;
+
+/// Each task after its parent, with its depth. A parent comes before its
+/// children in a flow, so one that is not there is a beginning.
+fn order(flow: &[FlowTask]) -> Vec<(usize, usize)> {
+    let places: HashMap<TaskId, usize> =
+        flow.iter().enumerate().map(|(place, task)| (task.row.id, place)).collect();
+    let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut stack = Vec::new();
+    for (place, task) in flow.iter().enumerate() {
+        let parent = task.parent_id.and_then(|id| places.get(&id)).filter(|it| **it < place);
+        match parent {
+            Some(parent) => children.entry(*parent).or_default().push(place),
+            None => stack.push((place, 0)),
+        }
+    }
+    stack.reverse();
+    let mut order = Vec::with_capacity(flow.len());
+    while let Some((place, depth)) = stack.pop() {
+        order.push((place, depth));
+        let own = children.remove(&place).unwrap_or_default();
+        stack.extend(own.into_iter().rev().map(|child| (child, depth + 1)));
+    }
+    order
+}

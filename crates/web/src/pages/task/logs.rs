@@ -1,0 +1,142 @@
+//! What a task has said, the newest lines; older ones page by page.
+
+use maud::{Markup, html};
+use task_engine_model::TaskDetails;
+use task_engine_model::report::{LogFilter, LogRow};
+
+use crate::app::App;
+use crate::pages::actions::Fields;
+use crate::problem::Problem;
+use crate::reading::Seen;
+use crate::shown;
+
+/// So many lines at a time.
+const LINES: u32 = 200;
+
+/// Some lines of a log.
+pub(super) struct Log {
+    rows: Vec<LogRow>,
+    /// Whether these are the newest of all.
+    newest: bool,
+}
+
+/// Where a page of the log ends: `3` is the end of attempt 3, `3.801` before its
+/// line 801.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    attempt: i32,
+    before: Option<i32>,
+}
+
+impl Place {
+    fn read(text: &str) -> Option<Self> {
+        let (attempt, before) = match text.split_once('.') {
+            Some((attempt, before)) => (attempt, Some(before.parse().ok()?)),
+            None => (text, None),
+        };
+        let attempt = attempt.parse().ok().filter(|attempt| *attempt > 0)?;
+        Some(Self { attempt, before })
+    }
+
+    fn filter(self) -> LogFilter {
+        let attempt = Some(self.attempt);
+        match self.before {
+            None => LogFilter { attempt, after: None, newest: true, limit: LINES },
+            // Lines are numbered without gaps but where some were dropped.
+            Some(before) => {
+                let lines = i32::try_from(LINES).unwrap_or(i32::MAX);
+                let after = before.saturating_sub(lines + 1).max(0);
+                let after = Some((self.attempt, after));
+                LogFilter { attempt, after, newest: false, limit: LINES }
+            }
+        }
+    }
+
+    /// What comes before these lines.
+    fn older_than(first: &LogRow) -> Option<String> {
+        match (first.attempt, first.line) {
+            (attempt, line) if line > 1 => Some(format!("{attempt}.{line}")),
+            (attempt, _) if attempt > 1 => Some((attempt - 1).to_string()),
+            _ => None,
+        }
+    }
+}
+
+pub(super) async fn read(app: &App, seen: &Seen, fields: &Fields) -> Result<Log, Problem> {
+    let newest = LogFilter { newest: true, limit: LINES, ..LogFilter::default() };
+    let place = match fields.get("log") {
+        None => None,
+        Some(text) => Some(Place::read(text).ok_or_else(|| {
+            Problem::field(
+                "/log",
+                format!("{text:?} is no place in a log; it looks like 3 or 3.801."),
+            )
+        })?),
+    };
+    let filter = place.map_or(newest, Place::filter);
+    let mut rows = app.logs(seen, &filter).await?;
+    if let Some(before) = place.and_then(|place| place.before) {
+        rows.retain(|row| row.line < before);
+    }
+    Ok(Log { rows, newest: place.is_none() })
+}
+
+pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
+    let said: i32 = task.executions.iter().map(|execution| execution.log_lines).sum();
+    if said == 0 && log.rows.is_empty() {
+        return html! { section #log data-live {} };
+    }
+    let to = |place: &str| app.path(&format!("/tasks/{}?log={place}#log", task.row.id));
+    let older = log.rows.first().and_then(Place::older_than);
+    html! {
+        section #log .card data-live {
+            h2 { "Log" }
+            @if older.is_some() || !log.newest { div .row .paging {
+                @if let Some(older) = older { a href=(to(&older)) { "Older lines" } }
+                @if !log.newest { a href=(app.path(&format!("/tasks/{}#log", task.row.id))) { "Newest lines" } }
+            } }
+            @if log.rows.is_empty() { p .soft { "There are no lines here." } }
+            ol .log {
+                @for row in &log.rows { (line(app, row)) }
+            }
+        }
+    }
+}
+
+fn line(app: &App, row: &LogRow) -> Markup {
+    let time = row.logged_at.to_zoned(app.zone.clone()).strftime("%H:%M:%S%.3f").to_string();
+    html! {
+        li .(row.level.as_str()) {
+            time datetime=(row.logged_at) title=(crate::parts::exact(app, row.logged_at)) { (time) }
+            span .attempt title="Attempt and line" { "#" (row.attempt) "." (row.line) }
+            span .level { (row.level) }
+            span .said { (shown::log_message(row)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use task_engine_model::report::LogLevel;
+
+    use super::*;
+
+    fn row(attempt: i32, line: i32) -> LogRow {
+        let (logged_at, level) = (jiff::Timestamp::UNIX_EPOCH, LogLevel::Info);
+        LogRow { attempt, line, logged_at, level, message: String::new() }
+    }
+
+    #[test]
+    fn pages_follow_each_other_to_the_first_line() {
+        assert_eq!(Place::older_than(&row(3, 801)).as_deref(), Some("3.801"));
+        let place = Place::read("3.801").unwrap();
+        assert_eq!(place.filter().after, Some((3, 600)));
+        assert_eq!(Place::read("3.50").unwrap().filter().after, Some((3, 0)));
+        assert_eq!(Place::older_than(&row(3, 1)).as_deref(), Some("2"));
+        assert_eq!(Place::older_than(&row(1, 1)), None);
+        assert!(Place::read("2").unwrap().filter().newest);
+        for odd in ["", "0", "-1", "x", "1.x", "1.2.3"] {
+            assert_eq!(Place::read(odd), None, "{odd}");
+        }
+    }
+}

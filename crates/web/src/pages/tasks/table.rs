@@ -1,0 +1,80 @@
+//! Tasks as rows: on the page of tasks, in a preview, in a group of errors.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use task_engine_model::words::brief;
+use task_engine_model::{FoundTask, TaskRow, TaskStatus};
+
+use crate::app::App;
+use crate::{parts, shown};
+
+/// How much of an error a row has room for.
+const ERROR_CHARS_MAX: usize = 90;
+
+/// A table of tasks; with boxes to choose some if something can be done to them.
+pub(crate) fn table(app: &App, tasks: &[FoundTask], now: Timestamp, choose: bool) -> Markup {
+    html! {
+        div .scroll {
+            table .stack .tasks {
+                thead {
+                    tr {
+                        @if choose {
+                            th scope="col" {
+                                input type="checkbox" hidden data-select-all
+                                      aria-label="Select all on this page";
+                            }
+                        }
+                        th .number scope="col" { "Task" }
+                        th scope="col" { "Status" }
+                        th scope="col" { "Class" }
+                        th scope="col" { "Queue" }
+                        th .number scope="col" { "Priority" }
+                        th scope="col" { "Created" }
+                        th scope="col" { "Due or changed" }
+                        th .number scope="col" { "Attempts" }
+                        th scope="col" { "Error or engine" }
+                    }
+                }
+                tbody { @for task in tasks { (row(app, &task.row, now, choose)) } }
+            }
+        }
+    }
+}
+
+fn row(app: &App, row: &TaskRow, now: Timestamp, choose: bool) -> Markup {
+    html! {
+        tr data-key=(row.id) {
+            @if choose {
+                td { input type="checkbox" name="ids" value=(row.id) aria-label={ "Select task " (row.id) }; }
+            }
+            td .number { (parts::task_link(app, row.id)) }
+            td { (parts::status(row.status)) }
+            td .name { (row.task_class) }
+            td .queue data-label="queue" title=(row.queue) { (row.queue) }
+            td .number data-label="priority" { (row.priority) }
+            td .nowrap data-label="created" { (parts::time(app, row.created_at, now)) }
+            td .nowrap { (when(app, row, now)) }
+            td .number data-label="attempts" { (row.attempts) }
+            td .cut { (last(row)) }
+        }
+    }
+}
+
+fn when(app: &App, row: &TaskRow, now: Timestamp) -> Markup {
+    match row.status {
+        TaskStatus::Waiting => html! { "due " (parts::time(app, row.scheduled_at, now)) },
+        _ => parts::time(app, row.updated_at, now),
+    }
+}
+
+/// What somebody would look for next: what went wrong, or who has it.
+fn last(row: &TaskRow) -> Markup {
+    match (&row.error, &row.instance) {
+        (Some(error), _) => {
+            let text = shown::error_line(error);
+            html! { span title=(brief(&text, 500)) { (brief(&text, ERROR_CHARS_MAX)) } }
+        }
+        (None, Some(instance)) => html! { span .soft { (instance) } },
+        (None, None) => html! {},
+    }
+}

@@ -1,0 +1,105 @@
+//! Tokens: who may come in without a password, and who no longer may.
+
+use axum::extract::{RawForm, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use task_engine_model::token::TokenRow;
+
+use super::actions::{Fields, perform_and_return};
+use crate::access::Actor;
+use crate::action::Action;
+use crate::app::App;
+use crate::layout::{self, Viewer};
+use crate::parts;
+use crate::problem::Problem;
+
+/// Tokens are made where they cannot be read over a shoulder, or from a history.
+const HOW: &str = "task-engine tokens create NAME --role viewer";
+
+pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
+    let tokens = app.store.tokens().await?;
+    let main = html! {
+        div .row .between .top {
+            h1 { "Tokens" }
+            a href=(app.path("/audit")) { "Audit" }
+        }
+        section .card {
+            @if tokens.is_empty() {
+                (parts::empty("There are no tokens. One lets a program use the HTTP API, or somebody log in:", HOW))
+            } @else {
+                (table(&app, &viewer, &tokens))
+                p .soft .last { "A new one comes from the command line, which shows it once: " code { (HOW) } }
+            }
+        }
+    };
+    Ok(layout::page(&app, &viewer, "Tokens", "/audit", main).await)
+}
+
+fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow]) -> Markup {
+    let now = jiff::Timestamp::now();
+    html! {
+        div .scroll {
+            table .stack {
+                thead { tr {
+                    th scope="col" { "Name" }
+                    th scope="col" { "Role" }
+                    th scope="col" { "State" }
+                    th scope="col" { "Created" }
+                    th scope="col" { "Expires" }
+                    th scope="col" { "Last used" }
+                    th scope="col" { span .visually-hidden { "Actions" } }
+                } }
+                tbody {
+                    @for token in tokens {
+                        tr data-key=(token.id) {
+                            td { (token.name) }
+                            td data-label="role" { (token.role) }
+                            td { (state(token, now)) }
+                            td data-label="created" { (parts::time(app, token.created_at, now)) }
+                            td data-label="expires" {
+                                @match token.expires_at { Some(at) => (parts::time(app, at, now)), None => "never" }
+                            }
+                            td data-label="last used" {
+                                @match token.last_used_at { Some(at) => (parts::time(app, at, now)), None => "never" }
+                            }
+                            td .acts { @if token.revoked_at.is_none() { (revoke(app, viewer, token)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(token: &TokenRow, now: jiff::Timestamp) -> Markup {
+    match (token.revoked_at, token.expires_at) {
+        (Some(_), _) => parts::state("off", "revoked"),
+        (None, Some(at)) if at <= now => parts::state("off", "expired"),
+        _ => parts::state("good", "valid"),
+    }
+}
+
+fn revoke(app: &App, viewer: &Viewer, token: &TokenRow) -> Markup {
+    html! {
+        details .ask {
+            summary { "Revoke" }
+            form method="post" action=(app.path("/actions/revoke-token")) {
+                input type="hidden" name="back" value=(viewer.here);
+                input type="hidden" name="name" value=(token.name);
+                label { "Why" input type="text" name="reason" maxlength="1000"; }
+                p .soft { "Whoever uses it, and all who have logged in with it, are out at once. This cannot be undone." }
+                button .danger { "Revoke " (token.name) }
+            }
+        }
+    }
+}
+
+pub(crate) async fn revoke_token(
+    State(app): State<App>,
+    actor: Actor,
+    form: RawForm,
+) -> Result<Response, Problem> {
+    let fields = Fields::read(&form);
+    let action = Action::RevokeToken(fields.need("name")?.to_owned());
+    perform_and_return(&app, &actor, &fields, action).await
+}

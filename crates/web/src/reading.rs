@@ -1,0 +1,117 @@
+//! What is read about tasks and schedules for people and programs: without what
+//! their classes have declared secret. Nothing else here asks the store for it.
+
+use std::ops::Deref;
+
+use jiff::Timestamp;
+use task_engine_model::report::{LogFilter, LogRow};
+use task_engine_model::schedule::operate::Schedules;
+use task_engine_model::schedule::row::{FiredSlot, ScheduleRow};
+use task_engine_model::secret::{Redactor, Secrets};
+use task_engine_model::token::Role;
+use task_engine_model::why::{Why, why};
+use task_engine_model::{Filter, StoreError, TaskDetails, TaskId};
+
+use crate::access::Actor;
+use crate::action::{no_task, schedule_problem};
+use crate::app::Inner;
+use crate::problem::Problem;
+
+/// A task as it may be seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) task: TaskDetails,
+    /// Takes its secrets out of whatever else is shown of it.
+    redactor: Redactor,
+}
+
+impl Deref for Seen {
+    type Target = TaskDetails;
+
+    fn deref(&self) -> &TaskDetails {
+        &self.task
+    }
+}
+
+impl Seen {
+    /// Whether something was left out.
+    pub(crate) fn has_secrets(&self) -> bool {
+        !self.redactor.is_empty()
+    }
+}
+
+impl Inner {
+    /// A task without its secrets.
+    pub(crate) async fn task(&self, id: TaskId) -> Result<Seen, Problem> {
+        let mut task = self.store.task(id).await?.ok_or_else(|| no_task(id))?;
+        let redactor = self.secrets().await?.redactor_of(&task);
+        redactor.task(&mut task);
+        Ok(Seen { task, redactor })
+    }
+
+    /// The same with all its parameters, for who may see them and has asked: it
+    /// is in the audit.
+    pub(crate) async fn task_revealed(&self, id: TaskId) -> Result<TaskDetails, Problem> {
+        self.store.task(id).await?.ok_or_else(|| no_task(id))
+    }
+
+    /// A task, and why it is where it is.
+    pub(crate) async fn why(&self, id: TaskId) -> Result<(Why, Seen), Problem> {
+        let mut why = why(&*self.store, id).await?.ok_or_else(|| no_task(id))?;
+        let redactor = self.secrets().await?.redactor_of(&why.task);
+        redactor.task(&mut why.task);
+        let seen = Seen { task: why.task.clone(), redactor };
+        Ok((why, seen))
+    }
+
+    /// Lines of a task's log.
+    pub(crate) async fn logs(
+        &self,
+        seen: &Seen,
+        filter: &LogFilter,
+    ) -> Result<Vec<LogRow>, Problem> {
+        let mut lines = self.store.logs(seen.task.row.id, filter).await?;
+        seen.redactor.log(&mut lines);
+        Ok(lines)
+    }
+
+    /// A page of schedules, by name.
+    pub(crate) async fn schedules(
+        &self,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<ScheduleRow>, Problem> {
+        let mut rows = self.store.schedules(after, limit).await?;
+        let secrets = self.secrets().await?;
+        rows.iter_mut().for_each(|row| secrets.schedule(row));
+        Ok(rows)
+    }
+
+    /// A schedule with what it fired last, and the database's time.
+    pub(crate) async fn schedule(
+        &self,
+        name: &str,
+        fired: u32,
+    ) -> Result<(ScheduleRow, Vec<FiredSlot>, Timestamp), Problem> {
+        let found = Schedules::of(&*self.store).show(name, fired).await;
+        let (mut row, fired, now) = found.map_err(schedule_problem)?;
+        self.secrets().await?.schedule(&mut row);
+        Ok((row, fired, now))
+    }
+
+    /// Whether somebody may ask by this filter. The answers to
+    /// `params.password~a` would tell a secret letter by letter.
+    pub(crate) async fn check_filter(&self, actor: &Actor, filter: &Filter) -> Result<(), Problem> {
+        let harmless = actor.role >= Role::Admin || !filter.asks_about_parameters();
+        if harmless || !self.secrets().await?.any() {
+            return Ok(());
+        }
+        Err(Problem::forbidden(
+            "Some classes have secret parameters, so only an admin may ask by parameters (params.…).",
+        ))
+    }
+
+    async fn secrets(&self) -> Result<Secrets, StoreError> {
+        Ok(Secrets::of(&self.glance.now().await?.engines))
+    }
+}

@@ -1,0 +1,86 @@
+//! What buttons do, and that it is in the audit.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use task_engine_conformance::bench::new_task;
+use task_engine_model::audit::AuditOutcome;
+use task_engine_model::{TaskError, TaskStatus};
+use task_engine_web::Role;
+
+use crate::site::{Site, has};
+
+/// The last thing that was done, as the audit has it.
+async fn last(site: &Site) -> (String, String, AuditOutcome) {
+    let entry = site.audit().await.remove(0);
+    (entry.action, entry.target, entry.outcome)
+}
+
+#[tokio::test]
+async fn retry_cancel_rerun_and_delete_do_what_they_say() {
+    let site = Site::open().await;
+    let mut engine = site.engine("mail").await;
+    let id = site.failed(&mut engine, "mail", TaskError::new("Http", "429")).await;
+    let text = id.to_string();
+    let here = format!("/tasks/{id}");
+    let done = |action: &str| (action.to_owned(), format!("task {id}"), AuditOutcome::Done);
+
+    let page = site.post("/actions/retry", &[("ids", &text), ("back", &here)]).await;
+    assert!(page.goes_to().starts_with(&format!("{here}?done=")), "{}", page.goes_to());
+    assert_eq!(site.status(id).await, TaskStatus::Waiting);
+    assert_eq!(last(&site).await, done("tasks.retry"));
+    let flash = site.get(page.goes_to()).await.ok();
+    has(&flash, "1 task: waits again");
+
+    site.post("/actions/cancel", &[("ids", &text), ("reason", "no longer")]).await.goes_to();
+    assert_eq!(site.status(id).await, TaskStatus::Cancelled);
+    assert_eq!(last(&site).await, done("tasks.cancel"));
+    assert_eq!(site.audit().await[0].reason.as_deref(), Some("no longer"));
+
+    let fields = [("ids", text.as_str()), ("back", &here), ("then", "created")];
+    let page = site.post("/actions/rerun", &fields).await;
+    let new = page.goes_to().strip_prefix("/tasks/").unwrap().split('?').next().unwrap();
+    assert_ne!(new, text, "it leads to the new one");
+    let copy = site.bench.details(new.parse().unwrap()).await;
+    assert_eq!((copy.row.status, copy.row.task_class.as_str()), (TaskStatus::Waiting, "mail"));
+    assert_eq!(last(&site).await, done("tasks.rerun"));
+
+    site.post("/actions/delete", &[("ids", &text), ("back", "/tasks")]).await.goes_to();
+    assert!(site.bench.store.task(id).await.unwrap().is_none());
+    assert_eq!(last(&site).await, done("tasks.delete"));
+}
+
+#[tokio::test]
+async fn a_filter_acts_on_all_that_it_means() {
+    let site = Site::open().await;
+    let ids = site.bench.create_work(30).await;
+    let other = site.create("tidy", "{}").await;
+    let page = site.post("/actions/cancel", &[("filter", "class=work")]).await;
+    page.goes_to();
+    for id in ids {
+        assert_eq!(site.status(id).await, TaskStatus::Cancelled);
+    }
+    assert_eq!(site.status(other).await, TaskStatus::Waiting);
+}
+
+#[tokio::test]
+async fn a_viewer_changes_nothing() {
+    let site = Site::open().await;
+    let id = site.bench.create(new_task("tidy").after(Duration::from_secs(60))).await;
+    let site = site.seen_by(Role::Viewer);
+    let text = id.to_string();
+    for path in ["retry", "cancel", "rerun", "delete", "edit", "create"] {
+        let fields = [("ids", text.as_str()), ("id", &text), ("priority", "7"), ("class", "a")];
+        let page = site.post(&format!("/actions/{path}"), &fields).await;
+        assert_eq!(page.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    for path in ["/tasks/new".to_owned(), format!("/tasks/{id}/edit")] {
+        assert_eq!(site.get(&path).await.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    let task = site.bench.details(id).await;
+    assert_eq!((task.row.status, task.row.priority), (TaskStatus::Waiting, 0));
+    assert!(site.audit().await.is_empty());
+    let site = site.seen_by(Role::Operator);
+    let page = site.post("/actions/delete", &[("ids", &text)]).await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN, "an operator does not delete");
+}

@@ -1,0 +1,127 @@
+//! Tasks that are created and changed by hand.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use task_engine_conformance::bench::new_task;
+use task_engine_model::{TaskId, TaskStatus};
+
+use crate::site::{Site, has};
+
+fn created(to: &str) -> TaskId {
+    to.strip_prefix("/tasks/").unwrap().split('?').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_form_creates_a_task() {
+    let site = Site::open().await;
+    let _engine = site.engine("send_mail").await;
+    has(&site.get("/tasks/new").await.ok(), "<option value=\"send_mail\">");
+    let fields = [
+        ("then", "created"),
+        ("class", "send_mail"),
+        ("parameters", "{\r\n \"n\": 1970670598291982290123456789}"),
+        ("queue", "mail"),
+        ("priority", "-3"),
+        ("in", "1h"),
+        ("unique", "ann"),
+    ];
+    let page = site.post("/actions/create", &fields).await;
+    let id = created(page.goes_to());
+    let task = site.bench.details(id).await;
+    assert_eq!(task.task_parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
+    assert_eq!((task.row.queue.as_str(), task.row.priority), ("mail", -3));
+    let wait = task.row.scheduled_at.duration_since(task.row.created_at);
+    assert_eq!(wait.as_secs(), 3600);
+    let again = site.post("/actions/create", &fields).await;
+    assert_eq!(created(again.goes_to()), id, "its key is taken");
+    has(&site.get(again.goes_to()).await.ok(), "existed already");
+    let audit = site.audit().await;
+    assert_eq!((audit[0].action.as_str(), audit[0].target.as_str()), ("tasks.create", "send_mail"));
+    assert!(!audit.iter().any(|entry| entry.detail.as_str().contains("19706")), "may be secret");
+}
+
+#[tokio::test]
+async fn mistakes_are_told_at_their_field_and_nothing_is_lost() {
+    let site = Site::open().await;
+    for (field, value, why) in [
+        ("parameters", "{\"a\": oops}", "      ^"),
+        ("parameters", "[1]", "this is an array"),
+        ("class", "", "a class needs a name"),
+        ("queue", "a\u{7}b", "a queue needs a name"),
+        ("priority", "high", "is not a priority"),
+        ("at", "tomorrow", "this is not a time"),
+        ("at", "2020-01-01 10:00", "give one that is still to come"),
+        ("in", "soon", "this is not a duration"),
+        ("unique", &"x".repeat(600), "a unique key needs 1 to 500 bytes"),
+    ] {
+        let mut fields = vec![("class", "kept_class"), (field, value)];
+        if field == "class" {
+            fields.remove(0);
+        }
+        let page = site.post("/actions/create", &fields).await;
+        assert_eq!(page.status, StatusCode::BAD_REQUEST, "{field}={value}");
+        has(&page.text, why);
+        has(&page.text, "aria-invalid=\"true\"");
+        if field != "class" {
+            has(&page.text, "value=\"kept_class\"");
+        }
+    }
+    let both = [("class", "a"), ("at", "18:00"), ("in", "5m")];
+    assert_eq!(site.post("/actions/create", &both).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(site.bench.list(None).await, [], "nothing was created");
+}
+
+#[tokio::test]
+async fn a_task_that_waits_is_changed() {
+    let site = Site::open().await;
+    let task = new_task("mail").after(Duration::from_secs(60)).priority(4);
+    let id = site.bench.create(task).await;
+    let page = site.get(&format!("/tasks/{id}/edit")).await.ok();
+    has(&page, "value=\"4\"");
+    let text = id.to_string();
+    let back = format!("/tasks/{id}");
+    let fields = [
+        ("id", text.as_str()),
+        ("back", &back),
+        ("parameters", "{\"to\":\"ann\"}"),
+        ("queue", "default"),
+        ("priority", "9"),
+        ("in", "2h"),
+        ("reason", "asked for"),
+    ];
+    assert!(site.post("/actions/edit", &fields).await.goes_to().starts_with(&back));
+    let task = site.bench.details(id).await;
+    assert_eq!(task.task_parameters.as_str(), "{\"to\":\"ann\"}");
+    assert_eq!((task.row.priority, task.row.queue.as_str()), (9, "default"));
+    assert!(task.row.scheduled_at.duration_since(task.row.created_at).as_secs() > 7000);
+    let audit = site.audit().await;
+    assert_eq!(
+        (audit[0].action.as_str(), audit[0].reason.as_deref()),
+        ("tasks.edit", Some("asked for"))
+    );
+
+    let same = [("id", text.as_str()), ("priority", "9"), ("parameters", "{\"to\":\"ann\"}")];
+    let page = site.post("/actions/edit", &same).await;
+    assert_eq!(page.status, StatusCode::BAD_REQUEST);
+    has(&page.text, "nothing is different");
+    let bad = [("id", text.as_str()), ("parameters", "{")];
+    let page = site.post("/actions/edit", &bad).await;
+    assert_eq!(page.status, StatusCode::BAD_REQUEST);
+    has(&page.text, "not valid JSON");
+}
+
+#[tokio::test]
+async fn a_task_that_does_not_wait_is_left_alone() {
+    let site = Site::open().await;
+    let mut engine = site.engine("mail").await;
+    let id = site.create("mail", "{}").await;
+    let _hold = engine.claim_one().await;
+    assert_eq!(site.status(id).await, TaskStatus::Running);
+    assert_eq!(site.get(&format!("/tasks/{id}/edit")).await.status, StatusCode::CONFLICT);
+    let fields = [("id", id.to_string()), ("priority", "9".to_owned())];
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let page = site.post("/actions/edit", &fields).await;
+    assert_eq!(page.status, StatusCode::CONFLICT);
+    has(&page.text, "only a task that waits can be changed");
+}

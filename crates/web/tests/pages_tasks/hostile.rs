@@ -1,0 +1,94 @@
+//! Whatever tasks carry and say, it is text.
+
+use task_engine_conformance::bench::{knowing, new_instance};
+use task_engine_model::attempt::Advice;
+use task_engine_model::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_model::{Json, NewTask, Outcome, RetryRule, TaskError};
+
+use crate::site::Site;
+
+const EVIL: &str =
+    "</pre></textarea></title><script>alert(1)</script>\"'<img src=x onerror=alert(2)>";
+
+/// The page's own script is the only one, and no attribute was broken out of.
+#[track_caller]
+fn is_harmless(page: &str) {
+    assert_eq!(page.matches("<script").count(), 1, "{page}");
+    assert!(!page.contains("<img src=x"), "{page}");
+}
+
+#[tokio::test]
+async fn no_field_becomes_markup() {
+    let site = Site::open().await;
+    let evil_json = Json::encode(&serde_json::json!({ EVIL: [EVIL, { EVIL: EVIL }] })).unwrap();
+    let queue = "q<script>alert(1)</script>";
+    let mut new = knowing(new_instance(EVIL), &[(EVIL, RetryRule::default())]);
+    new.queues = vec![queue.into()];
+    let mut engine = site.bench.register(new).await;
+    let task = || {
+        let mut task = NewTask::new(EVIL, evil_json.clone()).unwrap().queue(queue).unwrap();
+        task.add_context("note", EVIL).unwrap();
+        task.correlation("c<script>").unwrap()
+    };
+    let failed = site.bench.create(task()).await;
+    let hold = engine.claim_one().await;
+    let report = Report {
+        id: hold.id(),
+        version: 1,
+        lines_said: 1,
+        progress: Some(Progress::new(10.0, EVIL)),
+        lines: vec![LogLine::new(1, LogLevel::Info, EVIL)],
+    };
+    site.bench.store.report(&[report]).await.unwrap();
+    let error = TaskError { backtrace: vec![EVIL.into()], ..TaskError::new(EVIL, EVIL) };
+    let outcome = Outcome::Failure(error, Advice::NoRetry);
+    engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
+    let done = site.bench.create(task()).await;
+    engine.wake();
+    let hold = engine.claim_one().await;
+    let outcome = Outcome::Success(evil_json.clone());
+    engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
+    let waiting = site.bench.create(task()).await;
+
+    let encoded: String = form_urlencoded::byte_serialize(EVIL.as_bytes()).collect();
+    let errors = site.get("/errors").await.ok();
+    let key = errors.split("<tr data-key=\"").nth(1).unwrap().split('"').next().unwrap();
+    for path in [
+        "/tasks".to_owned(),
+        format!("/tasks?filter={encoded}"),
+        format!("/tasks?filter=class~{encoded}&before=9"),
+        format!("/tasks/{failed}"),
+        format!("/tasks/{done}"),
+        format!("/tasks/{waiting}"),
+        format!("/tasks/{waiting}/edit"),
+        format!("/tasks/preview?verb=retry&ids={failed}&back={encoded}"),
+        format!("/tasks/preview?verb={encoded}&ids={failed}"),
+        format!("/tasks/new?class={encoded}&parameters={encoded}&queue={encoded}&in={encoded}"),
+        "/errors".to_owned(),
+        format!("/errors/{key}"),
+        format!("/errors/{encoded}"),
+        format!("/tasks/{encoded}"),
+    ] {
+        is_harmless(&site.get(&path).await.text);
+    }
+    let page =
+        site.post("/actions/create", &[("class", EVIL), ("parameters", EVIL), ("at", EVIL)]).await;
+    is_harmless(&page.text);
+    let id = waiting.to_string();
+    let page =
+        site.post("/actions/edit", &[("id", &id), ("parameters", EVIL), ("queue", EVIL)]).await;
+    is_harmless(&page.text);
+}
+
+#[tokio::test]
+async fn forms_lead_nowhere_else() {
+    let site = Site::open().await;
+    let id = site.create("a", "{}").await.to_string();
+    for back in ["https://evil.test/", "//evil.test/", "/\\evil.test", "javascript:alert(1)"] {
+        let page = site.post("/actions/cancel", &[("ids", &id), ("back", back)]).await;
+        assert!(page.goes_to().starts_with("/?done="), "{}", page.goes_to());
+        let encoded: String = form_urlencoded::byte_serialize(back.as_bytes()).collect();
+        let page = site.get(&format!("/tasks/preview?verb=retry&ids={id}&back={encoded}")).await;
+        assert!(!page.text.contains(&format!("href=\"{back}")), "{}", page.text);
+    }
+}

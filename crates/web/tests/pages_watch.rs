@@ -1,0 +1,391 @@
+//! The pages to watch by: overview, queues, schedules, instances, health, audit
+//! and tokens, on real stores.
+
+mod watch {
+    pub(crate) mod site;
+}
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use task_engine_model::audit::AuditOutcome;
+use task_engine_model::figures::{ClassMinute, Counts, Tally};
+use task_engine_model::schedule::operate::Schedules;
+use task_engine_model::token::{NewToken, Secret};
+use task_engine_model::{Json, NewTask, Pause, Schedule, Store};
+use task_engine_web::{Dashboard, Role};
+
+use watch::site::{Site, enlist, held};
+
+/// A name that would be more than text, if it were not escaped.
+const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&";
+const ESCAPED: &str = "&lt;img src=x onerror=alert(1)&gt;&quot;";
+
+const PAGES: [&str; 8] = [
+    "/",
+    "/?span=day",
+    "/queues",
+    "/schedules",
+    "/schedules/new",
+    "/instances",
+    "/health",
+    "/audit",
+];
+
+#[tokio::test]
+async fn every_page_says_what_to_do_where_there_is_nothing() {
+    let site = Site::new(Role::Admin).await;
+    for (path, says) in [
+        ("/", "task-engine create WaitingTask"),
+        ("/queues", "task-engine start --queue default"),
+        ("/schedules", "task-engine schedules add"),
+        ("/instances", "task-engine start"),
+        ("/health", "no dead engine holds a task"),
+        ("/health?depth=usual", "task-engine doctor --deep"),
+        ("/audit", "Nobody has changed anything yet"),
+        ("/tokens", "task-engine tokens create NAME --role viewer"),
+        ("/schedules/new", "When it fires is shown here"),
+    ] {
+        let page = site.get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        page.must_say(says);
+        assert!(!page.text.contains("style=\""), "the policy forbids it: {path}");
+    }
+    for path in ["/?span=week", "/health?depth=deep", "/audit?before=x"] {
+        assert_eq!(site.get(path).await.status, 400, "{path}");
+    }
+    for path in ["/schedules/none", "/schedules/edit?name=none", "/schedules?show=none"] {
+        assert_eq!(site.get(path).await.status, 404, "{path}");
+    }
+}
+
+/// Two tasks in hands, some due, some later, some failed, a paused queue, a
+/// schedule that has fired: all under hostile names.
+async fn fill(store: &dyn Store) {
+    let task =
+        |queue: &str| NewTask::new(HOSTILE, Json::empty_object()).unwrap().queue(queue).unwrap();
+    let later = task("mail").after(Duration::from_secs(3600));
+    store.create(&[task(HOSTILE), task(HOSTILE), task("mail"), later]).await.unwrap();
+    let engine = enlist(store, HOSTILE, &[HOSTILE], HOSTILE).await;
+    assert_eq!(held(store, engine, &[HOSTILE], HOSTILE).await, 2);
+    store.pause_queue(&Pause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
+    let schedule = Schedule::new(HOSTILE, "every 1h").new_task(task("mail"));
+    Schedules::of(store).add(&schedule).await.unwrap();
+    Schedules::of(store).pause(HOSTILE, Some(HOSTILE)).await.unwrap();
+    let mut tally = Tally::default();
+    for (counts, ms) in [(Counts::Ok, 20), (Counts::Ok, 30), (Counts::Failed, 2000)] {
+        tally.add(counts, Some((Duration::from_millis(ms), Duration::from_millis(5))));
+    }
+    let minute =
+        store.moving(task_engine_model::watch::MovingLook { per_lane: 1, soon: Duration::ZERO });
+    let minute = minute.await.unwrap().now.as_second() / 60;
+    let row = ClassMinute { minute, generation: 0, class: HOSTILE.to_owned(), tally };
+    store.figures(engine, &[row]).await.unwrap();
+}
+
+async fn hostile_names_are_text(site: &Site) {
+    fill(&*site.store).await;
+    let revoked = NewToken::new(HOSTILE, Role::Viewer, Secret::generate().unwrap().hash(), None);
+    site.store.add_token(&revoked.unwrap()).await.unwrap();
+    for (path, says) in [
+        ("/", "Attempts that ended"),
+        ("/?span=day", "Busiest classes"),
+        ("/queues", "paused"),
+        ("/schedules", "every 1 h"),
+        ("/instances", "process 4242 on"),
+        ("/health", "paused queues"),
+        ("/health?depth=usual", "tables"),
+        ("/tokens", "valid"),
+    ] {
+        let page = site.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text);
+        page.must_say(says);
+        page.must_say(ESCAPED);
+        assert!(!page.text.contains("<img src=x"), "{path}");
+        assert!(page.text.len() < 100_000, "{path} has {} bytes", page.text.len());
+    }
+    let page = site.get(&format!("/schedules/{}", site.encoded(HOSTILE))).await;
+    page.must_say(ESCAPED).must_say("It is paused").must_say("Nothing yet");
+    assert!(!page.text.contains("<img src=x"));
+    let page = site.get(&format!("/schedules/edit?name={}", site.encoded(HOSTILE))).await;
+    page.must_say(ESCAPED).must_say("every 1h");
+    assert!(!page.text.contains("<img src=x"));
+}
+
+#[tokio::test]
+async fn hostile_names_are_text_on_sqlite() {
+    hostile_names_are_text(&Site::new(Role::Admin).await).await;
+}
+
+#[tokio::test]
+async fn hostile_names_are_text_on_postgres() {
+    hostile_names_are_text(&Site::on_postgres(Role::Admin).await).await;
+}
+
+#[tokio::test]
+async fn the_overview_counts_and_draws() {
+    let site = Site::new(Role::Viewer).await;
+    fill(&*site.store).await;
+    let page = site.get("/").await;
+    page.must_say("<b>1</b><span>due</span>")
+        .must_say("<b>1</b><span>later</span>")
+        .must_say("<b>2</b><span>running</span>")
+        .must_say("engine alive, 2 of 3 workers busy")
+        .must_say("Needs attention")
+        .must_say("class=\"chart plot\"")
+        .must_say("2 ok, 1 failed, 0 other");
+    // The same as a table, for those who do not see it.
+    page.must_say("The charts in numbers");
+    // Who may only look is offered nothing else.
+    assert!(!page.text.contains("/actions/resume-queue"));
+}
+
+#[tokio::test]
+async fn a_queue_is_paused_and_resumed_with_a_line_in_the_audit() {
+    let site = Site::new(Role::Operator).await;
+    site.store.create(&[NewTask::new("a", Json::empty_object()).unwrap()]).await.unwrap();
+    site.get("/queues").await.must_say("nobody").must_say("Pause");
+    let form = [("queue", "default"), ("reason", "deploy"), ("back", "/queues")];
+    let done = site.post("/actions/pause-queue", &form).await;
+    assert_eq!(done.status, 303);
+    assert!(done.to.starts_with("/queues?done="), "{}", done.to);
+    site.get(&done.to).await.must_say("default: paused.").must_say("deploy").must_say("Resume");
+    let paused = site.store.paused_queues().await.unwrap();
+    assert_eq!(paused[0].reason.as_deref(), Some("deploy"));
+    site.post("/actions/resume-queue", &[("queue", "default")]).await;
+    assert!(site.store.paused_queues().await.unwrap().is_empty());
+    assert_eq!(site.audit().await, ["queues.resume default", "queues.pause default"]);
+}
+
+#[tokio::test]
+async fn a_schedule_is_made_changed_run_paused_and_removed() {
+    let site = Site::new(Role::Admin).await;
+    let mut form = vec![
+        ("name", "nightly"),
+        ("rule", "30 2 * * *"),
+        ("zone", "America/New_York"),
+        ("class", "tidy"),
+        ("parameters", "{\r\n  \"n\": 1.50\r\n}"),
+        ("queue", "mail"),
+        ("priority", "7"),
+        ("missed", "all"),
+        ("missed_max", "5"),
+        ("overlap", "skip"),
+        ("jitter", "30s"),
+        ("reason", "because"),
+    ];
+    // To look is not to do.
+    form.push(("do", "preview"));
+    let preview = site.post("/schedules/new", &form).await;
+    assert_eq!(preview.status, 200);
+    preview.must_say("every day at 02:30").must_say("value=\"nightly\"");
+    assert!(site.store.schedule("nightly").await.unwrap().0.is_none());
+    form.pop();
+    let made = site.post("/schedules/new", &form).await;
+    assert!(made.to.starts_with("/schedules/nightly?done="), "{}", made.to);
+    site.get(&made.to).await.must_say("nightly: written.").must_say("every day at 02:30");
+    let stored = site.store.schedule("nightly").await.unwrap().0.unwrap().definition().unwrap();
+    assert_eq!((stored.queue.as_str(), stored.priority), ("mail", 7));
+    assert_eq!(stored.missed.to_string(), "all:5");
+    assert!(stored.task_parameters.as_str().contains("1.50"));
+
+    // Made twice, it stays as it is.
+    form[1].1 = "0 3 * * *";
+    let twice = site.post("/schedules/new", &form).await;
+    assert_eq!(twice.status, 409);
+    twice.must_say("there is a schedule &quot;nightly&quot; already").must_say("0 3 * * *");
+    let changed = site.post("/schedules/edit?name=nightly", &form).await;
+    assert_eq!(changed.status, 303, "{}", changed.text);
+    let stored = site.store.schedule("nightly").await.unwrap().0.unwrap().definition().unwrap();
+    assert_eq!(stored.rule, "0 3 * * *");
+
+    let here = [("name", "nightly"), ("back", "/schedules/nightly"), ("reason", "storm")];
+    site.post("/actions/pause-schedule", &here).await;
+    site.get("/schedules").await.must_say("paused").must_say("storm");
+    site.post("/actions/resume-schedule", &here).await;
+    let run = site.post("/actions/run-schedule", &here).await;
+    site.get(&run.to).await.must_say("created task 1");
+    assert!(site.store.task(task_engine_model::TaskId(1)).await.unwrap().is_some());
+    site.post("/actions/remove-schedule", &here).await;
+    assert!(site.store.schedule("nightly").await.unwrap().0.is_none());
+    assert_eq!(
+        site.audit().await,
+        [
+            "schedules.remove nightly",
+            "schedules.run nightly",
+            "schedules.resume nightly",
+            "schedules.pause nightly",
+            "schedules.set nightly",
+            "schedules.add nightly refused",
+            "schedules.add nightly",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn mistakes_come_back_beside_their_fields_with_what_was_typed() {
+    let site = Site::new(Role::Admin).await;
+    let form = [
+        ("name", HOSTILE),
+        ("rule", "0 25 * * *"),
+        ("zone", "Mars/Base"),
+        ("class", ""),
+        ("parameters", "[1]</textarea><img src=x>"),
+        ("queue", "mail"),
+        ("priority", "high"),
+        ("missed", "last"),
+        ("overlap", "allow"),
+        ("jitter", "soon"),
+    ];
+    let page = site.post("/schedules/new", &form).await;
+    assert_eq!(page.status, 400);
+    page.must_say(ESCAPED)
+        .must_say("value=\"0 25 * * *\"")
+        .must_say("the time zone &quot;Mars/Base&quot; is not known")
+        .must_say("a priority is a whole number")
+        .must_say("write it like 0s")
+        .must_say("a class needs a name")
+        .must_say("aria-invalid=\"true\"");
+    assert!(!page.text.contains("<img src=x"));
+    assert!(site.audit().await.is_empty());
+    assert!(site.store.schedules(None, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_preview_tells_of_changes_of_the_clocks_and_of_mistakes() {
+    let site = Site::new(Role::Viewer).await;
+    // It runs within the hour that is left out or comes twice, on some day of a year.
+    let page =
+        site.get("/schedules/preview?rule=30+2+8-14,1-7+3,11+SUN&zone=America/New_York").await;
+    assert_eq!(page.status, 200);
+    page.must_say("America/New_York");
+    assert!(!page.text.contains("<html"), "a piece of a page, not a whole one");
+    site.get("/schedules/preview?rule=61+*+*+*+*&zone=UTC").await.must_say("class=\"mistake\"");
+    site.get("/schedules/preview?rule=0+0+31+2+*&zone=UTC").await.must_say("never comes");
+    site.get("/schedules/preview?rule=@daily&zone=Mars").await.must_say("is not known");
+    site.get("/schedules/preview").await.must_say("is shown here");
+    let times = site.get("/schedules/preview?rule=every+15m").await;
+    times.must_say("every 15 min");
+    assert_eq!(times.text.matches("<tr>").count(), 11);
+}
+
+#[tokio::test]
+async fn schedules_whose_names_cannot_be_in_a_path_are_shown_all_the_same() {
+    let site = Site::new(Role::Admin).await;
+    for name in [".", "..", "new", "edit", "preview", "a/b", "a?b#c", "%2e", " x "] {
+        let task = NewTask::new("tidy", Json::empty_object()).unwrap();
+        let schedule = Schedule::new(name, "@daily").new_task(task);
+        Schedules::of(&*site.store).add(&schedule).await.unwrap();
+    }
+    let list = site.get("/schedules").await;
+    for link in list.links("/schedules/").into_iter().chain(list.links("/schedules?show=")) {
+        if link != "/schedules/new" {
+            site.get(&link).await.must_say("Next times");
+        }
+    }
+    assert_eq!(list.links("/schedules?show=").len(), 5);
+    assert_eq!(list.links("/schedules/").len(), 5);
+    site.post("/actions/remove-schedule", &[("name", " x ")]).await;
+    assert!(site.store.schedule(" x ").await.unwrap().0.is_none());
+}
+
+#[tokio::test]
+async fn the_tasks_of_a_dead_engine_are_recovered() {
+    let site = Site::new(Role::Operator).await;
+    let task = NewTask::new("tidy", Json::empty_object()).unwrap();
+    site.store.create(&[task.clone(), task]).await.unwrap();
+    let engine = enlist(&*site.store, "worker-1", &["default"], "tidy").await;
+    assert_eq!(held(&*site.store, engine, &["default"], "tidy").await, 2);
+    site.get("/instances").await.must_say("alive").must_say("2 of 3").must_say("tidy");
+    assert!(site.store.declare_lost(engine, true).await.unwrap());
+    let site = site.again();
+    site.get("/").await.must_say("worker-1 is dead and holds 2 tasks").must_say("Recover");
+    site.get("/instances").await.must_say("lost").must_say("/actions/recover");
+    let form = [("instance", "worker-1"), ("back", "/instances")];
+    let done = site.post("/actions/recover", &form).await;
+    let page = site.get(&done.to).await;
+    page.must_say("recovered, waits again");
+    assert!(!page.text.contains("is dead and holds"), "it holds nothing any more");
+    assert_eq!(site.audit().await, ["instances.recover worker-1"]);
+}
+
+#[tokio::test]
+async fn the_audit_tells_what_was_done_page_by_page() {
+    let site = Site::new(Role::Admin).await;
+    for n in 0..60 {
+        let queue = format!("q{n}");
+        site.post("/actions/pause-queue", &[("queue", &queue), ("reason", HOSTILE)]).await;
+    }
+    let page = site.get("/audit").await;
+    page.must_say("queues.pause").must_say("q59").must_say(ESCAPED).must_say("anybody");
+    assert!(!page.text.contains("<td>q0<"), "two entries an action: fifty are on a page");
+    let older = page.links("/audit?before=");
+    assert_eq!(older.len(), 1);
+    let next = site.get(&older[0]).await;
+    next.must_say("q0").must_say("Newest");
+    assert!(!next.text.contains(">q59<"));
+}
+
+#[tokio::test]
+async fn a_token_is_revoked_and_no_longer_lets_anybody_in() {
+    let site = Site::new(Role::Admin).await;
+    let secret = Secret::generate().unwrap();
+    let token = NewToken::new("ci", Role::Viewer, secret.hash(), None).unwrap();
+    site.store.add_token(&token).await.unwrap();
+    site.get("/tokens").await.must_say("ci").must_say("valid");
+    assert_eq!(site.get_with_token("/queues", secret.text()).await.status, 200);
+    let done = site.post("/actions/revoke-token", &[("name", "ci"), ("back", "/tokens")]).await;
+    let page = site.get(&done.to).await;
+    page.must_say("revoked");
+    assert!(!page.text.contains(secret.text()));
+    assert_ne!(site.get_with_token("/queues", secret.text()).await.status, 200);
+}
+
+#[tokio::test]
+async fn roles_decide() {
+    let changes = [
+        ("/actions/pause-queue", Role::Operator),
+        ("/actions/resume-queue", Role::Operator),
+        ("/actions/recover", Role::Operator),
+        ("/actions/pause-schedule", Role::Operator),
+        ("/actions/resume-schedule", Role::Operator),
+        ("/actions/run-schedule", Role::Operator),
+        ("/actions/remove-schedule", Role::Admin),
+        ("/actions/revoke-token", Role::Admin),
+        ("/schedules/new", Role::Admin),
+        ("/schedules/edit", Role::Admin),
+    ];
+    let admins = ["/audit", "/tokens", "/schedules/new", "/schedules/edit?name=x"];
+    for role in [Role::Viewer, Role::Operator] {
+        let site = Site::new(role).await;
+        for path in admins {
+            assert_eq!(site.get(path).await.status, 403, "{role} {path}");
+        }
+        for (path, needs) in changes {
+            let status = site.post(path, &[("queue", "x"), ("name", "x")]).await.status;
+            assert_eq!(status == 403, role < needs, "{role} {path}: {status}");
+        }
+        for path in PAGES.iter().filter(|path| !admins.contains(path)) {
+            assert_eq!(site.get(path).await.status, 200, "{role} {path}");
+        }
+    }
+    let routes: BTreeMap<_, _> = Dashboard::routes()
+        .into_iter()
+        .filter(|route| route.method == "POST")
+        .map(|route| (route.path, route.needs))
+        .collect();
+    for (path, needs) in changes {
+        assert_eq!(routes[path], Some(needs), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_refused_is_in_the_audit_too() {
+    let site = Site::new(Role::Admin).await;
+    assert_eq!(site.post("/actions/recover", &[("instance", "nobody")]).await.status, 404);
+    assert_eq!(site.post("/actions/revoke-token", &[("name", "nobody")]).await.status, 404);
+    let entries = site.store.audit_page(None, 10).await.unwrap();
+    let refused = entries.iter().filter(|entry| entry.outcome == AuditOutcome::Refused);
+    assert_eq!(refused.count(), 2);
+    site.get("/audit").await.must_say("refused").must_say("There is no token named nobody");
+}
