@@ -111,4 +111,7 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/writing-tasks.md")]
     struct WritingTasks;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
 }

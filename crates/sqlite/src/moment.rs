@@ -5,6 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use rusqlite::Connection;
 
+#[cfg(feature = "testing")]
+use crate::clock::ahead;
+
 /// One moment on both clocks: the database's, which for an embedded database is
 /// the machine's, and the steady one that durations are measured with.
 #[derive(Debug, Clone, Copy)]
@@ -18,11 +21,7 @@ impl Moment {
     /// For what is done with this connection.
     pub(crate) fn take(db: &Connection) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = micros(since_epoch);
-        #[cfg(feature = "testing")]
-        let now = now + crate::clock::ahead(db);
-        let _ = db;
-        Self { now, steady: Instant::now() }
+        Self { now: micros(since_epoch) + ahead(db), steady: Instant::now() }
     }
 
     /// The time after a wait; never past the last one that can be told.
@@ -34,6 +33,12 @@ impl Moment {
     pub(crate) fn of(self, event: Instant) -> i64 {
         self.now - micros(self.steady.saturating_duration_since(event))
     }
+}
+
+/// Without tests, the database's clock is the machine's.
+#[cfg(not(feature = "testing"))]
+fn ahead(_: &Connection) -> i64 {
+    0
 }
 
 /// A duration in whole microseconds.

@@ -22,8 +22,6 @@ use crate::testing::executed::{Drained, Executed, PassedOver};
 use crate::testing::session::Session;
 
 /// An engine in a test's hands: see [`testing`](crate::testing).
-///
-/// It has to live on the runtime that it was made on.
 pub struct Harness<S> {
     life: Life<S>,
     /// For the clock; `None` on other stores.
@@ -267,7 +265,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// # Panics
     /// If none was. The message shows how those differ that were.
     #[track_caller]
-    pub fn assert_created<T: Task + Sync>(&self, task: &T) -> impl Future<Output = Created<T>> {
+    pub fn assert_created<T: Task>(&self, task: &T) -> impl Future<Output = Created<T>> {
         let place = Location::caller();
         async move {
             let created = self.created::<T>().await;
@@ -283,7 +281,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// # Panics
     /// If one was.
     #[track_caller]
-    pub fn assert_not_created<T: Task + Sync>(&self, task: &T) -> impl Future<Output = ()> {
+    pub fn assert_not_created<T: Task>(&self, task: &T) -> impl Future<Output = ()> {
         let place = Location::caller();
         async move {
             if let Ok(found) = self.created::<T>().await.find(task) {

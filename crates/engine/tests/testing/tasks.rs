@@ -96,6 +96,7 @@ impl Task for Login {
     const SECRETS: &'static [&'static str] = &["password"];
 }
 
+#[allow(clippy::needless_pass_by_value)] // As handlers are.
 fn login(_: Login, run: Run<App>) -> Result<String, Failure> {
     Ok(std::thread::current().name().unwrap_or_default().to_owned() + run.class())
 }

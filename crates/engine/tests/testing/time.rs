@@ -80,6 +80,25 @@ async fn a_real_engine_on_the_store_looks_when_the_clock_moves() {
     running.await.unwrap().unwrap();
 }
 
+/// A clock that can be moved is in nobody's program, but in tests.
+#[test]
+fn no_program_of_the_workspace_can_move_the_clock() {
+    let features = |edges: &str| {
+        let tree = std::process::Command::new(env!("CARGO"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["tree", "--offline", "--workspace", "--invert", "task-engine-sqlite"])
+            .args(["--edges", edges])
+            .output()
+            .unwrap();
+        assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+        String::from_utf8(tree.stdout).unwrap()
+    };
+    let in_programs = features("features,no-dev");
+    assert!(in_programs.contains(r#"task-engine-cli"#), "{in_programs}");
+    assert!(!in_programs.contains(r#"feature "testing""#), "{in_programs}");
+    assert!(features("features").contains(r#"feature "testing""#), "that is how it would be seen");
+}
+
 #[tokio::test]
 async fn the_end_of_time_is_not_passed() {
     let harness = harness().await;
