@@ -54,6 +54,7 @@ pub(crate) struct Glance {
     now: Kept<Now>,
     unhappy: Kept<Unhappy>,
     checks: Kept<Vec<Check>>,
+    usual_checks: Kept<Vec<Check>>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -119,6 +120,7 @@ impl Glance {
             now: Kept::new(Duration::from_millis(900)),
             unhappy: Kept::new(Duration::from_secs(5)),
             checks: Kept::new(Duration::from_secs(15)),
+            usual_checks: Kept::new(Duration::from_secs(60)),
         }
     }
 
@@ -139,6 +141,11 @@ impl Glance {
 
     pub(crate) async fn checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
         self.checks.get(self.store.checks(Depth::Glance)).await
+    }
+
+    /// The same, and what takes more than a glance.
+    pub(crate) async fn usual_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
+        self.usual_checks.get(self.store.checks(Depth::Usual)).await
     }
 
     /// Somebody has just changed something, and wants to see it.

@@ -1,7 +1,7 @@
 //! The pages, one file each.
 
 mod actions;
-mod events;
+pub(crate) mod events;
 mod login;
 mod overview;
 
