@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use serde_json::Value;
-use task_engine::postgres::PostgresStore;
+use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::TestServer;
 use task_engine_model::Store;
@@ -31,7 +31,7 @@ pub(crate) async fn sqlite() -> Tables {
 
 pub(crate) async fn postgres() -> Tables {
     let url = TestServer::shared().create_database().await;
-    let store = PostgresStore::connect(&url).await.expect("a connection");
+    let store = PgStore::connect(&url).await.expect("a connection");
     store.migrate().await.expect("tables");
     Tables { store: Arc::new(store), _directory: None }
 }
@@ -46,7 +46,7 @@ impl Tables {
         let dashboard = Dashboard::new(Arc::clone(&self.store), access)
             .time_zone(jiff::tz::TimeZone::UTC)
             .engine_metrics(|| "# TYPE of_the_engine counter\nof_the_engine 1\n".to_owned());
-        Client { router: dashboard.router(), headers: Vec::new() }
+        Client::of(dashboard)
     }
 
     pub(crate) async fn token(&self, name: &str, role: Role) -> String {
@@ -102,6 +102,10 @@ impl Told {
 }
 
 impl Client {
+    pub(crate) fn of(dashboard: Dashboard) -> Self {
+        Self { router: dashboard.router(), headers: Vec::new() }
+    }
+
     pub(crate) fn header(&self, name: &str, value: &str) -> Self {
         let mut other = self.clone();
         other.headers.push((name.to_owned(), value.to_owned()));
@@ -117,6 +121,10 @@ impl Client {
         let response = self.send(method, path, body).await;
         let (parts, _) = response.into_parts();
         Told { status: parts.status, headers: parts.headers, text: String::new() }
+    }
+
+    pub(crate) async fn stream(&self, path: &str) -> axum::body::BodyDataStream {
+        self.send("GET", path, None).await.into_body().into_data_stream()
     }
 
     async fn send(&self, method: &str, path: &str, body: Option<&str>) -> axum::response::Response {

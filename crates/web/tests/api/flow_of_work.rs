@@ -1,9 +1,8 @@
 //! The whole way of a program through the interface, on both stores.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use task_engine::{Engine, Failure};
+use task_engine_conformance::waiting::eventually;
 
 use crate::client::{Client, Tables, postgres, sqlite};
 
@@ -179,8 +178,7 @@ async fn queues_and_schedules(client: &Client) {
         assert!(!list.text.contains("deep"), "no parameters in lists: {}", list.text);
         says.as_object_mut().unwrap().remove("name");
         says["rule"] = json!("every 15m");
-        let put = |says: Value| async move { says.to_string() };
-        let text = put(says.clone()).await;
+        let text = says.to_string();
         assert_eq!(client.ask("PUT", &path, Some(&text)).await.status, 200);
         assert_eq!(client.get(&path).await.ok()["rule"], "every 15m");
         client.post(&format!("{path}/pause"), &json!({"reason": "audit"})).await.ok();
@@ -225,7 +223,9 @@ async fn tokens_and_audit(client: &Client) {
     {
         let of = |outcome: &str| {
             entries.iter().any(|entry| {
-                entry["action"] == action && entry["reason"] == reason && entry["outcome"] == outcome
+                entry["action"] == action
+                    && entry["reason"] == reason
+                    && entry["outcome"] == outcome
             })
         };
         assert!(of("asked") && of("done"), "{action}");
@@ -246,21 +246,19 @@ impl task_engine::Task for Fails {
 
 async fn work_is_seen(tables: &Tables, client: &Client) {
     async fn fails(_: Fails, run: task_engine::Run<()>) -> Result<(), Failure> {
-        run.log().info("about to fail");
+        run.log("about to fail");
         Err(Failure::no_retry("user 7 is not there"))
     }
     let created = client.post("/api/v1/tasks", &json!({"class": "fails"})).await.ok();
     let id = id_of(&created);
-    let engine = Engine::new(tables.store.clone(), ()).name("a/b").handle(fails);
+    let engine = Engine::new(tables.store.clone(), ()).instance("a/b").handle(fails);
     let stop = engine.stop_handle();
-    let running = tokio::spawn(engine.run());
+    let running = tokio::spawn(engine.run_until_stopped());
     let path = format!("/api/v1/tasks/{id}");
-    let ended = async {
-        while client.get(&path).await.ok()["status"] != "failed" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it fails");
+    eventually("it fails", async || {
+        (client.get(&path).await.ok()["status"] == "failed").then_some(())
+    })
+    .await;
     let instances = client.get("/api/v1/instances").await.ok();
     assert_eq!(instances["instances"][0]["name"], "a/b");
     client.post("/api/v1/instances/a%2Fb/recover", &json!({})).await.problem(409);
