@@ -95,7 +95,8 @@ async fn mistakes_elsewhere_have_a_place_too() {
         ("PATCH", "/tasks/1", r#"{"queue":""}"#, "/queue", "1 to 200"),
         ("PATCH", "/tasks/1", r#"{"class":"b"}"#, "/class", "not known"),
         ("POST", "/queues/a/pause", r#"{"reason":7}"#, "/reason", "a text is needed"),
-        ("POST", "/schedules", "{}", "/rule", "missing"),
+        ("POST", "/schedules", "{}", "/name", "missing"),
+        ("PUT", "/schedules/n", "{}", "/rule", "missing"),
         ("POST", "/schedules", r#"{"rule":"* * *","class":"a","name":"n"}"#, "/rule", "5 fields"),
         ("POST", "/schedules", r#"{"rule":"@daily","name":"n"}"#, "/class", "missing"),
         ("POST", "/schedules", r#"{"rule":"@daily","class":"a"}"#, "/name", "missing"),
@@ -174,9 +175,6 @@ async fn other_answers_are_problems_too() {
     let allow = wrong.header("allow").to_owned();
     wrong.problem(405);
     assert!(allow.contains("GET") && allow.contains("POST"), "{allow:?}");
-    let token = tables.token("ci", task_engine_web::Role::Admin).await;
-    let plain = client.token(&token).header("content-type", "text/plain");
-    plain.ask("POST", "/api/v1/tasks", Some(r#"{"class":"a"}"#)).await.problem(415);
     let large = format!(r#"{{"class":"{}"}}"#, "x".repeat(17 << 20));
     client.ask("POST", "/api/v1/tasks", Some(&large)).await.problem(413);
     let problem = client.get("/api/v1/tasks/x").await.problem(400);
@@ -185,6 +183,10 @@ async fn other_answers_are_problems_too() {
     client.post("/api/v1/queues/%FF/pause", &json!({})).await.problem(400);
     client.post("/api/v1/queues/a%00b/pause", &json!({})).await.problem(404);
     nothing_happened(&client).await;
+    let token = tables.token("ci", task_engine_web::Role::Admin).await;
+    let plain = client.token(&token).header("content-type", "text/plain");
+    plain.ask("POST", "/api/v1/tasks", Some(r#"{"class":"a"}"#)).await.problem(415);
+    assert_eq!(client.get("/api/v1/tasks").await.ok()["tasks"], json!([]));
 }
 
 const QUERIES: [(&str, &[&str]); 11] = [
