@@ -3,9 +3,9 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export, import,
-    logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats, tail, tasks,
-    top, trace, verify, wait, web, why,
+    audit, bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export,
+    import, logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats, tail,
+    tasks, tokens, top, trace, verify, wait, web, why,
 };
 
 /// Background tasks on PostgreSQL or an embedded database.
@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Instances,
     Recover(recover::Arguments),
     Queues(queues::Arguments),
+    Tokens(tokens::Arguments),
+    Audit(audit::Arguments),
     /// Bring the tables of the database to this version
     Migrate,
     Doctor(doctor::Arguments),

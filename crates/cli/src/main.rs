@@ -84,6 +84,8 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Instances => commands::instances::run(console).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Queues(args) => commands::queues::run(console, args).await,
+            Command::Tokens(args) => commands::tokens::run(console, args).await,
+            Command::Audit(args) => commands::audit::run(console, args).await,
             Command::Migrate => commands::migrate::run(console).await,
             Command::Doctor(args) => commands::doctor::run(console, args).await,
             Command::Verify(args) => commands::verify::run(console, args).await,

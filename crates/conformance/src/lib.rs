@@ -15,7 +15,8 @@
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
 //!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
-//!   [`exports`], [`searches`], [`audits`], [`tokens`]: the cases, by promise;
+//!   [`exports`], [`searches`], [`audits`], [`tokens`],
+//!   [`figures`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
 //! - [`postgres_server`]: a server that lives as long as its tests.
@@ -28,6 +29,7 @@ pub mod claims;
 pub mod creation;
 pub mod everything;
 pub mod exports;
+pub mod figures;
 pub mod flows;
 pub mod hostile;
 pub mod instances;
@@ -346,6 +348,13 @@ macro_rules! suite {
                 a_revoked_token_is_no_good
                 a_name_is_one_tokens
             }
+            figures {
+                figures_are_summed_by_class_and_step
+                figures_sent_again_count_once
+                figures_are_of_the_time_asked_for
+                old_figures_are_removed_in_steps
+                a_heartbeat_tells_the_time
+            }
         }
     };
 }
@@ -405,6 +414,7 @@ mod tests {
             include_str!("searches.rs"),
             include_str!("audits.rs"),
             include_str!("tokens.rs"),
+            include_str!("figures.rs"),
         ] {
             let cases = source
                 .lines()

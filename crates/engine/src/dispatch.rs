@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::execute::{self, Bench};
+use crate::figures::About;
 use crate::handler::Classes;
 use crate::record::Unwritten;
 use crate::running::Claims;
@@ -145,7 +146,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
     }
 
     fn give_back(&self, claim: task_engine_model::ClaimId, task: &task_engine_model::ClaimedTask) {
-        let _ = self.bench.endings.send(Ending {
+        let ending = Ending {
             id: task.id,
             retry_number: task.retry_number,
             claim_id: claim,
@@ -158,7 +159,10 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
             )),
             next: Next::Wait { after: Duration::ZERO, retry_number: task.retry_number },
             told: None,
-        });
+        };
+        // One that this engine does not know counts with all others.
+        let class = self.classes.get(&task.class).map_or(usize::MAX, |class| class.number);
+        let _ = self.bench.endings.send((ending, About { class, due_at: task.due_at }));
     }
 
     async fn a_worker_or_the_end(&mut self, free: &mut Vec<i32>) {

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::failure::Failure;
+use crate::figures::About;
 use crate::handler::Class;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
@@ -38,7 +39,7 @@ pub(crate) struct Bench<S> {
     pub(crate) client: Client,
     pub(crate) instance: InstanceId,
     pub(crate) running: Arc<Running>,
-    pub(crate) endings: UnboundedSender<Ending>,
+    pub(crate) endings: UnboundedSender<(Ending, About)>,
     /// Numbers of workers that have become free.
     pub(crate) freed: Freed,
     pub(crate) reports: Arc<Reports>,
@@ -240,8 +241,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let (result, error) = Ending::parts(outcome);
         self.bench.running.end(self.task.id);
         self.journal.close();
-        // Both channels outlive the engine's work.
-        let _ = self.bench.endings.send(Ending {
+        let ending = Ending {
             id: self.task.id,
             retry_number: self.task.retry_number,
             claim_id: self.claim,
@@ -251,7 +251,10 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             error,
             next,
             told: self.told,
-        });
+        };
+        // Both channels outlive the engine's work.
+        let about = About { class: self.class.number, due_at: self.task.due_at };
+        let _ = self.bench.endings.send((ending, about));
         self.bench.freed.send(self.worker);
         self.done = true;
     }

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use task_engine_model::{ClassRules, Json, Task, TaskError};
 
 use crate::failure::Failure;
+use crate::figures::ClassNumber;
 use crate::hook::{Hooks, Registered};
 use crate::run::Run;
 
@@ -27,6 +28,8 @@ pub type RetryFunction = Arc<dyn Fn(u32, &TaskError) -> Option<Duration> + Send 
 /// A class as an engine knows it.
 pub(crate) struct Class<S> {
     pub(crate) name: Arc<str>,
+    /// Its place among the classes of the engine.
+    pub(crate) number: ClassNumber,
     pub(crate) rules: ClassRules,
     pub(crate) retry: Option<RetryFunction>,
     /// Runs on a thread of its own, and cannot be dropped half-way.
@@ -86,7 +89,15 @@ impl<S: Send + Sync + 'static> Classes<S> {
         }
     }
 
-    fn add(&mut self, class: Class<S>) {
+    /// Their names, by number.
+    pub(crate) fn by_number(&self) -> Vec<Arc<str>> {
+        let mut classes: Vec<_> = self.known.values().collect();
+        classes.sort_by_key(|class| class.number);
+        classes.into_iter().map(|class| class.name.clone()).collect()
+    }
+
+    fn add(&mut self, mut class: Class<S>) {
+        class.number = self.known.len();
         let name = class.name.to_string();
         let place = class.place;
         if let Some(first) = self.known.insert(name.clone(), Arc::new(class)) {
@@ -173,6 +184,7 @@ impl NewClass {
     fn with<S>(self, name: Arc<str>, blocking: bool, work: Work<S>) -> Class<S> {
         Class {
             name,
+            number: 0,
             rules: self.rules,
             retry: self.retry,
             blocking,

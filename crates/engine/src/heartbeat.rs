@@ -11,6 +11,7 @@ use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::admission;
+use crate::figures::Figures;
 use crate::running::{Claims, Running};
 use crate::wake_up::Hints;
 
@@ -23,6 +24,7 @@ pub(crate) struct Heartbeat {
     pub(crate) claims: Arc<Claims>,
     pub(crate) running: Arc<Running>,
     pub(crate) hints: Arc<Hints>,
+    pub(crate) figures: Arc<Figures>,
 }
 
 /// When the store does not answer, it is asked again sooner than usual.
@@ -41,10 +43,11 @@ impl Heartbeat {
 
     async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
         loop {
-            let known = self.claims.known();
+            let (known, asked) = (self.claims.known(), Instant::now());
             let wait = match self.store.heartbeat(self.instance).await {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
+                    self.figures.learn(asked, Instant::now(), pulse.now);
                     for id in self.running.want_cancelled(&pulse.cancel) {
                         tracing::info!("{id}: somebody asks for it to be cancelled");
                     }

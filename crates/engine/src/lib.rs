@@ -39,7 +39,7 @@
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `pools`: which workers take from which queues;
 //! - `dispatch` → `execute` → `record`: the path of a task through an engine;
-//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `retention`: what goes
+//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`: what goes
 //!   on beside it;
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book;
@@ -52,6 +52,7 @@ pub mod engine;
 mod execute;
 pub mod extensions;
 pub mod failure;
+mod figures;
 pub mod handler;
 mod heartbeat;
 pub mod hook;

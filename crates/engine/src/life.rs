@@ -16,6 +16,7 @@ use crate::admission;
 use crate::dispatch::{Dispatcher, End};
 use crate::engine::{EngineError, Settings};
 use crate::execute::{Bench, GRACE};
+use crate::figures::Figures;
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
@@ -52,6 +53,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
         beside.spawn(wake_up::listen(self.store.clone(), hints.clone()));
+        beside.spawn(retention::prune_figures(self.store.clone()));
         if let Some(age) = self.settings.retention {
             beside.spawn(retention::prune(self.store.clone(), age));
         }
@@ -143,6 +145,8 @@ impl<S: Send + Sync + 'static> Life<S> {
         let reports = Reports::new(self.store.clone());
         let mut beside = Beside::default();
         beside.spawn(reports.clone().run());
+        let figures = Figures::new(self.store.clone(), instance, self.classes.by_number());
+        beside.spawn(figures.clone().run());
         let (endings, to_record) = mpsc::unbounded_channel();
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
@@ -152,6 +156,8 @@ impl<S: Send + Sync + 'static> Life<S> {
             stop: self.stop.watch(),
             unwritten: unwritten.clone(),
             reports: reports.clone(),
+            figures: figures.clone(),
+            uncounted: Vec::new(),
             forced_since: None,
         };
         let bench = Arc::new(Bench {
@@ -196,6 +202,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             claims: claims.clone(),
             running: running.clone(),
             hints: hints.clone(),
+            figures: figures.clone(),
         };
         let mut work = Work {
             dispatching: tokio::spawn(pools::run(dispatchers)),
@@ -213,11 +220,14 @@ impl<S: Send + Sync + 'static> Life<S> {
         };
         work.beating.abort();
         work.dispatching.abort();
+        // An engine that was lost does not wait for it.
+        let counting = tokio::spawn(async move { figures.last().await });
         if end == End::Stopping {
             let leaving = self.leave(instance, &claims);
             if tokio::time::timeout(LEAVE_TIMEOUT, leaving).await.is_err() {
                 tracing::warn!("the engine could not say good-bye in time and will count as lost");
             }
+            let _ = counting.await;
         }
         (end, record)
     }

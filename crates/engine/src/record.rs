@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Store, StoreError, TaskError, TaskStatus};
+use task_engine_model::{AttemptId, Ending, Next, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::figures::{About, Figures};
 use crate::report::Reports;
 use crate::running::Claims;
 use crate::stop::{Phase, StopWatch};
@@ -25,6 +26,10 @@ pub(crate) struct Recorder {
     pub(crate) stop: StopWatch,
     pub(crate) unwritten: Arc<Unwritten>,
     pub(crate) reports: Arc<Reports>,
+    pub(crate) figures: Arc<Figures>,
+    /// Of what is being written: those that are not on record, or had been ended
+    /// by somebody else.
+    pub(crate) uncounted: Vec<AttemptId>,
     /// When a forced stop first found the store away.
     pub(crate) forced_since: Option<Instant>,
 }
@@ -68,11 +73,15 @@ pub(crate) struct Record {
 
 impl Recorder {
     /// Writes endings until the last sender is gone.
-    pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<Ending>) -> Record {
+    pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<(Ending, About)>) -> Record {
         let mut record = Record::default();
-        let mut gathered = Vec::new();
-        while endings.recv_many(&mut gathered, BATCH_MAX).await > 0 {
-            let count = gathered.len();
+        let (mut arrived, mut gathered, mut about) = (Vec::new(), Vec::new(), Vec::new());
+        while endings.recv_many(&mut arrived, BATCH_MAX).await > 0 {
+            let count = arrived.len();
+            for (ending, of_it) in arrived.drain(..) {
+                gathered.push(ending);
+                about.push(of_it);
+            }
             let mut rest = &mut gathered[..];
             while !rest.is_empty() {
                 let (batch, after) = rest.split_at_mut(batch_len(rest));
@@ -81,7 +90,10 @@ impl Recorder {
                 rest = after;
             }
             self.unwritten.written(count);
+            self.figures.count(&gathered, &about, &self.uncounted);
+            self.uncounted.clear();
             gathered.clear();
+            about.clear();
         }
         self.reports.last().await;
         let finished = self.claims.take_finished();
@@ -109,6 +121,7 @@ impl Recorder {
                             "{id} returned after its end was on record; its result is kept as evidence and changes nothing"
                         );
                     }
+                    self.uncounted.extend(late);
                     self.claims.recorded(batch.iter().map(|ending| ending.claim_id));
                     return 0;
                 }
@@ -125,6 +138,7 @@ impl Recorder {
                     );
                     if !self.patience(wait).await {
                         tracing::error!("{} results could not be written", batch.len());
+                        self.uncounted.extend(batch.iter().map(|ending| ending.id));
                         return batch.len();
                     }
                 }
@@ -143,6 +157,7 @@ impl Recorder {
         let exception = "ResultNotStorable";
         if ending.error.as_ref().is_some_and(|error| error.exception == exception) {
             tracing::error!("the end of {} cannot be stored at all: {why}", ending.id);
+            self.uncounted.push(ending.id);
             return 1;
         }
         ending.result = None;

@@ -6,8 +6,8 @@
 //! off is told from one that is whole. Nothing here depends on the store: what
 //! SQLite has written, PostgreSQL reads, and the other way round.
 //!
-//! What belongs to a place and not to its tasks stays there: tokens, and the
-//! record of what operators did.
+//! What belongs to a place and not to its tasks stays there: tokens, figures, and
+//! the record of what operators did.
 //!
 //! Ids are kept in a store that has no tasks yet. Else all of them are shifted
 //! by the same distance ([`Shift`]), so that no table of old and new ids is

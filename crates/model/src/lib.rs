@@ -27,6 +27,7 @@
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
 //! - [`words`]: all of that in words for people;
 //! - [`check`]: whether all is well, and what to do about it;
+//! - [`figures`]: what engines have counted, for charts;
 //! - [`audit`], [`token`]: what operators did, and how they prove who they are;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
@@ -38,6 +39,7 @@ pub mod check;
 pub mod client;
 pub mod errors;
 pub mod export;
+pub mod figures;
 pub mod filter;
 pub mod flow;
 pub mod folding;
@@ -63,6 +65,7 @@ pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
 pub use audit::{AuditEntry, AuditOutcome, NewAuditEntry};
 pub use change::{Edit, EditReport, RemoveReport};
 pub use client::Client;
+pub use figures::{FigureRow, FiguresLook};
 pub use filter::{BadFilter, Filter, FoundTask};
 pub use flow::{FlowPage, FlowTask, Origin};
 pub use hook::{CreationHook, Refusal};

@@ -18,6 +18,7 @@ use crate::audit::{AuditEntry, NewAuditEntry};
 use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
+use crate::figures::{ClassMinute, FigureRow, FiguresLook};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
@@ -247,6 +248,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The token of this hash, if it is good now, by the database's clock.
     /// That it was used is written down, at most once a minute.
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>>;
+
+    /// Keeps what an engine has counted. Of what is sent about one minute and
+    /// class, the most counts, in whatever order it arrives.
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()>;
+
+    /// What all engines have counted lately, by step and class, in this order.
+    /// The first step is whole; steps and classes without any attempt are left out.
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>>;
+
+    /// Removes up to `limit` rows of figures that are older than
+    /// [`KEPT`](crate::figures::KEPT). Returns how many.
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.
@@ -335,6 +348,8 @@ pub struct TakenBack {
 pub struct Pulse {
     /// False if this life is over on record.
     pub alive: bool,
+    /// The time by the database's clock.
+    pub now: Timestamp,
     /// The claims that the store has for it.
     pub claims: Vec<ClaimId>,
     /// Attempts of its own that somebody wants cancelled.

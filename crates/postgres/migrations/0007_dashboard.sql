@@ -45,3 +45,23 @@ CREATE TABLE task_engine.tokens (
       AND greatest(created_at, expires_at, last_used_at, revoked_at) < '9999-01-01Z')
 );
 CREATE UNIQUE INDEX tokens_by_name ON task_engine.tokens (name) WHERE revoked_at IS NULL;
+
+-- What engines have counted: one row an engine, minute and class. An engine writes
+-- its own rows only, and only forward. No index but the key, so that an update
+-- stays on its page.
+CREATE TABLE task_engine.figures (
+  minute timestamptz NOT NULL
+    CONSTRAINT "a minute is before the year 9999"
+    CHECK (isfinite(minute) AND minute < '9999-01-01Z'),
+  task_class text NOT NULL,               -- '': all others of this engine
+  instance_id bigint NOT NULL,
+  generation integer NOT NULL,            -- how often the clock had gone back
+  ok bigint NOT NULL,
+  failed bigint NOT NULL,
+  other bigint NOT NULL,
+  run_us bigint NOT NULL,
+  run bigint[] NOT NULL,
+  wait bigint[] NOT NULL,
+  PRIMARY KEY (minute, task_class, instance_id, generation),
+  CONSTRAINT "a histogram has 12 buckets" CHECK (cardinality(run) = 12 AND cardinality(wait) = 12)
+) WITH (fillfactor = 50);

@@ -50,6 +50,7 @@ WITH RECURSIVE beat AS (
 )
 SELECT
   EXISTS (SELECT FROM beat) AS alive,
+  clock_timestamp() AS now,
   ARRAY(SELECT id FROM task_engine.claims WHERE instance_id = $1) AS claims,
   ARRAY(SELECT task_id FROM wanted ORDER BY task_id, attempt) AS cancel_tasks,
   ARRAY(SELECT attempt FROM wanted ORDER BY task_id, attempt) AS cancel_attempts,

@@ -64,6 +64,7 @@ impl Inner {
             |column| row.get::<_, Vec<i64>>(column).into_iter().map(InstanceId).collect();
         Ok(Pulse {
             alive: row.get("alive"),
+            now: row.get("now"),
             claims: row.get::<_, Vec<i64>>("claims").into_iter().map(ClaimId).collect(),
             cancel: cancel_tasks
                 .into_iter()

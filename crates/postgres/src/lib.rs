@@ -15,6 +15,7 @@
 //! - `schedules`: regular tasks;
 //! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //!   contract;
+//! - `audit`, `tokens`, `figures`: what a dashboard needs;
 //! - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 
 mod audit;
@@ -26,6 +27,7 @@ mod create;
 mod drift;
 mod error;
 mod export;
+mod figures;
 mod flow;
 mod import;
 mod instances;

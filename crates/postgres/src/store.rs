@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use task_engine_model::audit::{AuditEntry, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
@@ -303,6 +304,18 @@ impl Store for PgStore {
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
         limited(self.inner.token_by_hash(hash))
+    }
+
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+        limited(self.inner.figures(instance, rows))
+    }
+
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
+        limited(self.inner.figures_since(look))
+    }
+
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
+        limited(self.inner.prune_figures(limit))
     }
 }
 

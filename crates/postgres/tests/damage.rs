@@ -54,6 +54,18 @@ async fn times_that_no_clock_can_tell_are_refused() {
             ),
             format!("INSERT INTO task_engine.cancellations VALUES (1, 1, '{time}')"),
             format!("INSERT INTO task_engine.cancellations VALUES (1, 1, now(), '{time}')"),
+            format!(
+                "INSERT INTO task_engine.audit (at, actor, action, target, detail, outcome)
+                 VALUES ('{time}', 'a', 'a', 't', '{{}}', 'done')"
+            ),
+            format!(
+                "INSERT INTO task_engine.tokens (name, role, hash, created_at, expires_at)
+                 VALUES ('a', 'admin', sha256('a'), now(), '{time}')"
+            ),
+            format!(
+                "INSERT INTO task_engine.figures
+                 SELECT '{time}', 'a', 1, 0, 1, 0, 0, 0, h, h FROM (SELECT array_fill(0, '{{12}}')) AS f (h)"
+            ),
         ] {
             let refused = client.batch_execute(&harm).await.expect_err(&harm);
             let code = refused.code().map(tokio_postgres::error::SqlState::code);

@@ -420,3 +420,25 @@ async fn an_edit_and_a_removal_read_by_keys() {
     let prune = include_str!("../sql/prune.sql");
     assert_by_keys(&plan(&client, "prune", prune, "'{1}', '{failed}'").await, &tables);
 }
+
+#[tokio::test]
+async fn a_dashboard_reads_by_keys() {
+    let client = tables().await;
+    let tables = ["audit", "tokens", "figures"];
+    for (name, statement, arguments) in [
+        ("audit_page", include_str!("../sql/audit_page.sql"), "100, 10"),
+        ("token_by_hash", include_str!("../sql/token_by_hash.sql"), "'', 1"),
+        ("token_touch", include_str!("../sql/token_touch.sql"), "1, 1"),
+        ("token_revoke", include_str!("../sql/token_revoke.sql"), "'a'"),
+        ("figures_since", include_str!("../sql/figures_since.sql"), "3600, 60"),
+        ("figures_prune", include_str!("../sql/figures_prune.sql"), "1, 10"),
+    ] {
+        let plan = plan(&client, name, statement, arguments).await;
+        assert!(plan.contains("Scan"), "{name}:\n{plan}");
+        assert_by_keys(&plan, &tables);
+    }
+    let statement = include_str!("../sql/figures.sql");
+    let arguments = "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
+    let plan = plan(&client, "figures", statement, arguments).await;
+    assert!(plan.contains("Conflict Arbiter Indexes: figures_pkey"), "{plan}");
+}

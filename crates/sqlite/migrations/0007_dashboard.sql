@@ -47,3 +47,43 @@ CREATE TABLE task_engine_tokens (
 ) STRICT;
 CREATE UNIQUE INDEX task_engine_tokens_by_name ON task_engine_tokens (name)
 WHERE revoked_at IS NULL;
+
+-- What engines have counted: one row an engine, minute and class. An engine writes
+-- its own rows only, and only forward.
+CREATE TABLE task_engine_figures (
+    minute      INTEGER NOT NULL,
+    -- '': all others of this engine.
+    task_class  TEXT NOT NULL,
+    instance_id INTEGER NOT NULL,
+    -- How often the clock had gone back.
+    generation  INTEGER NOT NULL,
+    ok          INTEGER NOT NULL,
+    failed      INTEGER NOT NULL,
+    other       INTEGER NOT NULL,
+    run_us      INTEGER NOT NULL,
+    run_0       INTEGER NOT NULL,
+    run_1       INTEGER NOT NULL,
+    run_2       INTEGER NOT NULL,
+    run_3       INTEGER NOT NULL,
+    run_4       INTEGER NOT NULL,
+    run_5       INTEGER NOT NULL,
+    run_6       INTEGER NOT NULL,
+    run_7       INTEGER NOT NULL,
+    run_8       INTEGER NOT NULL,
+    run_9       INTEGER NOT NULL,
+    run_10      INTEGER NOT NULL,
+    run_11      INTEGER NOT NULL,
+    wait_0      INTEGER NOT NULL,
+    wait_1      INTEGER NOT NULL,
+    wait_2      INTEGER NOT NULL,
+    wait_3      INTEGER NOT NULL,
+    wait_4      INTEGER NOT NULL,
+    wait_5      INTEGER NOT NULL,
+    wait_6      INTEGER NOT NULL,
+    wait_7      INTEGER NOT NULL,
+    wait_8      INTEGER NOT NULL,
+    wait_9      INTEGER NOT NULL,
+    wait_10     INTEGER NOT NULL,
+    wait_11     INTEGER NOT NULL,
+    PRIMARY KEY (minute, task_class, instance_id, generation)
+) STRICT, WITHOUT ROWID;

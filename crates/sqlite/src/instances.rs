@@ -48,6 +48,7 @@ pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<Pulse, 
     let instance_id = |row: &Row<'_>| Ok(InstanceId(row.get(0)?));
     Ok(Pulse {
         alive: true,
+        now: timestamp(turn.now()),
         claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(row.get(0)?)))?,
         cancel: all(turn, sql!("pulse_cancel"), [instance.0], attempt_id)?,
         // One writer: a wish and an ending cannot meet.

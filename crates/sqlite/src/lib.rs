@@ -31,7 +31,8 @@
 //! - `writer`: many jobs, one commit;
 //! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
-//!   `verify`, `checks`, `audit`, `tokens`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
+//!   `verify`, `checks`, `audit`, `tokens`,
+//!   `figures`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
 //! - `listen`: wake-ups, within the process and across processes.
 //!
 //! # Limits
@@ -56,6 +57,7 @@ mod desk;
 mod ending;
 mod export;
 mod fault;
+mod figures;
 mod flow;
 mod import;
 mod instances;

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use task_engine_model::audit::{AuditEntry, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
@@ -30,8 +31,8 @@ use crate::listen::{Hints, listen};
 use crate::watch;
 use crate::writer::write_all;
 use crate::{
-    audit, change, checks, connection, create, export, flow, import, instances, migrate, operate,
-    queues, read, record, recover, report, scan, schedules, tokens, verify,
+    audit, change, checks, connection, create, export, figures, flow, import, instances, migrate,
+    operate, queues, read, record, recover, report, scan, schedules, tokens, verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -347,6 +348,19 @@ impl Store for SqliteStore {
     fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
         let name = name.to_owned();
         Box::pin(self.writer().ask(move |turn| tokens::revoke(turn, &name)))
+    }
+
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+        let rows = rows.to_vec();
+        Box::pin(self.writer().ask(move |turn| figures::keep(turn, instance, &rows)))
+    }
+
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
+        Box::pin(self.reader().ask(move |turn| figures::since(turn, look)))
+    }
+
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.writer().ask(move |turn| figures::prune(turn, limit)))
     }
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine_model::check::{Check, Depth};
+use task_engine_model::figures::{FigureRow, FiguresLook};
 use task_engine_model::watch::{Figures, Moving, MovingLook, Unhappy};
 use task_engine_model::{InstanceRow, QueueRow, Store, StoreError};
 use tokio::sync::Mutex;
@@ -55,6 +56,7 @@ pub(crate) struct Glance {
     unhappy: Kept<Unhappy>,
     checks: Kept<Vec<Check>>,
     usual_checks: Kept<Vec<Check>>,
+    last_hour: Kept<Vec<FigureRow>>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -121,6 +123,7 @@ impl Glance {
             unhappy: Kept::new(Duration::from_secs(5)),
             checks: Kept::new(Duration::from_secs(15)),
             usual_checks: Kept::new(Duration::from_secs(60)),
+            last_hour: Kept::new(Duration::from_secs(10)),
         }
     }
 
@@ -146,6 +149,12 @@ impl Glance {
     /// The same, and what takes more than a glance.
     pub(crate) async fn usual_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
         self.usual_checks.get(self.store.checks(Depth::Usual)).await
+    }
+
+    /// What engines have counted in the last hour.
+    pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<FigureRow>>, StoreError> {
+        let hour = Span::Hour.over();
+        self.last_hour.get(self.store.figures_since(FiguresLook { over: hour, step: hour })).await
     }
 
     /// Somebody has just changed something, and wants to see it.

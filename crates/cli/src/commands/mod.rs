@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod cancel;
 pub(crate) mod check;
@@ -27,6 +28,7 @@ pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod tail;
 pub(crate) mod tasks;
+pub(crate) mod tokens;
 pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod verify;

@@ -11,6 +11,7 @@ mod executables;
 mod keeps_schedules;
 mod loses_nothing;
 mod moves;
+mod operators;
 mod persistent_executables;
 mod queues;
 mod recovers;

@@ -1,6 +1,7 @@
 //! What an engine promises, checked with real engines on real stores.
 
 mod cancels;
+mod counts_for_charts;
 mod creates_on_terms;
 mod fails_and_retries;
 mod flows;

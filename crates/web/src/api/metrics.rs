@@ -7,6 +7,8 @@
 //!
 //! [`Dashboard::engine_metrics`]: crate::Dashboard::engine_metrics
 
+mod last_hour;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -27,6 +29,7 @@ pub(super) async fn metrics(
 ) -> Result<impl IntoResponse, Problem> {
     query.with(&[])?;
     let mut text = of_store(&*app.glance.now().await?);
+    text += &last_hour::text(&app.glance.last_hour().await?);
     if let Some(render) = &app.metrics {
         text += &render();
     }

@@ -275,6 +275,9 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     assert_eq!(errors["groups"][0]["newest_task"], id);
     let stats = client.get("/api/v1/stats").await.ok();
     assert!(stats["failed"]["counted"].as_i64().unwrap() >= 1, "{stats}");
+    let failures = r#"task_engine_attempts_ended_last_hour{class="fails",outcome="failure"} 1"#;
+    let metrics = client.get("/metrics").await.text;
+    assert!(metrics.lines().any(|line| line == failures), "{metrics}");
     for depth in ["glance", "usual"] {
         let checks = client.get(&format!("/api/v1/checks?depth={depth}")).await.ok();
         assert!(!checks["checks"].as_array().unwrap().is_empty(), "{checks}");

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use task_engine::model::audit::{AuditEntry, NewAuditEntry};
 use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
@@ -262,6 +263,18 @@ impl Store for Witnessed {
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
         self.store.token_by_hash(hash)
+    }
+
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+        self.store.figures(instance, rows)
+    }
+
+    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
+        self.store.figures_since(look)
+    }
+
+    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
+        self.store.prune_figures(limit)
     }
 }
 

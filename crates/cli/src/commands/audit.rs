@@ -1,0 +1,87 @@
+//! `task-engine audit`.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+
+use clap::Args;
+use jiff::tz::TimeZone;
+use task_engine::model::audit::{AuditEntry, AuditOutcome};
+
+use crate::console::{Console, now};
+use crate::database::Access;
+use crate::escape::summary;
+use crate::exit::Fault;
+use crate::spans::clock;
+use crate::table::table;
+
+/// Show what operators did through the dashboard, newest first
+///
+/// What is asked for is on record before it is done, and what became of it
+/// after; an entry that was asked for and has no second one was under way when
+/// its process ended, or still is.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// How many entries at the most
+    #[arg(long, default_value_t = 50, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Only entries before this one: the next page
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
+    before: Option<i64>,
+    /// Print JSON, one entry a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let entries = store.audit_page(args.before, args.limit).await?;
+    let mut out = console.results();
+    if args.json {
+        for entry in &entries {
+            serde_json::to_writer(&mut out, entry).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(out.flush()?);
+    }
+    let Some(last) = entries.last() else {
+        console.say(match args.before {
+            None => format!("Nobody has done anything on record on {}.", store.place()),
+            Some(id) => format!("There is no entry before {id}."),
+        });
+        return Ok(());
+    };
+    let zone = now().time_zone().clone();
+    let answered: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
+    // An entry that was answered says nothing that its answer does not.
+    let shown = entries.iter().filter(|entry| !answered.contains(&entry.id));
+    let rows = shown.map(|entry| line(entry, &zone)).collect();
+    let header = ["ID", "WHEN", "WHO", "ACTION", "TARGET", "OUTCOME", "DETAIL", "REASON"];
+    writeln!(out, "{}", table(&header, &[0], rows))?;
+    out.flush()?;
+    if entries.len() == args.limit as usize {
+        console.say(format_args!(
+            "There may be more: {}",
+            console.command(&format!("audit --limit {} --before {}", args.limit, last.id))
+        ));
+    }
+    Ok(())
+}
+
+fn line(entry: &AuditEntry, zone: &TimeZone) -> Vec<String> {
+    let detail = entry.detail.as_str();
+    let outcome = match entry.outcome {
+        AuditOutcome::Asked => "asked, no outcome".to_owned(),
+        outcome => outcome.to_string(),
+    };
+    vec![
+        entry.id.to_string(),
+        clock(entry.at, zone),
+        summary(&entry.actor, 30),
+        summary(&entry.action, 30),
+        summary(&entry.target, 50),
+        outcome,
+        if detail == "{}" { String::new() } else { summary(detail, 60) },
+        entry.reason.as_ref().map_or_else(String::new, |reason| summary(reason, 60)),
+    ]
+}

@@ -1,0 +1,163 @@
+//! `task-engine tokens`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use task_engine::Store;
+use task_engine::model::token::{NewToken, Role, Secret, TokenRow};
+
+use crate::console::{Console, now, quoted};
+use crate::database::Access;
+use crate::escape::{escape, summary};
+use crate::exit::Fault;
+use crate::spans::{clock_and_relative, relative};
+use crate::table::table;
+use crate::times::duration;
+
+/// Make, list and revoke tokens for the dashboard
+///
+/// A token is printed once, when it is made; the database keeps a hash of it
+/// only. Whoever has it may do what its role says: a viewer looks, an operator
+/// retries, cancels and pauses, an admin may do everything.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a token, and print it
+    Create {
+        /// Who uses it, or what for
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What it lets somebody do: viewer, operator or admin
+        #[arg(long, value_name = "ROLE")]
+        role: Role,
+        /// For how long it is good, like 90days; without it, until it is revoked
+        #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+        expires: Option<Duration>,
+    },
+    /// All tokens, newest first, also those that are no longer good
+    List {
+        /// Print JSON, one token a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a token no good any more
+    Revoke {
+        /// The token
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    match args.action {
+        Action::Create { name, role, expires } => create(console, name, role, expires).await,
+        Action::List { json } => list(console, json).await,
+        Action::Revoke { name } => revoke(console, &name).await,
+    }
+}
+
+async fn create(
+    console: &Console,
+    name: String,
+    role: Role,
+    expires: Option<Duration>,
+) -> Result<(), Fault> {
+    let secret = Secret::generate()?;
+    let new = NewToken::new(name, role, secret.hash(), expires)
+        .map_err(|error| Fault::Usage(error.to_string()))?;
+    let store = console.database()?.open(Access::MustExist).await?;
+    let unrevoked = unrevoked(&*store).await?;
+    if unrevoked.iter().any(|token| token.name == new.name()) {
+        return Err(Fault::Conflict(format!(
+            "{}; to revoke it: {}",
+            new.name_taken(),
+            console.command(&format!("tokens revoke {}", quoted(new.name())))
+        )));
+    }
+    store.add_token(&new).await?;
+    let mut out = console.results();
+    writeln!(out, "{}", secret.text())?;
+    out.flush()?;
+    let until = match expires {
+        Some(time) => format!("expires {}", relative(Timestamp::now() + time, Timestamp::now())),
+        None => "does not expire".to_owned(),
+    };
+    console.say(format_args!(
+        "This is the token {}, for the role {role}. It {until}, and is not shown again.",
+        escape(new.name())
+    ));
+    Ok(())
+}
+
+async fn list(console: &Console, json: bool) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let tokens = store.tokens().await?;
+    let mut out = console.results();
+    if json {
+        for token in &tokens {
+            serde_json::to_writer(&mut out, token).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(out.flush()?);
+    }
+    if tokens.is_empty() {
+        console.say(format_args!(
+            "There is no token on {}. Make one: {}",
+            store.place(),
+            console.command("tokens create NAME --role viewer")
+        ));
+        return Ok(());
+    }
+    let rows = tokens.iter().map(|token| line(token, now().timestamp())).collect();
+    let header = ["NAME", "ROLE", "STATE", "CREATED", "LAST USED"];
+    writeln!(out, "{}", table(&header, &[], rows))?;
+    Ok(out.flush()?)
+}
+
+fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
+    let state = match (token.revoked_at, token.expires_at) {
+        (Some(revoked), _) => format!("revoked {}", relative(revoked, now)),
+        (None, Some(expires)) if expires <= now => format!("expired {}", relative(expires, now)),
+        (None, Some(expires)) => format!("expires {}", relative(expires, now)),
+        (None, None) => "good".to_owned(),
+    };
+    vec![
+        summary(&token.name, 50),
+        token.role.to_string(),
+        state,
+        relative(token.created_at, now),
+        token.last_used_at.map_or("never".to_owned(), |used| relative(used, now)),
+    ]
+}
+
+async fn revoke(console: &Console, name: &str) -> Result<(), Fault> {
+    let store = console.database()?.open(Access::MustExist).await?;
+    let shown = escape(name);
+    if !store.revoke_token(name).await? {
+        let tokens = store.tokens().await?;
+        return match tokens.iter().find(|token| token.name == name).and_then(|it| it.revoked_at) {
+            Some(at) => {
+                let when = clock_and_relative(at, now().timestamp(), now().time_zone());
+                console.say(format_args!("token {shown} was revoked before, {when}"));
+                Ok(())
+            }
+            None => Err(Fault::NotFound(format!("there is no token {shown}"))),
+        };
+    }
+    let mut out = console.results();
+    writeln!(out, "token {shown} is revoked")?;
+    Ok(out.flush()?)
+}
+
+async fn unrevoked(store: &dyn Store) -> Result<Vec<TokenRow>, Fault> {
+    let mut tokens = store.tokens().await?;
+    tokens.retain(|token| token.revoked_at.is_none());
+    Ok(tokens)
+}

@@ -1,0 +1,182 @@
+//! Charts show what ran, and cost the work nothing: not even when they cannot be
+//! written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use task_engine::model::task::ExecutionStatus;
+use task_engine::model::{FiguresLook, TaskError, TaskFilter};
+use task_engine::postgres::PgStore;
+use task_engine::sqlite::{SqliteStore, rusqlite};
+use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, Store, TaskStatus};
+use task_engine_conformance::TestServer;
+use tokio::sync::Notify;
+
+use crate::store::{Fresh, PATIENCE, nothing, on_every_store, start, task};
+
+on_every_store! {
+    as_many_are_counted_as_ran
+}
+
+/// By class: ok, failed, other, and how many had a run time and a wait.
+type Numbers = BTreeMap<String, [u64; 5]>;
+
+async fn counted(store: &dyn Store) -> Numbers {
+    let look = FiguresLook { over: Duration::from_secs(3600), step: Duration::from_secs(60) };
+    let mut numbers = Numbers::new();
+    for row in store.figures_since(look).await.unwrap() {
+        let of = numbers.entry(row.class).or_default();
+        let ran = [row.run.iter().sum(), row.wait.iter().sum()];
+        for (sum, more) in of.iter_mut().zip([row.ok, row.failed, row.other].into_iter().chain(ran))
+        {
+            *sum += more;
+        }
+    }
+    numbers
+}
+
+/// The same, from the executions on record.
+async fn on_record(store: &dyn Store) -> Numbers {
+    let mut numbers = Numbers::new();
+    let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
+    for row in store.tasks(&filter).await.unwrap() {
+        let details = store.task(row.id).await.unwrap().unwrap();
+        for execution in details.executions {
+            let of = numbers.entry(row.task_class.clone()).or_default();
+            let exception = execution.error.as_ref().map(|error| error.exception.as_str());
+            match (execution.status, exception) {
+                (ExecutionStatus::Success, _) => of[0] += 1,
+                (_, Some(TaskError::CANCELLED | TaskError::ENGINE_STOPPED)) => of[2] += 1,
+                _ => of[1] += 1,
+            }
+            of[3] += 1;
+            of[4] += 1;
+        }
+    }
+    numbers
+}
+
+fn working(engine: Engine<()>, begun: &Arc<Notify>) -> Engine<()> {
+    let begins = begun.clone();
+    let rule = RetryRule { maximum: 2, ..RetryRule::default() };
+    let rules = ClassRules { retry: rule, ..ClassRules::default() };
+    engine
+        .handle_class("good", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
+            Ok::<_, Failure>(())
+        })
+        .handle_class("flaky", rules, |_: serde_json::Value, run: Run<()>| async move {
+            match run.retry_number() {
+                0 => Err(Failure::retry_after(Failure::named("Flaky", "once"), Duration::ZERO)),
+                _ => Ok(()),
+            }
+        })
+        .handle_class("bad", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
+            Err::<(), _>(Failure::no_retry(Failure::named("Bad", "always")))
+        })
+        .handle_class("long", ClassRules::default(), move |_: serde_json::Value, _: Run<()>| {
+            let begins = begins.clone();
+            async move {
+                begins.notify_one();
+                std::future::pending::<()>().await;
+                Ok::<_, Failure>(())
+            }
+        })
+}
+
+async fn as_many_are_counted_as_ran(fresh: Fresh) {
+    let begun = Arc::new(Notify::new());
+    let engine = start(working(fresh.engine().workers(10), &begun));
+    let mut ids = Vec::new();
+    for class in ["good", "flaky", "bad"] {
+        ids.extend(fresh.store.create(&vec![task(class, nothing()); 40]).await.unwrap());
+    }
+    for id in ids {
+        let ended = [TaskStatus::Stopped, TaskStatus::Failed];
+        fresh.until(id, |details| ended.contains(&details.row.status)).await;
+    }
+    let cancelled = fresh.create("long", json!({})).await;
+    begun.notified().await;
+    fresh.store.cancel(&[cancelled]).await.unwrap();
+    fresh.until_status(cancelled, TaskStatus::Cancelled).await;
+    // And one that is given back.
+    let given_back = fresh.create("long", json!({})).await;
+    begun.notified().await;
+    engine.stop.stop_now();
+    assert_eq!(engine.ended().await.unwrap().given_back, 1);
+
+    let numbers = counted(&*fresh.store).await;
+    assert_eq!(numbers, on_record(&*fresh.store).await);
+    let expected = [
+        ("bad", [0, 40, 0, 40, 40]),
+        ("flaky", [40, 40, 0, 80, 80]),
+        ("good", [40, 0, 0, 40, 40]),
+        ("long", [0, 0, 2, 2, 2]),
+    ];
+    assert_eq!(numbers, expected.map(|(class, of)| (class.to_owned(), of)).into());
+
+    // Another life adds to it; what it gives back runs again.
+    let engine = start(working(fresh.engine(), &begun));
+    begun.notified().await;
+    let id = fresh.create("good", nothing()).await;
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    fresh.store.cancel(&[given_back]).await.unwrap();
+    fresh.until_status(given_back, TaskStatus::Cancelled).await;
+    engine.stop().await;
+    let numbers = counted(&*fresh.store).await;
+    assert_eq!((numbers["good"][0], numbers["long"][2]), (41, 3));
+    assert_eq!(numbers, on_record(&*fresh.store).await);
+    fresh.assert_sound().await;
+}
+
+/// Charts move while the engine runs; and when figures cannot be written any
+/// more, for whatever reason, everything else goes on.
+async fn work_goes_on_without_figures(fresh: Fresh, spoil: impl AsyncFnOnce()) {
+    let begun = Arc::new(Notify::new());
+    let engine = start(working(fresh.engine(), &begun));
+    let id = fresh.create("good", nothing()).await;
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    let waiting = std::time::Instant::now();
+    while counted(&*fresh.store).await.get("good").is_none_or(|of| of[0] != 1) {
+        assert!(waiting.elapsed() < PATIENCE, "the chart does not move");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    spoil().await;
+    assert!(
+        fresh.store.figures_since(FiguresLook { over: PATIENCE, step: PATIENCE }).await.is_err()
+    );
+    for id in fresh.store.create(&vec![task("good", nothing()); 50]).await.unwrap() {
+        fresh.until_status(id, TaskStatus::Stopped).await;
+    }
+    let stopped = engine.stop().await;
+    assert_eq!((stopped.forced, stopped.unrecorded), (false, 0));
+    fresh.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_without_figures_on_postgresql() {
+    let url = TestServer::shared().create_database().await;
+    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    store.migrate().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    work_goes_on_without_figures(Fresh::on(store), async || {
+        client.batch_execute("DROP TABLE task_engine.figures").await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_without_figures_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tasks.db");
+    let store = Arc::new(SqliteStore::open(&path).unwrap());
+    store.migrate().await.unwrap();
+    work_goes_on_without_figures(Fresh::on(store), async || {
+        let by_hand = rusqlite::Connection::open(&path).unwrap();
+        by_hand.busy_timeout(PATIENCE).unwrap();
+        by_hand.execute_batch("DROP TABLE task_engine_figures").unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,98 @@
+//! What engines have counted.
+
+use task_engine_model::figures::{
+    BUCKETS, ClassMinute, FigureRow, FiguresLook, Histogram, KEPT, Tally,
+};
+use task_engine_model::{InstanceId, StoreError};
+use tokio_postgres::Row;
+
+use crate::error::store_error;
+use crate::store::{Inner, from_micros, micros};
+
+const FIGURES: &str = include_str!("../sql/figures.sql");
+const FIGURES_SINCE: &str = include_str!("../sql/figures_since.sql");
+const FIGURES_PRUNE: &str = include_str!("../sql/figures_prune.sql");
+
+impl Inner {
+    pub(crate) async fn figures(
+        &self,
+        instance: InstanceId,
+        rows: &[ClassMinute],
+    ) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let client = self.connections.work().await?;
+        let sql = self.schema.sql(FIGURES);
+        let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(&e))?;
+        let minutes: Vec<i64> = rows.iter().map(|row| row.minute).collect();
+        let classes: Vec<&str> = rows.iter().map(|row| row.class.as_str()).collect();
+        let generations: Vec<i32> = rows.iter().map(|row| row.generation).collect();
+        let of = |column: fn(&Tally) -> u64| -> Vec<i64> {
+            rows.iter().map(|row| column(&row.tally).cast_signed()).collect()
+        };
+        let all = |histogram: fn(&Tally) -> &Histogram| -> Vec<i64> {
+            rows.iter().flat_map(|row| histogram(&row.tally)).map(|n| n.cast_signed()).collect()
+        };
+        client
+            .execute(
+                &statement,
+                &[
+                    &instance.0,
+                    &minutes,
+                    &classes,
+                    &generations,
+                    &of(|tally| tally.ok),
+                    &of(|tally| tally.failed),
+                    &of(|tally| tally.other),
+                    &of(|tally| tally.run_us),
+                    &all(|tally| &tally.run),
+                    &all(|tally| &tally.wait),
+                ],
+            )
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(())
+    }
+
+    pub(crate) async fn figures_since(
+        &self,
+        look: FiguresLook,
+    ) -> Result<Vec<FigureRow>, StoreError> {
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&*self.schema.sql(FIGURES_SINCE), &[&look.over_secs(), &look.step_secs()])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(rows.iter().map(figure).collect())
+    }
+
+    pub(crate) async fn prune_figures(&self, limit: u32) -> Result<u64, StoreError> {
+        let client = self.connections.work().await?;
+        client
+            .execute(&*self.schema.sql(FIGURES_PRUNE), &[&micros(KEPT), &i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))
+    }
+}
+
+fn figure(row: &Row) -> FigureRow {
+    let number = |column| row.get::<_, i64>(column).cast_unsigned();
+    let histogram = |column| {
+        let mut histogram = [0; BUCKETS];
+        for (bucket, number) in histogram.iter_mut().zip(row.get::<_, Vec<i64>>(column)) {
+            *bucket = number.cast_unsigned();
+        }
+        histogram
+    };
+    FigureRow {
+        at: row.get("at"),
+        class: row.get("task_class"),
+        ok: number("ok"),
+        failed: number("failed"),
+        other: number("other"),
+        run_secs_sum: from_micros(row.get("run_us")).as_secs_f64(),
+        run: histogram("run"),
+        wait: histogram("wait"),
+    }
+}

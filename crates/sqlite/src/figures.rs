@@ -1,0 +1,71 @@
+//! What engines have counted.
+
+use rusqlite::types::Value;
+use rusqlite::{Row, params, params_from_iter};
+use task_engine_model::InstanceId;
+use task_engine_model::figures::{BUCKETS, ClassMinute, FigureRow, FiguresLook, Histogram, KEPT};
+
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::{between, micros, timestamp};
+
+const SECOND: i64 = 1_000_000;
+/// Where the histograms begin, behind the step, the class and four numbers.
+const RUN: usize = 6;
+const WAIT: usize = RUN + BUCKETS;
+
+pub(crate) fn keep(
+    turn: &Turn<'_>,
+    instance: InstanceId,
+    rows: &[ClassMinute],
+) -> Result<(), Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("figures"))?;
+    for row in rows {
+        let tally = &row.tally;
+        let numbers = [tally.ok, tally.failed, tally.other, tally.run_us];
+        let numbers = numbers.iter().chain(&tally.run).chain(&tally.wait);
+        let key = [
+            Value::from(row.minute.saturating_mul(60 * SECOND)),
+            Value::from(row.class.clone()),
+            Value::from(instance.0),
+            Value::from(row.generation),
+        ];
+        let numbers = numbers.map(|number| Value::from(number.cast_signed()));
+        statement.execute(params_from_iter(key.into_iter().chain(numbers)))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn since(turn: &Turn<'_>, look: FiguresLook) -> Result<Vec<FigureRow>, Fault> {
+    let from = turn.now() - look.over_secs() * SECOND;
+    let mut statement = turn.db.prepare_cached(sql!("figures_since"))?;
+    let rows = statement.query_map(params![from, turn.now(), look.step_secs() * SECOND], figure)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
+    let before = turn.now() - micros(KEPT);
+    let pruned = turn.db.prepare_cached(sql!("figures_prune"))?.execute(params![before, limit])?;
+    Ok(pruned as u64)
+}
+
+fn figure(row: &Row<'_>) -> rusqlite::Result<FigureRow> {
+    let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+    let histogram = |first| {
+        let mut histogram: Histogram = [0; BUCKETS];
+        for (n, bucket) in histogram.iter_mut().enumerate() {
+            *bucket = number(first + n)?;
+        }
+        Ok::<_, rusqlite::Error>(histogram)
+    };
+    Ok(FigureRow {
+        at: timestamp(row.get(0)?),
+        class: row.get(1)?,
+        ok: number(2)?,
+        failed: number(3)?,
+        other: number(4)?,
+        run_secs_sum: between(0, row.get(5)?).as_secs_f64(),
+        run: histogram(RUN)?,
+        wait: histogram(WAIT)?,
+    })
+}
