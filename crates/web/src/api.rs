@@ -22,7 +22,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
     let routes = routes
         .open("/livez", health::livez)
         .open("/readyz", health::readyz)
-        .open("/api/v1/openapi.json", openapi::openapi)
+        .get("/api/v1/openapi.json", Viewer, openapi::openapi)
         .get("/metrics", Viewer, metrics::metrics);
     on_schedules(on_tasks(routes))
         .get("/api/v1/flows/{correlation}", Viewer, watch::flow)

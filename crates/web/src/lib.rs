@@ -27,7 +27,8 @@
 //! - `glance`: what pages share, read once for all of them;
 //! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
 //! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
-//! - `serve`: the router on a socket.
+//! - `serve`: the router on a socket;
+//! - `recorder`: what code in this process measures, with the feature `prometheus`.
 
 mod access;
 mod action;
@@ -41,12 +42,16 @@ mod layout;
 mod pages;
 mod parts;
 mod problem;
+#[cfg(feature = "prometheus")]
+mod recorder;
 mod routes;
 mod serve;
 mod session;
 
 pub use access::{Access, Actor, BadAccess};
 pub use dashboard::Dashboard;
+#[cfg(feature = "prometheus")]
+pub use recorder::{Recorder, RecorderTaken};
 pub use routes::Route;
 pub use serve::serve;
 pub use task_engine_model::token::Role;

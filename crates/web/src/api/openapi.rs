@@ -42,7 +42,7 @@ fn describe(base: &str) -> Value {
         "info": {
             "title": "Task Engine",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Everything that the dashboard does. Errors are application/problem+json (RFC 9457). Ids are whole numbers of 64 bits; where one is sent, a text of digits is taken, too. `x-role` is the lowest role that may use a route; without it, everybody may.",
+            "description": "Everything that the dashboard does. Errors are application/problem+json (RFC 9457). Ids are whole numbers of 64 bits; where one is sent, a text of digits is taken, too. `x-role` is the lowest role that may use a route.",
         },
         "servers": [{"url": if base.is_empty() { "/" } else { base }}],
         "paths": paths,
@@ -91,12 +91,9 @@ fn one(operation: &Operation, route: &Route) -> Value {
             "content": content("application/json", schema),
         });
     }
-    match route.needs {
-        None => all["security"] = json!([]),
-        Some(role) => {
-            all["x-role"] = json!(role);
-            all["security"] = json!([{"token": []}, {"session": []}]);
-        }
+    if let Some(role) = route.needs {
+        all["x-role"] = json!(role);
+        all["security"] = json!([{"token": []}, {"session": []}]);
     }
     all
 }

@@ -72,7 +72,7 @@ pub(super) async fn logs(
 ) -> Result<Answer<Log>, Problem> {
     let query = query.with(&["attempt", "after", "limit"])?;
     let after = query.text("after").map(place).transpose()?;
-    let limit = query.limit(200, 1000)?;
+    let limit = query.limit(200, 500)?;
     let filter = LogFilter { attempt: query.parse("attempt")?, after, newest: false, limit };
     let lines = app.store.logs(id, &filter).await?;
     if lines.is_empty() {

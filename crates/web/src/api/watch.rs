@@ -163,7 +163,7 @@ pub(super) async fn errors(
     if !filter.has_status() {
         filter = filter.and_status(&[TaskStatus::Failed]);
     }
-    let limit = query.limit(2_000, 20_000)?;
+    let limit = query.limit(2_000, 5_000)?;
     let search = Search { filter, before: query.parse("before")?, limit, patience: PATIENCE };
     let found = search.run(&*app.store).await?;
     let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
@@ -190,7 +190,7 @@ pub(super) async fn flow(
     query: Query,
 ) -> Result<Answer<Flow>, Problem> {
     let query = query.with(&["after", "limit"])?;
-    let limit = query.limit(200, 1_000)?;
+    let limit = query.limit(200, 500)?;
     let page = FlowPage { correlation_id, after: query.parse("after")?, limit };
     let tasks = app.store.flow(&page).await?;
     if tasks.is_empty() && page.after.is_none() {

@@ -159,7 +159,7 @@ async fn lived_in() -> (Tables, Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_as_described() {
-    let (_tables, client) = lived_in().await;
+    let (tables, client) = lived_in().await;
     let description = description(&client).await;
     // The body of each change, in an order in which all of them can be done.
     for (method, path, body) in [
@@ -218,7 +218,11 @@ async fn answers_are_as_described() {
             let sent: Value = serde_json::from_str(sent).unwrap();
             fits(&description, schema, &sent).unwrap_or_else(|why| panic!("{template}: {why}"));
         }
+        let audited = newest_entry(&tables).await;
         let told = client.ask(method, &address, sent).await;
+        let changes = method != "GET" && !body.contains("dry_run");
+        let entries = newest_entry(&tables).await - audited;
+        assert_eq!(entries, if changes { 2 } else { 0 }, "{method} {address}: on record");
         let response = &operation["responses"][told.status.as_str()];
         assert!(response.is_object(), "{method} {address}: {} {}", told.status, told.text);
         let schema = &response["content"]["application/json"]["schema"];
@@ -228,6 +232,10 @@ async fn answers_are_as_described() {
     }
     let problem = client.get("/api/v1/tasks/0").await.problem(400);
     fits(&description, &json!({"$ref": "#/components/schemas/Problem"}), &problem).unwrap();
+}
+
+async fn newest_entry(tables: &Tables) -> i64 {
+    tables.store.audit_page(None, 1).await.unwrap().first().map_or(0, |entry| entry.id)
 }
 
 /// `{name=x}` is `{name}` in the description and `x` in the address.

@@ -83,3 +83,23 @@ async fn no_route_is_there_twice() {
     all.dedup();
     assert_eq!(all.len(), count);
 }
+
+/// What is open to everybody is open by its whole name.
+#[tokio::test]
+async fn nothing_is_open_by_a_part_of_its_name() {
+    let tables = sqlite().await;
+    let client = tables.with(Access::closed());
+    for path in ["/api/x/livez/y", "/livez/..", "/api/v1/livez", "/livez/", "/metrics/livez"] {
+        assert_eq!(client.get(path).await.status, 404, "{path}");
+    }
+    for path in ["/api/v1/tasks?livez", "/api/v1/tasks/livez", "/api/v1/flows/readyz", "/events"] {
+        client.get(path).await.problem(401);
+    }
+    let open: Vec<_> =
+        Dashboard::routes().into_iter().filter(|it| it.needs.is_none()).map(|it| it.path).collect();
+    assert_eq!(
+        open,
+        ["/assets/{name}", "/login", "/login", "/logout", "/theme", "/livez", "/readyz"],
+        "each of these is open for a reason"
+    );
+}
