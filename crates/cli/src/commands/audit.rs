@@ -11,8 +11,8 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::spans::clock;
 use crate::table::table;
+use task_engine::model::words::clock;
 
 /// Show what operators did through the dashboard, newest first
 ///

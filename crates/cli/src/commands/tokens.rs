@@ -12,9 +12,9 @@ use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
-use crate::spans::{clock_and_relative, relative};
 use crate::table::table;
 use crate::times::duration;
+use task_engine::model::words::{clock_and_relative, relative};
 
 /// Make, list and revoke tokens for the dashboard
 ///
