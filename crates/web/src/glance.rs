@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use task_engine_model::check::{Check, Depth};
 use task_engine_model::figures::{FigureRow, FiguresLook};
-use task_engine_model::watch::{Figures, Moving, MovingLook, Unhappy};
+use task_engine_model::watch::{Figures, Look, Moving, MovingLook, Unhappy};
 use task_engine_model::{InstanceRow, QueueRow, Store, StoreError};
 use tokio::sync::Mutex;
 
@@ -57,6 +57,7 @@ pub(crate) struct Glance {
     checks: Kept<Vec<Check>>,
     usual_checks: Kept<Vec<Check>>,
     last_hour: Kept<Vec<FigureRow>>,
+    stats: Kept<Look>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -124,6 +125,7 @@ impl Glance {
             checks: Kept::new(Duration::from_secs(15)),
             usual_checks: Kept::new(Duration::from_secs(60)),
             last_hour: Kept::new(Duration::from_secs(10)),
+            stats: Kept::new(Duration::from_secs(5)),
         }
     }
 
@@ -157,9 +159,15 @@ impl Glance {
         self.last_hour.get(self.store.figures_since(FiguresLook { over: hour, step: hour })).await
     }
 
+    /// The figures with what ended lately, as `task-engine stats` has them.
+    pub(crate) async fn stats(&self) -> Result<Arc<Look>, StoreError> {
+        self.stats.get(Look::take(&*self.store)).await
+    }
+
     /// Somebody has just changed something, and wants to see it.
     pub(crate) async fn forget(&self) {
         self.now.forget().await;
         self.unhappy.forget().await;
+        self.stats.forget().await;
     }
 }

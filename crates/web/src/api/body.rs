@@ -119,7 +119,7 @@ impl<'a> Object<'a> {
                 let meant = did_you_mean(name, known);
                 return Err(Problem::field(
                     place,
-                    format!("The field {shown:?} is not known here{meant}."),
+                    format!("The field {shown:?} is not known here{meant}"),
                 ));
             }
             if fields[..at].iter().any(|(before, _)| before == name) {
@@ -262,7 +262,7 @@ fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// `; did you mean …?`, or what there is.
+/// The end of a sentence: `; did you mean …?`, or what there is.
 pub(super) fn did_you_mean(typed: &str, known: &[&str]) -> String {
     let typed: String = typed.chars().take(100).collect::<String>().to_lowercase();
     let near = known.iter().map(|word| (strsim::osa_distance(&typed, word), *word)).min();
@@ -273,8 +273,8 @@ pub(super) fn did_you_mean(typed: &str, known: &[&str]) -> String {
         // `task_class` for `class`.
         _ => match known.iter().find(|word| typed.ends_with(*word) || typed.starts_with(*word)) {
             Some(word) => format!("; did you mean {word}?"),
-            None if known.is_empty() => "; there is none".to_owned(),
-            None => format!("; there are {}", known.join(", ")),
+            None if known.is_empty() => "; there is none.".to_owned(),
+            None => format!("; there are {}.", known.join(", ")),
         },
     }
 }

@@ -33,7 +33,7 @@ impl Query {
                 let meant = did_you_mean(name, known);
                 return Err(Problem::parameter(
                     name.as_str(),
-                    format!("The parameter {name:?} is not known here{meant}."),
+                    format!("The parameter {name:?} is not known here{meant}"),
                 ));
             }
             if self.0[..at].iter().any(|(before, _)| before == name) {

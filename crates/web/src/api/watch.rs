@@ -20,7 +20,7 @@ pub(super) async fn stats(
     query: Query,
 ) -> Result<Answer<Figures>, Problem> {
     query.with(&[])?;
-    Ok(Answer(app.glance.now().await?.figures.clone()))
+    Ok(Answer(app.glance.stats().await?.figures.clone()))
 }
 
 #[derive(Serialize)]

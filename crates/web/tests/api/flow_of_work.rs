@@ -275,6 +275,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     assert_eq!(errors["groups"][0]["newest_task"], id);
     let stats = client.get("/api/v1/stats").await.ok();
     assert!(stats["failed"]["counted"].as_i64().unwrap() >= 1, "{stats}");
+    assert!(stats["last_hour"]["failed"].as_i64().unwrap() >= 1, "{stats}");
     let failures = r#"task_engine_attempts_ended_last_hour{class="fails",outcome="failure"} 1"#;
     let metrics = client.get("/metrics").await.text;
     assert!(metrics.lines().any(|line| line == failures), "{metrics}");
