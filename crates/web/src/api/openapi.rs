@@ -1,6 +1,6 @@
 //! The description of the interface (OpenAPI 3.1): which routes there are is in
 //! the table below, who may use them in `routes`, what they take and answer in
-//! `openapi/schemas.json`. Tests hold all of it against real answers.
+//! `openapi/*.json`. Tests hold all of it against real answers.
 
 mod operations;
 
@@ -12,23 +12,23 @@ use crate::app::App;
 use crate::routes::{Route, all};
 use operations::{OPERATIONS, Operation, Sent};
 
-/// `parameters` and `schemas`, by name.
-const COMPONENTS: &str = include_str!("openapi/schemas.json");
+const PARAMETERS: &str = include_str!("openapi/parameters.json");
+const SCHEMAS: &str = include_str!("openapi/schemas.json");
 
 pub(super) async fn openapi(State(app): State<App>) -> Answer<Value> {
     Answer(describe(&app.base))
 }
 
 fn describe(base: &str) -> Value {
-    let mut components: Map<String, Value> =
-        serde_json::from_str(COMPONENTS).expect("a test reads it, too");
-    components.insert(
-        "securitySchemes".into(),
-        json!({
+    let read = |text| serde_json::from_str::<Value>(text).expect("a test reads it, too");
+    let components = json!({
+        "parameters": read(PARAMETERS),
+        "schemas": read(SCHEMAS),
+        "securitySchemes": {
             "token": {"type": "http", "scheme": "bearer", "description": "A token made by `task-engine tokens create`."},
             "session": {"type": "apiKey", "in": "cookie", "name": crate::guard::COOKIE},
-        }),
-    );
+        },
+    });
     let routes = all();
     let mut paths: Map<String, Value> = Map::new();
     for operation in OPERATIONS {
