@@ -161,7 +161,7 @@ impl Glance {
         let queues: Vec<QueueRow> = store.queues().await?;
         let engines = store.instances(None).await?;
         // What ended lately is in the figures that engines write.
-        let figures = Figures::of(&moving, &[], 1, (*unhappy).clone(), queues, &engines);
+        let figures = Figures::of(&moving, &[], 1, *unhappy, queues, &engines);
         Ok(Now { moving, figures, engines })
     }
 
