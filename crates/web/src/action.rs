@@ -16,7 +16,7 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::problem::Problem;
 
-pub(crate) use tasks::{Choice, Meant, Verb, meant};
+pub(crate) use tasks::{Choice, MAX, Meant, Verb, meant};
 
 /// Something to be done.
 #[derive(Debug)]
