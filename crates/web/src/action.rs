@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::problem::Problem;
 
 pub(crate) use once::CONTEXT_MARK;
-pub(crate) use tasks::{Choice, Meant, Verb, meant};
+pub(crate) use tasks::{Choice, MAX, Meant, Verb, meant};
 
 /// Something to be done.
 #[derive(Debug)]

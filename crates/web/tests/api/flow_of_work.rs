@@ -259,8 +259,12 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
         (client.get(&path).await.ok()["status"] == "failed").then_some(())
     })
     .await;
-    let instances = client.get("/api/v1/instances").await.ok();
-    assert_eq!(instances["instances"][0]["name"], "a/b");
+    // What many ask for is kept for a moment.
+    eventually("the engine is seen", async || {
+        let instances = client.get("/api/v1/instances").await.ok();
+        (instances["instances"][0]["name"] == "a/b").then_some(())
+    })
+    .await;
     client.post("/api/v1/instances/a%2Fb/recover", &json!({})).await.problem(409);
     client.post("/api/v1/instances/nobody/recover", &json!({})).await.problem(404);
     stop.stop();
