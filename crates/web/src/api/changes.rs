@@ -130,7 +130,7 @@ async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Re
         if let Choice::Filter(filter) = &choice {
             app.check_filter(actor, filter).await?;
         }
-        let meant = meant(&*app.store, verb, &choice).await?;
+        let meant = meant(&*app.store, verb, &choice, None).await?;
         let sample = meant.sample.into_iter().map(Listed::from).collect();
         let (count, and_more) = (meant.ids.len(), meant.and_more);
         return Ok(Answer(Meant { dry_run: true, count, and_more, sample }).into_response());
