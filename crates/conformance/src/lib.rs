@@ -56,7 +56,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use task_engine_model::Store;
 
-pub use postgres_server::TestServer;
+pub use postgres_server::{Plan, TestServer};
 
 /// One empty database, removed when this is dropped or the process ends.
 pub trait Database: Send + Sync {
