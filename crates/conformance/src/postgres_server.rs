@@ -187,6 +187,10 @@ impl TestServer {
         let first = self.process();
         let left = children_of(first);
         self.order("kill_it");
+        // One that is stopped notices nothing.
+        for pid in left.iter().filter(|pid| is_stopped(**pid)) {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
         let deadline = Instant::now() + START_LIMIT;
         while left.iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
             assert!(Instant::now() < deadline, "processes of a killed server stay");
@@ -415,6 +419,11 @@ fn children_of(process: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let list = list.unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
 
 /// A port that nobody listens on, below those that the system gives to

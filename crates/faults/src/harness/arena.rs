@@ -330,6 +330,14 @@ impl Arena {
 
     /// Checks everything as it is now; no engine runs.
     pub fn reckon(&mut self) -> History {
+        let (history, broken) = self.reckon_up();
+        let shown: Vec<&String> = broken.iter().take(10).collect();
+        assert!(broken.is_empty(), "{} promises broken: {shown:#?}\n{}", broken.len(), self.logs());
+        history
+    }
+
+    /// The same, for a fault that breaks some promises: what was broken.
+    pub fn reckon_up(&mut self) -> (History, Vec<String>) {
         let store = self.store();
         let mut evidence = std::mem::take(&mut self.evidence);
         evidence.history = self.wait(History::read(&*store)).expect("the history is read");
@@ -341,16 +349,14 @@ impl Arena {
         evidence.dead = self.fleet.dead();
         evidence.workers = self.fleet.workers();
         let broken = broken(&evidence);
-        let shown: Vec<&String> = broken.iter().take(10).collect();
-        assert!(broken.is_empty(), "{} promises broken: {shown:#?}\n{}", broken.len(), self.logs());
-        let again = evidence.history.executions().count() - evidence.history.tasks.len();
+        let again = evidence.history.executions().filter(|(_, e)| e.attempt > 1).count();
         self.note(format!(
             "{} tasks confirmed, {} on record, {again} attempts repeated, {} late results",
             evidence.acks.len(),
             evidence.history.tasks.len(),
             evidence.history.late()
         ));
-        evidence.history
+        (evidence.history, broken)
     }
 }
 

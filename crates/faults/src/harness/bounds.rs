@@ -118,9 +118,8 @@ fn watch(fleet: &Fleet, url: Option<&str>, over: &AtomicBool) -> Most {
             }
         }
         if let Some(url) = url {
-            let asked = async {
-                tokio::time::timeout(Duration::from_secs(2), connections(url)).await
-            };
+            let asked =
+                async { tokio::time::timeout(Duration::from_secs(2), connections(url)).await };
             if let Ok(Ok(count)) = runtime.block_on(asked) {
                 most.connections = most.connections.max(count);
             }

@@ -15,12 +15,94 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Cleans up when it is dropped, or when this process ends, however it does:
+/// a script that waits for the end of its input.
+#[derive(Debug)]
+pub struct Cleanup(Child);
+
+impl Cleanup {
+    /// `$0` and so on are the arguments.
+    #[must_use]
+    pub fn by(script: &str, arguments: &[&str]) -> Self {
+        let keeper = Command::new("sh")
+            .args(["-c", &format!("cat >/dev/null; {script}")])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(keeper.expect("a shell"))
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// A network of its own, with a wire to this one.
+#[derive(Debug)]
+pub struct Network {
+    name: String,
+    wire: String,
+    number: u8,
+    _cleanup: Cleanup,
+}
+
+impl Network {
+    /// Makes one; needs root.
+    #[must_use]
+    pub fn new() -> Self {
+        let number = fastrand::u8(1..255);
+        let (name, wire) = (format!("tef{number}"), format!("tea{number}"));
+        let far = format!("teb{number}");
+        must("ip", &["netns", "add", &name]);
+        let cleanup = Cleanup::by("ip link del \"$1\"; ip netns del \"$0\"", &[&name, &wire]);
+        must("ip", &["link", "add", &wire, "type", "veth", "peer", "name", &far]);
+        must("ip", &["link", "set", &far, "netns", &name]);
+        must("ip", &["addr", "add", &format!("10.213.{number}.1/30"), "dev", &wire]);
+        must("ip", &["link", "set", &wire, "up"]);
+        let there = ["netns", "exec", &name, "ip"];
+        must(
+            "ip",
+            &[&there[..], &["addr", "add", &format!("10.213.{number}.2/30"), "dev", &far]].concat(),
+        );
+        must("ip", &[&there[..], &["link", "set", &far, "up"]].concat());
+        must("ip", &[&there[..], &["link", "set", "lo", "up"]].concat());
+        Self { name, wire, number, _cleanup: cleanup }
+    }
+
+    /// The program around one that is to be in this network.
+    #[must_use]
+    pub fn around(&self) -> Vec<String> {
+        ["ip", "netns", "exec", &self.name].map(str::to_owned).to_vec()
+    }
+
+    /// This machine, as it is seen from there.
+    #[must_use]
+    pub fn gateway(&self) -> String {
+        format!("10.213.{}.1", self.number)
+    }
+
+    /// Pulls the wire out, or puts it in: packets are lost, and nobody is told.
+    pub fn wire(&self, up: bool) {
+        must("ip", &["link", "set", &self.wire, if up { "up" } else { "down" }]);
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A volume of its own size, in memory. It is gone when this process is,
 /// however it ends.
 #[derive(Debug)]
 pub struct Volume {
     path: PathBuf,
-    keeper: Child,
+    _cleanup: Cleanup,
 }
 
 impl Volume {
@@ -30,13 +112,8 @@ impl Volume {
         std::fs::create_dir_all(&path).expect("a folder");
         let name = path.display().to_string();
         must("mount", &["-t", "tmpfs", "-o", &format!("size={mib}m,mode=777"), "tmpfs", &name]);
-        let keeper = Command::new("sh")
-            .args(["-c", "cat >/dev/null; umount -l \"$0\"; rmdir \"$0\" 2>/dev/null", &name])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("a keeper of the volume");
-        Self { path, keeper }
+        let cleanup = Cleanup::by("umount -l \"$0\"; rmdir \"$0\"", &[&name]);
+        Self { path, _cleanup: cleanup }
     }
 
     /// Mounts it again with other options.
@@ -60,13 +137,6 @@ impl Volume {
         let _ =
             Command::new("dd").args(["if=/dev/zero", &of, "bs=4k"]).stderr(Stdio::null()).status();
         file
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }
 

@@ -34,6 +34,9 @@ struct State {
     target: SocketAddr,
     /// Changes when connections that are there are to be reset.
     cut: u64,
+    /// Connections of an earlier time than this lead nowhere any more.
+    abandoned: u64,
+    time: u64,
 }
 
 /// A proxy before a server.
@@ -50,7 +53,8 @@ impl Proxy {
     /// Before the server at this port.
     pub fn start(runtime: &Handle, port: u16) -> Self {
         let target = SocketAddr::from(([127, 0, 0, 1], port));
-        let state = watch::Sender::new(State { way: Way::Open, target, cut: 0 });
+        let state =
+            watch::Sender::new(State { way: Way::Open, target, cut: 0, abandoned: 0, time: 1 });
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let port = listener.local_addr().expect("a port").port();
         let bytes_max = Arc::new(AtomicU64::new(0));
@@ -81,6 +85,15 @@ impl Proxy {
         self.state.send_modify(|state| state.cut += 1);
     }
 
+    /// From now on, no byte goes over connections that are there, and nobody is
+    /// told; new ones work.
+    pub fn abandon(&self) {
+        self.state.send_modify(|state| {
+            state.time += 1;
+            state.abandoned = state.time;
+        });
+    }
+
     /// From now on, resets each connection after so many bytes; 0 for never.
     pub fn cut_after(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
@@ -108,7 +121,7 @@ impl Drop for Proxy {
 
 async fn serve(client: TcpStream, mut state: watch::Receiver<State>, limit: Arc<AtomicU64>) {
     let _ = client.set_nodelay(true);
-    let born = state.borrow().cut;
+    let State { cut: born, time, .. } = *state.borrow();
     let connected = async {
         // One that stalls is taken, and leads nowhere until it is healed.
         let open = state.wait_for(|now| now.way != Way::Stall).await;
@@ -124,9 +137,14 @@ async fn serve(client: TcpStream, mut state: watch::Receiver<State>, limit: Arc<
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let left = Arc::new(AtomicU64::new(0));
-    let mut there =
-        Flow { state: state.clone(), limit: limit.clone(), left: left.clone(), answers: false };
-    let mut back = Flow { state: state.clone(), limit, left, answers: true };
+    let mut there = Flow {
+        state: state.clone(),
+        limit: limit.clone(),
+        left: left.clone(),
+        time,
+        answers: false,
+    };
+    let mut back = Flow { state: state.clone(), limit, left, time, answers: true };
     tokio::select! {
         _ = there.pass(&from_client, &to_server) => {}
         _ = back.pass(&from_server, &to_client) => {}
@@ -149,6 +167,7 @@ struct Flow {
     limit: Arc<AtomicU64>,
     /// The bytes that both directions have passed.
     left: Arc<AtomicU64>,
+    time: u64,
     answers: bool,
 }
 
@@ -171,9 +190,13 @@ impl Flow {
 
     async fn send(&mut self, mut bytes: &[u8], to: &OwnedWriteHalf) -> io::Result<()> {
         while !bytes.is_empty() {
-            let answers = self.answers;
-            let holds = move |way| way == Way::Stall || answers && way == Way::HoldAnswers;
-            let open = self.state.wait_for(|now| !holds(now.way)).await;
+            let (answers, time) = (self.answers, self.time);
+            let holds = move |now: &State| {
+                now.way == Way::Stall
+                    || answers && now.way == Way::HoldAnswers
+                    || time < now.abandoned
+            };
+            let open = self.state.wait_for(|now| !holds(now)).await;
             let way = open.map_err(io::Error::other)?.way;
             let most = match way {
                 Way::Trickle(most, wait) => {

@@ -2,4 +2,5 @@
 //! account.
 
 pub mod deaths;
+pub mod network;
 pub mod servers;
