@@ -315,9 +315,14 @@ impl Arena {
             producers.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
             producers.is_empty()
         });
-        let store = self.store();
-        self.until("no task is open", || self.wait(nothing_open(&*store)).unwrap_or(false));
+        self.settle_only();
         begun.elapsed()
+    }
+
+    /// Waits until no task waits or runs.
+    pub fn settle_only(&self) -> Duration {
+        let store = self.store();
+        self.until("no task is open", || self.wait(nothing_open(&*store)).unwrap_or(false))
     }
 
     /// Settles, stops the engines, and checks everything. Returns the history.
@@ -376,5 +381,7 @@ async fn nothing_open(store: &dyn Store) -> Result<bool, StoreError> {
             return Ok(false);
         }
     }
-    Ok(true)
+    // A task that has moved meanwhile was seen in neither place.
+    let counted = store.inventory().await?;
+    Ok(counted.waiting == 0 && counted.running == 0)
 }
