@@ -27,6 +27,7 @@ use tokio::runtime::Runtime;
 
 use crate::claim::PgClaimer;
 use crate::connection::{Connections, Connector};
+use crate::pooler;
 use crate::schema::Schema;
 
 /// Tasks in PostgreSQL. Cheap to clone.
@@ -74,6 +75,7 @@ impl PgStore {
         let connections = Connections::new(Connector::new(url, handle)?)?;
         let inner = Inner { connections, schema, _io: io };
         drop(inner.connections.work().await?);
+        pooler::check(&inner.connections).await?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
