@@ -18,7 +18,7 @@ struct Pooler {
 
 impl Pooler {
     fn start(arena: &Arena, server: &TestServer, mode: &str) -> Self {
-        let port = (20_000..32_000)
+        let port = std::iter::repeat_with(|| fastrand::u16(15_000..32_000))
             .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
             .expect("a free port");
         let file = arena.path("pgbouncer.ini");
@@ -59,25 +59,48 @@ impl Drop for Pooler {
     }
 }
 
-/// F17: everything goes through a pooler that gives each transaction another
-/// connection, of two.
+/// F17: a pooler that gives each transaction another connection, of two, and
+/// forgets prepared statements. Everybody says so; whatever has happened until
+/// then, nothing is lost, and without the pooler all is done.
 pub fn transaction_pooler(arena: &mut Arena) {
-    through(arena, "transaction");
-}
-
-/// F17: the same with a pooler that gives each client a connection of its own.
-pub fn session_pooler(arena: &mut Arena) {
-    through(arena, "session");
-}
-
-fn through(arena: &mut Arena, mode: &str) {
     let server = TestServer::start();
     arena.on_server(&server);
-    let pooler = Pooler::start(arena, &server, mode);
-    let (direct, through) = (server.port().to_string(), pooler.port.to_string());
-    arena.database = arena.database.replace(&direct, &through);
+    let direct = arena.database.clone();
+    let pooler = through(arena, &server, "transaction");
+    arena.start(&["a", "b"]);
+    arena.produce(20, 5, 20, Duty::work(5));
+    for name in ["a", "b"] {
+        arena.until(format_args!("{name} says why"), || {
+            arena.fleet.logged(name).contains("a pooler in between that forgets")
+        });
+    }
+    arena.note(format!("{} tasks confirmed through it", arena.confirmed()));
+    arena.kill_producer();
+    for name in ["a", "b"] {
+        arena.fleet.forget(name);
+    }
+    drop(pooler);
+    arena.database = direct;
+    arena.start(&["a", "b"]);
+    arena.produce(100, 5, 10, Duty::work(5));
+    arena.account();
+}
+
+/// F17: everything goes through a pooler that gives each client a connection of
+/// its own.
+pub fn session_pooler(arena: &mut Arena) {
+    let server = TestServer::start();
+    arena.on_server(&server);
+    let pooler = through(arena, &server, "session");
     arena.start(&["a", "b"]);
     arena.produce(200, 5, 20, Duty::work(5));
     arena.account();
     drop(pooler);
+}
+
+fn through(arena: &mut Arena, server: &TestServer, mode: &str) -> Pooler {
+    let pooler = Pooler::start(arena, server, mode);
+    let (direct, through) = (server.port().to_string(), pooler.port.to_string());
+    arena.database = arena.database.replace(&direct, &through);
+    pooler
 }
