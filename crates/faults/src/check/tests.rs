@@ -22,7 +22,7 @@ fn execution(attempt: i32, exception: Option<&str>, ends: Option<TaskStatus>) ->
         ends_task: ends,
         result: exception.is_none().then(Json::null),
         error: exception
-            .map(|name| Json::parse(&format!(r#"{{"exception":"{name}","message":""}}"#)).unwrap()),
+            .map(|name| Json::parse(format!(r#"{{"exception":"{name}","message":""}}"#)).unwrap()),
     }
 }
 

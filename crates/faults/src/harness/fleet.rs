@@ -146,15 +146,15 @@ impl Fleet {
         for name in names {
             let Ledger { engines, dead, crashes, .. } = &mut *ledger;
             let engine = engines.get_mut(&name).expect("an engine of this name");
-            if let Some(child) = &mut engine.child {
-                if let Ok(Some(status)) = child.try_wait() {
-                    dead.entry(child.id()).or_insert(None);
-                    if engine.wanted {
-                        crashes.push((name.clone(), status));
-                    }
-                    engine.child = None;
-                    engine.ended = Some(Instant::now());
+            if let Some(child) = &mut engine.child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                dead.entry(child.id()).or_insert(None);
+                if engine.wanted {
+                    crashes.push((name.clone(), status));
                 }
+                engine.child = None;
+                engine.ended = Some(Instant::now());
             }
             let rested = engine.ended.is_some_and(|ended| ended.elapsed() > RESTART_AFTER);
             if engine.wanted && engine.plan.supervised && rested {

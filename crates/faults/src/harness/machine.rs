@@ -140,58 +140,86 @@ impl Volume {
     }
 }
 
-/// A control group of the old kind, with its processes.
+/// A control group, of either version, with its processes.
 #[derive(Debug)]
 pub struct Group {
     path: PathBuf,
+    /// Whether its controller has a hierarchy of its own, as in version 1.
+    first: bool,
+    _cleanup: Cleanup,
 }
 
 impl Group {
     /// Makes a group under a controller; needs root.
     #[must_use]
     pub fn new(controller: &str) -> Self {
+        let root = Path::new("/sys/fs/cgroup");
+        let own = root.join(controller);
+        let first = own.is_dir();
+        if !first {
+            // The second version: a controller is there if the root lends it.
+            let _ = std::fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
         let name = format!("task-engine-faults-{}-{}", std::process::id(), fastrand::u32(..));
-        let path = Path::new("/sys/fs/cgroup").join(controller).join(name);
+        let path = if first { own.join(name) } else { root.join(name) };
         std::fs::create_dir(&path).unwrap_or_else(|error| {
-            panic!("no control group {}: {error}; this needs root and cgroup v1", path.display())
+            panic!("no control group {}: {error}; this needs root", path.display())
         });
-        Self { path }
+        // Processes that were just killed may take a moment to leave.
+        let remove = "echo THAWED >\"$0/freezer.state\"; for i in 1 2 3 4 5 6 7 8 9 10; do \
+            rmdir \"$0\" && exit; sleep 0.2; done";
+        let cleanup = Cleanup::by(remove, &[&path.display().to_string()]);
+        Self { path, first, _cleanup: cleanup }
     }
 
-    /// Writes a setting.
-    pub fn set(&self, file: &str, value: impl ToString) {
+    /// Lets its processes have so much memory together.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.set(
+            if self.first { "memory.limit_in_bytes" } else { "memory.max" },
+            &bytes.to_string(),
+        );
+    }
+
+    /// Stops all of its processes at once.
+    pub fn freeze(&self) {
+        if self.first {
+            self.set("freezer.state", "FROZEN");
+        } else {
+            self.set("cgroup.freeze", "1");
+        }
+    }
+
+    /// Lets them go on.
+    pub fn thaw(&self) {
+        if self.first {
+            self.set("freezer.state", "THAWED");
+        } else {
+            self.set("cgroup.freeze", "0");
+        }
+    }
+
+    /// Whether all of them have stopped.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        let read = |file| std::fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        if self.first {
+            read("freezer.state").trim() == "FROZEN"
+        } else {
+            read("cgroup.events").contains("frozen 1")
+        }
+    }
+
+    fn set(&self, file: &str, value: &str) {
         let path = self.path.join(file);
-        std::fs::write(&path, value.to_string())
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        std::fs::write(&path, value).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
     /// The program around one that is to be in this group from its beginning.
     #[must_use]
     pub fn around(&self) -> Vec<String> {
-        let tasks = self.path.join("cgroup.procs").display().to_string();
+        let processes = self.path.join("cgroup.procs").display().to_string();
         let enter = r#"echo $$ >"$0" && exec "$@""#;
-        ["sh", "-c", enter, &tasks].map(str::to_owned).to_vec()
-    }
-
-    /// Reads a setting.
-    #[must_use]
-    pub fn get(&self, file: &str) -> String {
-        std::fs::read_to_string(self.path.join(file)).unwrap_or_default().trim().to_owned()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if self.path.join("freezer.state").exists() {
-            let _ = std::fs::write(self.path.join("freezer.state"), "THAWED");
-        }
-        // Processes that were just killed may take a moment to leave.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        ["sh", "-c", enter, &processes].map(str::to_owned).to_vec()
     }
 }
 

@@ -22,11 +22,11 @@ pub fn freeze(arena: &mut Arena) {
     arena.until_alive(&["cold", "colder"]);
     arena.create_many(10, &Duty::work(1000));
     arena.until("tasks run", || arena.begun() == 10);
-    group.set("freezer.state", "FROZEN");
-    arena.until("all is still", || group.get("freezer.state") == "FROZEN");
+    group.freeze();
+    arena.until("all is still", || group.is_frozen());
     arena.start(&["warm"]);
     arena.until("others have done it", || arena.done() >= 10);
-    group.set("freezer.state", "THAWED");
+    group.thaw();
     arena.until("they know", || {
         ["cold", "colder"].iter().all(|name| arena.fleet.logged(name).contains("declared lost"))
     });

@@ -94,7 +94,9 @@ pub fn callers_give_up(arena: &mut Arena) {
     let rounds = if arena.soak { 5000 } else { 300 };
     let (mut dropped, mut done) = (0, 0);
     for _ in 0..rounds {
-        let limit = Duration::from_micros(arena.chance.u64(0..4000));
+        // From far too short to long enough, on a fast machine as on a slow one.
+        let longest = 200 << arena.chance.u64(0..12);
+        let limit = Duration::from_micros(arena.chance.u64(0..longest));
         let tasks = vec![Duty::work(1).task(); arena.chance.usize(1..20)];
         let ids: Vec<TaskId> = (0..5).map(|_| TaskId(arena.chance.i64(1..2000))).collect();
         let which = arena.chance.u8(0..3);
@@ -120,10 +122,20 @@ pub fn callers_give_up(arena: &mut Arena) {
     assert!(dropped > 0 && done > 0, "{dropped} given up, {done} not");
     let history = arena.account();
     if arena.kind == Kind::Postgres {
-        let idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-             AND state LIKE 'idle in transaction%'";
-        let row = arena.wait(arena.sql().query_one(idle, &[])).expect("a count");
-        assert_eq!(row.get::<_, i64>(0), 0, "no connection is left in a transaction");
+        let idle = "SELECT application_name || ': ' || query FROM pg_stat_activity \
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+        let sql = arena.sql();
+        let mut left = Vec::new();
+        for _ in 0..100 {
+            // Those of the account, just closed, may take a moment to go.
+            let rows = arena.wait(sql.query(idle, &[])).expect("a list");
+            left = rows.iter().map(|row| row.get::<_, String>(0)).collect();
+            if left.is_empty() {
+                break;
+            }
+            arena.endure(Duration::from_millis(50));
+        }
+        assert_eq!(left, Vec::<String>::new(), "connections are left in a transaction");
     }
     arena.note(format!("{dropped} calls given up, {done} not, {} tasks", history.tasks.len()));
 }

@@ -44,7 +44,7 @@ pub fn kills_its_engine(arena: &mut Arena) {
 pub fn eats_all_memory(arena: &mut Arena) {
     arena.on_usual_store();
     let group = Group::new("memory");
-    group.set("memory.limit_in_bytes", 100 << 20);
+    group.limit_memory(100 << 20);
     let mut small = arena.plan("small");
     small.around = group.around();
     arena.fleet.start(small);
