@@ -22,7 +22,7 @@ use crate::registry::Kind;
 use crate::witness::Witness;
 
 /// Nothing takes this long, unless it is lost.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What a scenario works with.
 #[derive(Debug)]
