@@ -275,12 +275,12 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F21",
         title: "an SQLite file system that is full, read-only, or without the file",
-        how: "a small tmpfs, filled and freed; remounted read-only and back; the file is deleted",
+        how: "a small tmpfs, filled and freed; remounted read-only and back; the file is moved away and put back",
         promises: "I1–I9, I12; `integrity_check`",
         proof: Proof::Scenarios(&[
             on(SQLITE, "file_system_full", 5, s::files::file_system_full),
             on(SQLITE, "file_system_read_only", 5, s::files::file_system_read_only),
-            on(SQLITE, "file_deleted", 3, s::files::file_deleted),
+            on(SQLITE, "file_gone", 3, s::files::file_gone),
         ]),
     },
     Fault {

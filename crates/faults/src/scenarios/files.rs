@@ -74,26 +74,25 @@ pub fn file_system_read_only(arena: &mut Arena) {
     assert_eq!(integrity(&volume.path().join("tasks.db")), "ok");
 }
 
-/// F21: somebody deletes the file under a running engine. What was in it is
-/// gone; nothing else may be: an engine that starts again has an empty store,
-/// which works.
-pub fn file_deleted(arena: &mut Arena) {
+/// F21: somebody moves the file away under a running engine and its producer.
+/// Nothing is confirmed that nobody could find; when it is back, all goes on.
+pub fn file_gone(arena: &mut Arena) {
     arena.on_usual_store();
     arena.start(&["a"]);
-    arena.create_many(20, &Duty::work(5));
-    arena.settle();
-    for end in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(format!("{}{end}", arena.direct));
-    }
+    arena.produce(300, 5, 10, Duty::work(5));
+    arena.until("work goes on", || arena.done() > 20);
+    let (file, away) = (arena.direct.clone(), format!("{}.away", arena.direct));
+    std::fs::rename(&file, &away).expect("moved away");
+    arena.until("the producer is told", || {
+        arena.fleet.logged("producer").contains("deleted, moved or replaced")
+    });
+    arena.until("the engine is told", || {
+        arena.fleet.logged("a").contains("deleted, moved or replaced")
+    });
+    let before = arena.confirmed();
     arena.endure(Duration::from_secs(1));
-    arena.fleet.stop("a");
-    arena.fleet.forget("a");
-    for file in ["acks", "witness"] {
-        std::fs::remove_file(arena.path(file)).expect("forgotten as well");
-    }
-    arena.on_usual_store();
-    arena.start(&["b"]);
-    arena.create_many(20, &Duty::work(5));
+    assert_eq!(arena.confirmed(), before, "nothing is confirmed meanwhile");
+    std::fs::rename(&away, &file).expect("put back");
     arena.account();
     assert_eq!(integrity(Path::new(&arena.direct)), "ok");
 }
