@@ -5,8 +5,9 @@
 //! an end never changes; **I3** what was done was seen; **I4** attempts never
 //! overlap while the lease of the first is good; **I5** what comes late changes
 //! nothing and is kept; **I6** crashes count as tries; **I7** the record of
-//! attempts has no gap; **I8** all ends after the fault is healed; **I9** limits
-//! hold; **I10** a slot fires once; **I11** others go on; **I12** memory, CPU,
+//! attempts has no gap; **I8** all ends after the fault is healed; **I9** no engine
+//! runs more at a time than it has workers; **I10** a slot fires once; **I11** others
+//! come to their end meanwhile; **I12** memory, CPU,
 //! connections and log stay bounded.
 
 use std::fmt;
