@@ -2,12 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use task_engine::Store;
-use task_engine_web::{Access, BadAccess, Dashboard, Role};
+use task_engine_web::{Access, BadAccess, Dashboard, Recorder, Role};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -97,29 +95,11 @@ impl Signals {
 }
 
 /// Keeps the metrics of the engine in this process, for `/metrics`.
-pub(crate) fn keep_metrics() -> Result<PrometheusHandle, Fault> {
-    let wrong = |error: BuildError| Fault::Failure(format!("no metrics: {error}"));
-    let seconds = Matcher::Suffix("_seconds".to_owned());
-    let tasks = Matcher::Suffix("_tasks".to_owned());
-    let metrics = PrometheusBuilder::new()
-        .set_buckets_for_metric(seconds, &SECONDS)
-        .and_then(|builder| builder.set_buckets_for_metric(tasks, &TASKS))
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(wrong)?;
-    // Old samples are summed up from time to time, or memory would grow.
-    let kept = metrics.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            kept.run_upkeep();
-        }
-    });
-    Ok(metrics)
+pub(crate) fn keep_metrics() -> Result<Recorder, Fault> {
+    let recorder = Recorder::install().map_err(|taken| Fault::Failure(taken.to_string()))?;
+    tokio::spawn(recorder.clone().keep());
+    Ok(recorder)
 }
-
-const SECONDS: [f64; 14] =
-    [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_600.0];
-const TASKS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0];
 
 /// A dashboard that is being served.
 pub(crate) struct Serving {
@@ -136,7 +116,7 @@ impl Serving {
         store: Arc<dyn Store>,
         address: SocketAddr,
         options: &WebOptions,
-        metrics: Option<PrometheusHandle>,
+        metrics: Option<Recorder>,
     ) -> Result<Self, Fault> {
         let access = options.access(address).map_err(|bad| Fault::Usage(bad.to_string()))?;
         let tokens = store.tokens().await.unwrap_or_default();

@@ -11,9 +11,16 @@ use crate::read::{HeldTasks, held_tasks, row};
 
 pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let now = timestamp(turn.now());
-    let base = base_text(&scan.base);
-    let statement = |text: &str| turn.db.prepare_cached(&text.replace("/* base */", &base));
-    let mut bound = statement(sql!("scan_bound"))?;
+    let places = places(&scan.base);
+    let statement = |text: &str, places: &[String]| {
+        turn.db.prepare_cached(&text.replace("/* base */", &places.join("UNION ALL\n")))
+    };
+    // Each brings no more than it may by its key: the crowd of one place is not
+    // read for the sake of another.
+    let newest = places
+        .iter()
+        .map(|place| format!("SELECT id FROM (\n{place}\nORDER BY id DESC LIMIT ?3)\n"));
+    let mut bound = statement(sql!("scan_bound"), &newest.collect::<Vec<_>>())?;
     let range = [scan.from.0.into(), scan.before.0.into(), i64::from(scan.rows).into()];
     bind(&mut bound, scan, range, [Value::Null, Value::Null, Value::Null, Value::Null])?;
     let (lowest, rows): (Option<i64>, i64) = {
@@ -35,7 +42,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let time = |time: Option<jiff::Timestamp>| {
         time.map_or(Value::Null, |time| time.as_microsecond().into())
     };
-    let mut step = statement(sql!("scan"))?;
+    let mut step = statement(sql!("scan"), &places)?;
     let range = [lowest.into(), scan.before.0.into(), i64::from(scan.tasks).into()];
     let narrow = [list(&scan.classes)?, list(&scan.queues)?, time(from), time(until)];
     bind(&mut step, scan, range, narrow)?;
@@ -70,17 +77,18 @@ fn bind(
     Ok(())
 }
 
-fn base_text(base: &Base) -> String {
+/// Where to look: one statement a place.
+fn places(base: &Base) -> Vec<String> {
     match base {
-        Base::All => sql!("scan_all").to_owned(),
-        Base::Flow(_) => sql!("scan_flow").to_owned(),
+        Base::All => vec![sql!("scan_all").to_owned()],
+        Base::Flow(_) => vec![sql!("scan_flow").to_owned()],
         Base::Ids(ids) => {
             let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-            sql!("scan_ids").replace("/* ids */", &ids.join(", "))
+            vec![sql!("scan_ids").replace("/* ids */", &ids.join(", "))]
         }
         Base::Places(statuses) if statuses.is_empty() => {
             // Nothing can be meant.
-            format!("{} AND 0", sql!("scan_all"))
+            vec![format!("{} AND 0", sql!("scan_all"))]
         }
         Base::Places(statuses) => {
             let places = statuses.iter().map(|status| match status {
@@ -88,7 +96,7 @@ fn base_text(base: &Base) -> String {
                 TaskStatus::Running => sql!("scan_running").to_owned(),
                 ended => sql!("scan_unhappy").replace("/* status */", ended.as_str()),
             });
-            places.collect::<Vec<_>>().join("UNION ALL\n")
+            places.collect()
         }
     }
 }

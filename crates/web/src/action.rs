@@ -1,6 +1,7 @@
 //! All that changes something. Each is written down before it is done, and its
 //! outcome after: whatever breaks in between, nothing was done without a trace.
 
+mod once;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -10,13 +11,17 @@ use task_engine_model::audit::{AuditEntry, AuditOutcome, NewAuditEntry};
 use task_engine_model::queue::Pause;
 use task_engine_model::schedule::operate::{Done as ScheduleDone, ScheduleError, Schedules};
 use task_engine_model::words::count;
-use task_engine_model::{Client, Creation, Edit, EditReport, Json, NewTask, Schedule, TaskId};
+use task_engine_model::{
+    Client, Creation, Edit, EditReport, Json, NewTask, NewToken, Schedule, Store, StoreError,
+    TaskId,
+};
 
 use crate::access::Actor;
 use crate::app::App;
 use crate::problem::Problem;
 
-pub(crate) use tasks::{Choice, Meant, Verb, meant};
+pub(crate) use once::CONTEXT_MARK;
+pub(crate) use tasks::{Choice, MAX, Meant, Verb, meant};
 
 /// Something to be done.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub(crate) enum Action {
     Tasks(Verb, Choice),
     Edit(TaskId, Edit),
     Create(Vec<NewTask>),
+    /// The same, and nothing if it was done before: by this mark of the request.
+    CreateOnce(Vec<NewTask>, String),
     PauseQueue(Pause),
     ResumeQueue(String),
     AddSchedule(Box<Schedule>),
@@ -35,6 +42,7 @@ pub(crate) enum Action {
     Recover(String),
     /// The secret parameters of a task are shown to who asks.
     Reveal(TaskId),
+    AddToken(NewToken),
     RevokeToken(String),
 }
 
@@ -130,7 +138,7 @@ impl Action {
         match self {
             Self::Tasks(verb, _) => verb.action(),
             Self::Edit(..) => "tasks.edit",
-            Self::Create(_) => "tasks.create",
+            Self::Create(_) | Self::CreateOnce(..) => "tasks.create",
             Self::PauseQueue(_) => "queues.pause",
             Self::ResumeQueue(_) => "queues.resume",
             Self::AddSchedule(_) => "schedules.add",
@@ -141,6 +149,7 @@ impl Action {
             Self::RemoveSchedule(_) => "schedules.remove",
             Self::Recover(_) => "instances.recover",
             Self::Reveal(_) => "tasks.reveal",
+            Self::AddToken(_) => "tokens.create",
             Self::RevokeToken(_) => "tokens.revoke",
         }
     }
@@ -149,11 +158,12 @@ impl Action {
         match self {
             Self::Tasks(_, choice) => choice.to_string(),
             Self::Edit(id, _) | Self::Reveal(id) => format!("task {id}"),
-            Self::Create(tasks) => match &tasks[..] {
+            Self::Create(tasks) | Self::CreateOnce(tasks, _) => match &tasks[..] {
                 [task] => task.class.clone(),
                 tasks => count(tasks.len(), "task"),
             },
             Self::PauseQueue(pause) => pause.queue().to_owned(),
+            Self::AddToken(token) => token.name().to_owned(),
             Self::AddSchedule(schedule) | Self::SetSchedule(schedule) => schedule.name().to_owned(),
             Self::ResumeQueue(name)
             | Self::PauseSchedule(name, _)
@@ -183,6 +193,10 @@ impl Action {
                 "priority": edit.priority,
                 "queue": edit.queue,
             }),
+            Self::AddToken(token) => serde_json::json!({
+                "role": token.role(),
+                "expires_in_secs": token.expires_in().map(|time| time.as_secs()),
+            }),
             _ => serde_json::json!({}),
         };
         Json::encode(&detail).map_err(|error| Problem::bad(error.to_string()))
@@ -201,6 +215,8 @@ impl Action {
                 EditReport::NotFound => Err(no_task(id)),
             },
             Self::Create(tasks) => create(app, &tasks).await,
+            Self::CreateOnce(tasks, mark) => once::create(app, &tasks, &mark).await,
+            Self::AddToken(token) => add_token(store, &token).await,
             Self::PauseQueue(pause) => {
                 let fresh = store.pause_queue(&pause).await?;
                 Ok(Done::one(if fresh { "paused" } else { "was paused already" }))
@@ -243,6 +259,17 @@ pub(crate) fn no_task(id: TaskId) -> Problem {
     Problem::not_found(format!(
         "There is no task {id}. It may have been removed, as successful tasks are after a time."
     ))
+}
+
+async fn add_token(store: &dyn Store, token: &NewToken) -> Result<Done, Problem> {
+    match store.add_token(token).await {
+        Ok(_) => Ok(Done::one("created")),
+        // A store refuses for other reasons, too, in words that are not for all.
+        Err(StoreError::Refused(why)) if why == token.name_taken().to_string() => {
+            Err(Problem::conflict(why))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, Problem> {

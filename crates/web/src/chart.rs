@@ -39,13 +39,13 @@ pub(crate) fn bars(bars: &[Bar], zone: &TimeZone, about: &str) -> Markup {
     let top = bars.iter().map(sum).fold(0.0, f64::max);
     let ticks = axis::ticks(top, Unit::Number);
     let scale = Scale { steps: bars.len(), top: ticks.last().map_or(1.0, |tick| tick.at) };
-    frame(about, &scale, &ticks, bars.iter().map(|bar| bar.at).collect(), zone, {
-        html! {
-            @for (n, bar) in bars.iter().enumerate() {
-                (step(&scale, n, &bar.title, &stack(&scale, n, bar)))
-            }
+    let times: Vec<_> = bars.iter().map(|bar| bar.at).collect();
+    let inside = html! {
+        @for (n, bar) in bars.iter().enumerate() {
+            (step(&scale, n, &bar.title, &stack(&scale, n, bar)))
         }
-    })
+    };
+    frame(about, &scale, &ticks, &times, zone, &inside)
 }
 
 fn stack(scale: &Scale, n: usize, bar: &Bar) -> Markup {
@@ -66,20 +66,20 @@ pub(crate) fn lines(points: &[Point], unit: Unit, zone: &TimeZone, about: &str) 
     let ticks = axis::ticks(known.fold(0.0, f64::max), unit);
     let scale = Scale { steps: points.len(), top: ticks.last().map_or(1.0, |tick| tick.at) };
     let number = points.iter().map(|point| point.values.len()).max().unwrap_or(0);
-    frame(about, &scale, &ticks, points.iter().map(|point| point.at).collect(), zone, {
-        html! {
-            // Its own scale, 0 to 100, because a path has no percentages.
-            svg viewBox={ "0 0 100 " (pixels(HEIGHT)) } preserveAspectRatio="none" width="100%"
-                height=(pixels(HEIGHT)) {
-                @for which in (0..number).rev() {
-                    path .line .second[which > 0] d=(path(&scale, points, which)) {}
-                }
-            }
-            @for (n, point) in points.iter().enumerate() {
-                (step(&scale, n, &point.title, &dots(&scale, points, n, point)))
+    let times: Vec<_> = points.iter().map(|point| point.at).collect();
+    let inside = html! {
+        // Its own scale, 0 to 100, because a path has no percentages.
+        svg viewBox={ "0 0 100 " (pixels(HEIGHT)) } preserveAspectRatio="none" width="100%"
+            height=(pixels(HEIGHT)) {
+            @for which in (0..number).rev() {
+                path .line .second[which > 0] d=(path(&scale, points, which)) {}
             }
         }
-    })
+        @for (n, point) in points.iter().enumerate() {
+            (step(&scale, n, &point.title, &dots(&scale, points, n, point)))
+        }
+    };
+    frame(about, &scale, &ticks, &times, zone, &inside)
 }
 
 /// A value between two gaps is no line: it has a dot.
@@ -129,9 +129,9 @@ fn frame(
     about: &str,
     scale: &Scale,
     ticks: &[axis::Tick],
-    times: Vec<Timestamp>,
+    times: &[Timestamp],
     zone: &TimeZone,
-    inside: Markup,
+    inside: &Markup,
 ) -> Markup {
     html! {
         svg .chart .plot role="img" aria-label=(about) height=(pixels(HEIGHT)) width="100%" {
@@ -141,7 +141,7 @@ fn frame(
                 text .up x="-6" y=(y) dy="4" { (tick.words) }
             }
             (inside)
-            @for (n, words) in axis::times(&times, zone) {
+            @for (n, words) in axis::times(times, zone) {
                 text .across x=(percent(scale.middle(n))) y=(pixels(HEIGHT)) dy="16" { (words) }
             }
         }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use task_engine_model::check::{Check, Depth};
 use task_engine_model::errors::{self, ErrorGroup};
-use task_engine_model::figures::FiguresLook;
+use task_engine_model::figures::{FigureRow, FiguresLook};
 use task_engine_model::search::{PATIENCE, Search};
-use task_engine_model::watch::{Figures, Moving, MovingLook, Unhappy};
+use task_engine_model::watch::{Figures, Look, Moving, MovingLook, Unhappy};
 use task_engine_model::{Filter, InstanceRow, QueueRow, Store, StoreError, TaskStatus};
 use tokio::sync::Mutex;
 
@@ -67,6 +67,8 @@ pub(crate) struct Glance {
     failing: Kept<Vec<ErrorGroup>>,
     hour: Kept<Series>,
     day: Kept<Series>,
+    last_hour: Kept<Vec<FigureRow>>,
+    stats: Kept<Look>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -143,6 +145,8 @@ impl Glance {
             failing: Kept::new(Duration::from_secs(10)),
             hour: Kept::new(Duration::from_secs(5)),
             day: Kept::new(Duration::from_secs(60)),
+            last_hour: Kept::new(Duration::from_secs(10)),
+            stats: Kept::new(Duration::from_secs(5)),
         }
     }
 
@@ -157,7 +161,7 @@ impl Glance {
         let queues: Vec<QueueRow> = store.queues().await?;
         let engines = store.instances(None).await?;
         // What ended lately is in the figures that engines write.
-        let figures = Figures::of(&moving, &[], 1, (*unhappy).clone(), queues, &engines);
+        let figures = Figures::of(&moving, &[], 1, *unhappy, queues, &engines);
         Ok(Now { moving, figures, engines })
     }
 
@@ -197,6 +201,17 @@ impl Glance {
         }
     }
 
+    /// What engines have counted in the last hour.
+    pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<FigureRow>>, StoreError> {
+        let hour = Span::Hour.over();
+        self.last_hour.get(self.store.figures_since(FiguresLook { over: hour, step: hour })).await
+    }
+
+    /// The figures with what ended lately, as `task-engine stats` has them.
+    pub(crate) async fn stats(&self) -> Result<Arc<Look>, StoreError> {
+        self.stats.get(Look::take(&*self.store)).await
+    }
+
     /// Somebody has just changed something, and wants to see it.
     pub(crate) async fn forget(&self) {
         self.now.forget().await;
@@ -204,5 +219,6 @@ impl Glance {
         self.failing.forget().await;
         self.checks.forget().await;
         self.closer_checks.forget().await;
+        self.stats.forget().await;
     }
 }

@@ -40,7 +40,11 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     if !is_for_programs(&path)
         && let Some(problem) = response.extensions_mut().remove::<Problem>()
     {
+        let later = response.headers_mut().remove(header::RETRY_AFTER);
         response = as_page(&app, &problem, &asked, shown);
+        if let Some(later) = later {
+            response.headers_mut().insert(header::RETRY_AFTER, later);
+        }
     }
     let headers = response.headers_mut();
     for (name, value) in [

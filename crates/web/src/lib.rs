@@ -29,7 +29,8 @@
 //! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
 //! - `shown`, `json_tree`: what tasks carry and say, as pages show it;
 //! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
-//! - `serve`: the router on a socket.
+//! - `serve`: the router on a socket;
+//! - `recorder`: what code in this process measures, with the feature `prometheus`.
 
 mod access;
 mod action;
@@ -46,6 +47,8 @@ mod pages;
 mod parts;
 mod problem;
 mod reading;
+#[cfg(feature = "prometheus")]
+mod recorder;
 mod routes;
 mod series;
 mod serve;
@@ -54,6 +57,8 @@ mod shown;
 
 pub use access::{Access, Actor, BadAccess};
 pub use dashboard::Dashboard;
+#[cfg(feature = "prometheus")]
+pub use recorder::{Recorder, RecorderTaken};
 pub use routes::Route;
 pub use serve::serve;
 pub use task_engine_model::token::Role;

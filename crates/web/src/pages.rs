@@ -3,7 +3,7 @@
 mod actions;
 mod audit;
 mod errors;
-mod events;
+pub(crate) mod events;
 mod health;
 mod instances;
 mod links;

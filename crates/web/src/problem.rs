@@ -17,6 +17,9 @@ pub(crate) struct Problem {
     /// Which field of the body, as a JSON pointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pointer: Option<String>,
+    /// Which part of the address: a parameter in its path or its query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parameter: Option<String>,
 }
 
 fn as_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
@@ -24,8 +27,8 @@ fn as_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, 
 }
 
 impl Problem {
-    fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, title, detail: detail.into(), pointer: None }
+    pub(crate) fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, title, detail: detail.into(), pointer: None, parameter: None }
     }
 
     /// What was sent cannot be meant.
@@ -36,6 +39,11 @@ impl Problem {
     /// The same about one field.
     pub(crate) fn field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { pointer: Some(pointer.into()), ..Self::bad(detail) }
+    }
+
+    /// The same about one parameter of the address.
+    pub(crate) fn parameter(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { parameter: Some(name.into()), ..Self::bad(detail) }
     }
 
     /// Nobody is known to be asking.

@@ -4,8 +4,9 @@
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
+use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use task_engine_model::token::Role;
 
 use crate::app::App;
@@ -15,7 +16,7 @@ use crate::{api, guard, pages};
 /// A route, and who may use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// `GET`, `POST`, `PUT`, `DELETE`.
+    /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE`.
     pub method: &'static str,
     /// The path, with `{names}` for what varies.
     pub path: &'static str,
@@ -83,6 +84,15 @@ impl Routes {
         self.add("PUT", path, needs, put(handler))
     }
 
+    pub(crate) fn patch<H: Handler<T, App>, T: 'static>(
+        self,
+        path: &'static str,
+        needs: Role,
+        handler: H,
+    ) -> Self {
+        self.add("PATCH", path, needs, patch(handler))
+    }
+
     pub(crate) fn delete<H: Handler<T, App>, T: 'static>(
         self,
         path: &'static str,
@@ -119,7 +129,11 @@ pub(crate) fn router(app: App) -> Router {
         .router
         .fallback(|| async { Problem::not_found("There is nothing at this address.") })
         .method_not_allowed_fallback(|| async {
-            Problem::not_found("There is nothing at this address for this method.")
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Method not allowed",
+                "There is nothing at this address for this method.",
+            )
         })
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .layer(from_fn(plain_rejections))
@@ -147,5 +161,6 @@ async fn plain_rejections(
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), 64 * 1024).await.unwrap_or_default();
     let detail = String::from_utf8_lossy(&body).into_owned();
-    Problem { status, ..Problem::bad(detail) }.into_response()
+    let title = status.canonical_reason().unwrap_or("Bad request");
+    Problem::new(status, title, detail).into_response()
 }

@@ -7,6 +7,7 @@ mod looks;
 #[path = "../cli/support.rs"]
 #[allow(dead_code)] // Shared with the tests of the command line.
 mod support;
+mod watches;
 
 use chromium::Browser;
 use support::{Place, Running, eventually};

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use task_engine_model::recovery::{self, RecoverError};
 use task_engine_model::search::Search;
@@ -120,14 +121,19 @@ pub(crate) struct Meant {
     pub(crate) sample: Vec<FoundTask>,
     /// Whether there may be more than one request changes.
     pub(crate) and_more: bool,
+    /// How far was searched, if patience ended first.
+    pub(crate) down_to: Option<TaskId>,
 }
 
-/// Finds them.
+/// Finds them, those of a whole history if need be; or as many as can be found
+/// while `patience` lasts.
 pub(crate) async fn meant(
     store: &dyn Store,
     verb: Verb,
     choice: &Choice,
+    patience: Option<Duration>,
 ) -> Result<Meant, Problem> {
+    let begun = Instant::now();
     let filter = match choice {
         Choice::Ids(ids) if ids.is_empty() => {
             return Err(Problem::bad("No tasks were named: give ids, or a filter."));
@@ -150,12 +156,12 @@ pub(crate) async fn meant(
         Choice::Filter(filter) => filter.clone().and_status(verb.statuses()),
     };
     let (ids, sample) = (Vec::new(), Vec::new());
-    let mut meant = Meant { filter, ids, sample, and_more: false };
+    let mut meant = Meant { filter, ids, sample, and_more: false, down_to: None };
     let mut before = None;
     loop {
         let limit = u32::try_from(MAX - meant.ids.len()).unwrap_or(u32::MAX).min(2_000);
-        let patience = std::time::Duration::from_millis(500);
-        let search = Search { filter: meant.filter.clone(), before, limit, patience };
+        let step = Duration::from_millis(500).min(patience.unwrap_or(Duration::MAX));
+        let search = Search { filter: meant.filter.clone(), before, limit, patience: step };
         let found = search.run(store).await?;
         for task in found.tasks {
             meant.ids.push(task.row.id);
@@ -166,6 +172,10 @@ pub(crate) async fn meant(
         before = found.next;
         if before.is_none() || meant.ids.len() >= MAX {
             meant.and_more = before.is_some();
+            return Ok(meant);
+        }
+        if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            meant.down_to = before;
             return Ok(meant);
         }
     }
@@ -179,7 +189,7 @@ pub(super) async fn apply(store: &dyn Store, verb: Verb, choice: &Choice) -> Res
             (ids.iter().copied().filter(|id| seen.insert(*id)).collect(), false)
         }
         choice => {
-            let meant = meant(store, verb, choice).await?;
+            let meant = meant(store, verb, choice, None).await?;
             (meant.ids, meant.and_more)
         }
     };

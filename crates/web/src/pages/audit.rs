@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use axum::extract::{Query, State};
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use task_engine_model::Json;
@@ -27,6 +28,7 @@ pub(crate) async fn page(
     Query(place): Query<Place>,
 ) -> Result<Markup, Problem> {
     let entries = app.store.audit_page(place.before, PER_PAGE).await?;
+    let now = app.glance.now().await?.figures.at;
     let older = entries.last().filter(|_| entries.len() >= PER_PAGE as usize).map(|last| last.id);
     let main = html! {
         div .row .between .top {
@@ -40,7 +42,7 @@ pub(crate) async fn page(
                     "task-engine audit",
                 ))
             } @else {
-                (table(&app, &entries))
+                (table(&app, &entries, now))
             }
         }
         div .row {
@@ -53,10 +55,9 @@ pub(crate) async fn page(
     Ok(layout::page(&app, &viewer, "Audit", "/audit", main).await)
 }
 
-fn table(app: &App, entries: &[AuditEntry]) -> Markup {
+fn table(app: &App, entries: &[AuditEntry], now: Timestamp) -> Markup {
     // An action has two entries, before and after. Both at once are one line.
     let told: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
-    let now = jiff::Timestamp::now();
     html! {
         div .scroll {
             table .stack {

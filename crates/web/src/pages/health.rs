@@ -37,7 +37,8 @@ pub(crate) async fn page(
         if closer { app.glance.closer_checks().await? } else { app.glance.checks().await? };
     let main = html! {
         h1 { "Health" }
-        section .card #checks data-live {
+        // A closer look costs something: it is not repeated by itself.
+        section .card #checks data-live[!closer] {
             div .row .between {
                 p .sum { (verdict(worst(&checks))) " " (summary(&checks)) }
                 @if closer {

@@ -54,7 +54,7 @@ pub(super) fn orphans(app: &App, viewer: &Viewer, now: &Now) -> Markup {
             section .card .needs .bad data-key={ "orphans-" (name) } {
                 h2 { (name) " is dead and holds " (count(usize::try_from(number).unwrap_or(0), "task")) }
                 (doing(app, now, &held, name))
-                p {
+                p .gap {
                     "Recovering takes them back: each attempt ends as failed (InstanceLost), and the task waits for its next retry or, if none is left, has failed. "
                     "Should the engine be alive after all, what it still says changes nothing."
                 }
@@ -171,7 +171,7 @@ fn doing(app: &App, now: &Now, held: &[&HeldRow], instance: &str) -> Markup {
                 @for one in held.iter().take(HELD_SHOWN) {
                     li data-key=(one.task_id) {
                         (parts::task_link(app, one.task_id)) " " (one.task_class)
-                        " " small { "since " (parts::time(app, one.claimed_at, now.figures.at)) }
+                        " " small { "claimed " (parts::time(app, one.claimed_at, now.figures.at)) }
                         @if let Some(progress) = &one.progress { " " small { (far(progress)) } }
                     }
                 }

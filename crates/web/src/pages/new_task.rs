@@ -46,9 +46,9 @@ async fn create(
 fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {
     let parameters = task_form::parameters(fields.get("parameters").unwrap_or_default())?;
     let class = fields.get("class").unwrap_or_default();
-    let mut task = NewTask::new(class, parameters).map_err(|bad| Mistake::new("class", bad))?;
+    let mut task = NewTask::new(class, parameters).map_err(|bad| Mistake::new("class", &bad))?;
     if let Some(queue) = fields.get("queue") {
-        task = task.queue(queue).map_err(|bad| Mistake::new("queue", bad))?;
+        task = task.queue(queue).map_err(|bad| Mistake::new("queue", &bad))?;
     }
     if let Some(priority) = task_form::priority(fields)? {
         task = task.priority(priority);
@@ -57,7 +57,7 @@ fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mis
         task.due = due;
     }
     match fields.get("unique") {
-        Some(key) => task.unique(Unique::by(key)).map_err(|bad| Mistake::new("unique", bad)),
+        Some(key) => task.unique(Unique::by(key)).map_err(|bad| Mistake::new("unique", &bad)),
         None => Ok(task),
     }
 }

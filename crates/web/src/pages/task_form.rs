@@ -22,7 +22,7 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    pub(crate) fn new(field: &'static str, why: impl ToString) -> Self {
+    pub(crate) fn new(field: &'static str, why: &(impl ToString + ?Sized)) -> Self {
         Self { field, why: why.to_string(), place: None }
     }
 }
@@ -71,10 +71,10 @@ pub(crate) fn due(app: &App, fields: &Fields, now: Timestamp) -> Result<Option<D
         }
         (Some(at), None) => typed::future_time(at, &now.to_zoned(app.zone.clone()))
             .map(|time| Some(Due::At(time)))
-            .map_err(|why| Mistake::new("at", why)),
+            .map_err(|why| Mistake::new("at", &why)),
         (None, Some(wait)) => typed::duration(wait)
             .map(|wait: Duration| Some(Due::After(wait)))
-            .map_err(|why| Mistake::new("in", why)),
+            .map_err(|why| Mistake::new("in", &why)),
         (None, None) => Ok(None),
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn priority(fields: &Fields) -> Result<Option<i32>, Mistake> {
         text.parse().map_err(|_| {
             Mistake::new(
                 "priority",
-                format!("{text:?} is not a priority; it is a whole number, and higher runs first"),
+                &format!("{text:?} is not a priority; it is a whole number, and higher runs first"),
             )
         })
     };

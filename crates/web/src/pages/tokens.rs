@@ -2,6 +2,7 @@
 
 use axum::extract::{RawForm, State};
 use axum::response::Response;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_model::token::TokenRow;
 
@@ -18,6 +19,7 @@ const HOW: &str = "task-engine tokens create NAME --role viewer";
 
 pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
     let tokens = app.store.tokens().await?;
+    let now = app.glance.now().await?.figures.at;
     let main = html! {
         div .row .between .top {
             h1 { "Tokens" }
@@ -27,7 +29,7 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
             @if tokens.is_empty() {
                 (parts::empty("There are no tokens. One lets a program use the HTTP API, or somebody log in:", HOW))
             } @else {
-                (table(&app, &viewer, &tokens))
+                (table(&app, &viewer, &tokens, now))
                 p .soft .last { "A new one comes from the command line, which shows it once: " code { (HOW) } }
             }
         }
@@ -35,8 +37,7 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
     Ok(layout::page(&app, &viewer, "Tokens", "/audit", main).await)
 }
 
-fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow]) -> Markup {
-    let now = jiff::Timestamp::now();
+fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow], now: Timestamp) -> Markup {
     html! {
         div .scroll {
             table .stack {
@@ -71,7 +72,7 @@ fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow]) -> Markup {
     }
 }
 
-fn state(token: &TokenRow, now: jiff::Timestamp) -> Markup {
+fn state(token: &TokenRow, now: Timestamp) -> Markup {
     match (token.revoked_at, token.expires_at) {
         (Some(_), _) => parts::state("off", "revoked"),
         (None, Some(at)) if at <= now => parts::state("off", "expired"),

@@ -33,7 +33,7 @@ pub(crate) async fn page(
         return one::show(&app, &viewer, &name).await;
     }
     // One more tells whether there is a next page.
-    let mut rows = app.store.schedules(which.after.as_deref(), PER_PAGE + 1).await?;
+    let mut rows = app.schedules(which.after.as_deref(), PER_PAGE + 1).await?;
     let has_more = rows.len() > PER_PAGE as usize;
     rows.truncate(PER_PAGE as usize);
     let now = app.glance.now().await?.figures.at;

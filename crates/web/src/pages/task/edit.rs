@@ -69,7 +69,7 @@ fn wanted(
     let queue = fields.get("queue").filter(|queue| *queue != task.row.queue).map(str::to_owned);
     if let Some(queue) = &queue {
         task_engine_model::queue::check_queue_name(queue)
-            .map_err(|bad| Mistake::new("queue", bad))?;
+            .map_err(|bad| Mistake::new("queue", &bad))?;
     }
     let edit = Edit { parameters, due: task_form::due(app, fields, now)?, priority, queue };
     if edit.is_empty() {

@@ -46,7 +46,7 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
     let row = &task.row;
     let step = |class, word: &str, at, place| Step { class, word: word.to_owned(), at, place };
     let begun = task.executions.iter().filter(|execution| execution.started_at.is_some());
-    let (first, last) = (begun.clone().next(), begun.clone().last());
+    let (first, last) = (begun.clone().next(), begun.clone().next_back());
     let times = begun.count();
     let mut steps = vec![step("off", "created", Some(row.created_at), Past)];
     if row.status == TaskStatus::Waiting && task.executions.is_empty() {

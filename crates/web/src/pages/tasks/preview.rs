@@ -1,15 +1,20 @@
 //! What would happen, before it does.
 
+use std::time::Duration;
+
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
 use task_engine_model::words::count;
 
 use super::{capitalised, table};
-use crate::action::{Choice, Meant, Verb, meant};
+use crate::action::{Choice, MAX, Meant, Verb, meant};
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::problem::Problem;
+
+/// How long somebody waits to see who is meant.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 pub(super) async fn page(
     State(app): State<App>,
@@ -30,7 +35,7 @@ pub(super) async fn page(
         app.check_filter(&viewer.actor, filter).await?;
     }
     let now = app.glance.now().await?.figures.at;
-    let meant = meant(&*app.store, verb, &choice).await?;
+    let meant = meant(&*app.store, verb, &choice, Some(PATIENCE)).await?;
     let back = fields.get("back").unwrap_or("/tasks");
     let title = format!("{}: what is meant", capitalised(verb.as_str()));
     let main = html! {
@@ -41,7 +46,11 @@ pub(super) async fn page(
                 p .soft { "Meant by the filter " code { (meant.filter) }
                           ". It is asked again when you confirm: tasks that have changed by then may not be among them." }
             }
-            @if meant.ids.is_empty() {
+            @if let Some(down_to) = meant.down_to {
+                p { "So far the tasks down to " (down_to) " were looked at; what is older is looked at when you confirm. At most "
+                    (MAX) " tasks are changed at once." }
+            }
+            @if meant.ids.is_empty() && meant.down_to.is_none() {
                 p { b { "No task is meant." } " There is nothing to do." }
             } @else {
                 (confirm(&app, &viewer, verb, &choice, &meant, back))
@@ -68,7 +77,11 @@ fn verb(fields: &Fields) -> Result<Verb, Problem> {
 
 fn number(meant: &Meant) -> String {
     let number = count(meant.ids.len(), "task");
-    if meant.and_more { format!("the newest {number} of more") } else { number }
+    match (meant.and_more, meant.down_to) {
+        (true, _) => format!("the newest {number} of more"),
+        (_, Some(_)) => format!("at least {number}"),
+        _ => number,
+    }
 }
 
 fn confirm(

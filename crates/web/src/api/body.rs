@@ -1,0 +1,361 @@
+//! What a program sends: read field by field, so that whatever is wrong is told
+//! with its place. Values stay text until somebody knows what they are, so
+//! numbers of any length stay as they are.
+
+use std::fmt;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+use task_engine_model::queue::REASON_BYTES_MAX;
+use task_engine_model::{Json, TaskId};
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// A JSON text.
+#[derive(Debug)]
+pub(super) struct Body(pub(super) String);
+
+impl FromRequest<App> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
+        let bytes = Bytes::from_request(request, app).await.map_err(|bad| {
+            match bad.into_response().status() {
+                StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "Too large",
+                    "A body has at most 16 MiB. Send fewer tasks at once, and keep large data elsewhere.",
+                ),
+                _ => Problem::bad("The body ended before it was complete."),
+            }
+        })?;
+        // Whoever has nothing to say need not send an empty object.
+        if bytes.is_empty() {
+            return Ok(Self("{}".to_owned()));
+        }
+        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Not JSON",
+                "The body must be JSON, and say so: Content-Type: application/json.",
+            ));
+        }
+        let text = String::from_utf8(bytes.into());
+        text.map(Self).map_err(|_| Problem::field("", "The body is not UTF-8."))
+    }
+}
+
+impl Body {
+    /// An object with these fields and no others.
+    pub(super) fn object(&self, known: &[&str]) -> Result<Object<'_>, Problem> {
+        Object::read(self.value()?, String::new(), known)
+    }
+
+    /// Whatever it is.
+    pub(super) fn value(&self) -> Result<&RawValue, Problem> {
+        serde_json::from_str(&self.0)
+            .map_err(|why| Problem::field("", format!("The body is not JSON: {why}.")))
+    }
+}
+
+/// An object, and where it is in the body.
+#[derive(Debug)]
+pub(super) struct Object<'a> {
+    pointer: String,
+    fields: Vec<(String, &'a RawValue)>,
+}
+
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        from.deserialize_map(Collect)
+    }
+}
+
+impl<'a> Object<'a> {
+    pub(super) fn read(
+        value: &'a RawValue,
+        pointer: String,
+        known: &[&str],
+    ) -> Result<Self, Problem> {
+        if kind(value) != "an object" {
+            return Err(Problem::field(
+                pointer,
+                format!("An object is needed here; this is {}.", kind(value)),
+            ));
+        }
+        let Fields(fields) = serde_json::from_str(value.get())
+            .map_err(|why| Problem::field(pointer.as_str(), format!("Not JSON: {why}.")))?;
+        for (at, (name, _)) in fields.iter().enumerate() {
+            let shown: String = name.chars().take(100).collect();
+            let place = format!("{pointer}/{}", escaped(name));
+            if !known.contains(&name.as_str()) {
+                let meant = did_you_mean(name, known);
+                return Err(Problem::field(
+                    place,
+                    format!("The field {shown:?} is not known here{meant}"),
+                ));
+            }
+            if fields[..at].iter().any(|(before, _)| before == name) {
+                return Err(Problem::field(place, format!("The field {shown:?} is there twice.")));
+            }
+        }
+        Ok(Self { pointer, fields })
+    }
+
+    /// What is wrong with a field.
+    pub(super) fn wrong(&self, name: &str, why: impl fmt::Display) -> Problem {
+        let why = why.to_string();
+        let end = if why.ends_with(['.', '?']) { "" } else { "." };
+        Problem::field(format!("{}/{name}", self.pointer), format!("{name}: {why}{end}"))
+    }
+
+    /// A field that is there; `null` is as if it were not.
+    pub(super) fn raw(&self, name: &str) -> Option<&'a RawValue> {
+        let found = self.fields.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| *value).filter(|value| value.get() != "null")
+    }
+
+    fn not(&self, name: &str, wanted: &str, found: &RawValue) -> Problem {
+        self.wrong(name, format!("{wanted} is needed, this is {}", kind(found)))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, Problem> {
+        let read = |value: &RawValue| match kind(value) {
+            // A lone surrogate is a text to the parser, and to nobody else.
+            "a text" => serde_json::from_str(value.get())
+                .map_err(|_| self.wrong(name, "this text has half of a character in it")),
+            _ => Err(self.not(name, "a text", value)),
+        };
+        self.raw(name).map(read).transpose()
+    }
+
+    /// Why it is done, for the audit.
+    pub(super) fn reason(&self) -> Result<Option<String>, Problem> {
+        let reason = self.text("reason")?.map(|reason| reason.trim().to_owned());
+        let reason = reason.filter(|reason| !reason.is_empty());
+        let fits = |reason: &String| {
+            reason.len() <= REASON_BYTES_MAX && !reason.chars().any(char::is_control)
+        };
+        match reason {
+            Some(reason) if !fits(&reason) => Err(self.wrong(
+                "reason",
+                format!("a text of up to {REASON_BYTES_MAX} bytes without control characters"),
+            )),
+            reason => Ok(reason),
+        }
+    }
+
+    pub(super) fn need_text(&self, name: &str) -> Result<String, Problem> {
+        self.text(name)?.ok_or_else(|| self.wrong(name, "it is missing"))
+    }
+
+    /// A text that is read further.
+    pub(super) fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Problem> {
+        let text = self.text(name)?;
+        text.map(|text| parse(&text).map_err(|why| self.wrong(name, why))).transpose()
+    }
+
+    pub(super) fn whole<T: TryFrom<i64>>(
+        &self,
+        name: &str,
+        wanted: &str,
+    ) -> Result<Option<T>, Problem> {
+        let read = |value: &RawValue| {
+            let number = value.get().parse::<i64>().ok().and_then(|it| T::try_from(it).ok());
+            number.ok_or_else(|| self.not(name, wanted, value))
+        };
+        self.raw(name).map(read).transpose()
+    }
+
+    /// A number within these bounds.
+    pub(super) fn number(&self, name: &str, from: f64, to: f64) -> Result<Option<f64>, Problem> {
+        let read = |value: &RawValue| {
+            let number: Option<f64> = value.get().parse().ok();
+            let fits = number.filter(|it| kind(value) == "a number" && (from..=to).contains(it));
+            fits.ok_or_else(|| self.not(name, &format!("a number from {from} to {to}"), value))
+        };
+        self.raw(name).map(read).transpose()
+    }
+
+    pub(super) fn truth(&self, name: &str) -> Result<bool, Problem> {
+        match self.raw(name) {
+            None => Ok(false),
+            Some(value) => serde_json::from_str(value.get())
+                .map_err(|_| self.not(name, "true or false", value)),
+        }
+    }
+
+    pub(super) fn json_object(&self, name: &str) -> Result<Option<Json>, Problem> {
+        let read =
+            |value: &RawValue| Json::parse_object(value.get()).map_err(|bad| self.wrong(name, bad));
+        self.raw(name).map(read).transpose()
+    }
+
+    pub(super) fn object(&self, name: &str, known: &[&str]) -> Result<Option<Self>, Problem> {
+        let read = |value| Self::read(value, format!("{}/{name}", self.pointer), known);
+        self.raw(name).map(read).transpose()
+    }
+
+    /// Ids of tasks, as numbers or as texts.
+    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<TaskId>>, Problem> {
+        let Some(value) = self.raw(name) else { return Ok(None) };
+        let values = list(value).ok_or_else(|| self.not(name, "a list of task ids", value))?;
+        let read = |(at, value): (usize, &&RawValue)| {
+            let text = value.get();
+            let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
+            text.parse().map_err(|why: String| self.wrong(&format!("{name}/{at}"), why))
+        };
+        values.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+/// The values of a list; nothing if it is none.
+pub(super) fn list(value: &RawValue) -> Option<Vec<&RawValue>> {
+    if kind(value) == "a list" { serde_json::from_str(value.get()).ok() } else { None }
+}
+
+/// What a value is, in words.
+pub(super) fn kind(value: &RawValue) -> &'static str {
+    match value.get().as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b'"') => "a text",
+        Some(b't' | b'f') => "true or false",
+        Some(b'n') => "null",
+        _ => "a number",
+    }
+}
+
+/// As a part of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// The end of a sentence: `; did you mean …?`, or what there is.
+pub(super) fn did_you_mean(typed: &str, known: &[&str]) -> String {
+    let typed: String = typed.chars().take(100).collect::<String>().to_lowercase();
+    let near = known.iter().map(|word| (strsim::osa_distance(&typed, word), *word)).min();
+    match near {
+        Some((distance, word)) if distance <= 2 && distance < word.len() => {
+            format!("; did you mean {word}?")
+        }
+        // `task_class` for `class`.
+        _ => match known.iter().find(|word| typed.ends_with(*word) || typed.starts_with(*word)) {
+            Some(word) => format!("; did you mean {word}?"),
+            None if known.is_empty() => "; there is none.".to_owned(),
+            None => format!("; there are {}.", known.join(", ")),
+        },
+    }
+}
+
+/// A JSON text with the fields of its objects in order and nothing between: the
+/// same for requests that say the same.
+pub(super) fn canonical(value: &RawValue) -> String {
+    let mut text = String::new();
+    write_canonical(value.get(), &mut text);
+    text
+}
+
+fn write_canonical(text: &str, to: &mut String) {
+    let text = text.trim();
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let Ok(Fields(mut fields)) = serde_json::from_str(text) else { return };
+            fields.sort_by(|one, other| one.0.cmp(&other.0));
+            to.push('{');
+            for (name, value) in fields {
+                to.push_str(&serde_json::Value::from(name).to_string());
+                to.push(':');
+                write_canonical(value.get(), to);
+                to.push(',');
+            }
+            to.push('}');
+        }
+        Some(b'[') => {
+            let values: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+            to.push('[');
+            for value in values {
+                write_canonical(value.get(), to);
+                to.push(',');
+            }
+            to.push(']');
+        }
+        _ => to.push_str(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object<'a>(body: &'a Body, known: &[&str]) -> Result<Object<'a>, Problem> {
+        body.object(known)
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, pointer, why) in [
+            ("{", "", "not JSON"),
+            ("[1]", "", "this is a list"),
+            (r#"{"clas":1}"#, "/clas", "did you mean class?"),
+            (r#"{"task_class":1}"#, "/task_class", "did you mean class?"),
+            (r#"{"a/b~":1}"#, "/a~1b~0", "there are class, priority"),
+            (r#"{"class":"a","class":"b"}"#, "/class", "twice"),
+            (r#"{"class":7}"#, "/class", "a text is needed, this is a number"),
+            (r#"{"class":"\ud800"}"#, "/class", "half of a character"),
+            (r#"{"class":"a","priority":1.5}"#, "/priority", "a whole number is needed"),
+            (r#"{"class":"a","priority":99999999999}"#, "/priority", "a whole number"),
+            (r#"{"class":"a","priority":"5"}"#, "/priority", "this is a text"),
+        ] {
+            let body = Body(text.to_owned());
+            let read = object(&body, &["class", "priority"]).and_then(|object| {
+                object.need_text("class")?;
+                object.whole::<i32>("priority", "a whole number")
+            });
+            let problem = read.unwrap_err();
+            assert_eq!(problem.pointer.as_deref(), Some(pointer), "{text}");
+            assert!(problem.detail.contains(why), "{text}: {}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn requests_that_say_the_same_are_the_same() {
+        let canonical = |text: &str| canonical(serde_json::from_str(text).unwrap());
+        let one = canonical(r#"{"b": [1, {"z": 1.0, "a": "x y"}], "a": 12345678901234567890123}"#);
+        let other = canonical(r#"{"a":12345678901234567890123,"b":[1,{"a":"x y","z":1.0}]}"#);
+        assert_eq!(one, other);
+        assert_ne!(one, canonical(r#"{"a":12345678901234567890124,"b":[1,{"a":"x y","z":1.0}]}"#));
+        assert_ne!(canonical("[1,2]"), canonical("[12]"));
+    }
+}

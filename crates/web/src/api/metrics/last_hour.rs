@@ -1,0 +1,128 @@
+//! What ended in the last hour, by class. An hour goes on while it is looked at, so
+//! these are gauges, not counters: they also go down. What only ever grows is
+//! counted by each engine itself.
+
+use std::collections::BTreeMap;
+
+use task_engine_model::figures::{BOUNDS_MS, FigureRow, Histogram};
+
+use super::Text;
+
+/// One class in the whole hour.
+#[derive(Default)]
+struct Class {
+    ok: u64,
+    failed: u64,
+    other: u64,
+    run_secs: f64,
+    run: Histogram,
+    wait: Histogram,
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+pub(super) fn text(rows: &[FigureRow]) -> String {
+    let mut classes: BTreeMap<&str, Class> = BTreeMap::new();
+    for row in rows {
+        let class = classes.entry(&row.class).or_default();
+        class.ok += row.ok;
+        class.failed += row.failed;
+        class.other += row.other;
+        class.run_secs += row.run_secs_sum;
+        for (all, more) in [(&mut class.run, &row.run), (&mut class.wait, &row.wait)] {
+            all.iter_mut().zip(more).for_each(|(all, more)| *all += more);
+        }
+    }
+    let mut text = Text::default();
+    attempts(&mut text, &classes);
+    text.family(
+        "task_engine_run_seconds_sum_last_hour",
+        "How long all attempts together ran that ended in the last hour.",
+        classes.iter().map(|(name, class)| (vec![("class", *name)], class.run_secs)),
+    );
+    buckets(
+        &mut text,
+        "task_engine_run_seconds_bucket_last_hour",
+        "Attempts that ended in the last hour, and ran no longer than this.",
+        classes.iter().map(|(name, class)| (*name, &class.run)),
+    );
+    buckets(
+        &mut text,
+        "task_engine_wait_seconds_bucket_last_hour",
+        "Attempts that ended in the last hour, and had been due no longer than this.",
+        classes.iter().map(|(name, class)| (*name, &class.wait)),
+    );
+    text.0
+}
+
+fn attempts(text: &mut Text, classes: &BTreeMap<&str, Class>) {
+    let samples = classes.iter().flat_map(|(name, class)| {
+        [("success", class.ok), ("failure", class.failed), ("other", class.other)]
+            .map(|(outcome, count)| (vec![("class", *name), ("outcome", outcome)], number(count)))
+    });
+    text.family(
+        "task_engine_attempts_ended_last_hour",
+        "Attempts that ended in the last hour. A class without a name is all that are too many to tell apart; other: cancelled or given back.",
+        samples,
+    );
+}
+
+/// Each with all that is shorter, as `histogram_quantile` wants it.
+fn buckets<'a>(
+    text: &mut Text,
+    name: &str,
+    help: &str,
+    classes: impl Iterator<Item = (&'a str, &'a Histogram)>,
+) {
+    let bounds: Vec<String> = BOUNDS_MS
+        .iter()
+        .map(|ms| std::time::Duration::from_millis(*ms).as_secs_f64().to_string())
+        .chain(["+Inf".to_owned()])
+        .collect();
+    let mut samples = Vec::new();
+    for (class, histogram) in classes {
+        let mut so_far = 0;
+        for (bound, count) in bounds.iter().zip(histogram) {
+            so_far += count;
+            samples.push((vec![("class", class), ("le", bound.as_str())], number(so_far)));
+        }
+    }
+    text.family(name, help, samples);
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn buckets_grow_and_rows_of_a_class_are_one() {
+        let mut row = FigureRow {
+            at: Timestamp::UNIX_EPOCH,
+            class: "a".to_owned(),
+            ok: 2,
+            failed: 1,
+            other: 0,
+            run_secs_sum: 0.5,
+            run: [0; 12],
+            wait: [0; 12],
+        };
+        (row.run[0], row.run[4], row.run[11]) = (1, 2, 1);
+        let text = text(&[row.clone(), row]);
+        for line in [
+            r#"task_engine_attempts_ended_last_hour{class="a",outcome="success"} 4"#,
+            r#"task_engine_attempts_ended_last_hour{class="a",outcome="failure"} 2"#,
+            r#"task_engine_run_seconds_sum_last_hour{class="a"} 1"#,
+            r#"task_engine_run_seconds_bucket_last_hour{class="a",le="0.001"} 2"#,
+            r#"task_engine_run_seconds_bucket_last_hour{class="a",le="0.1"} 6"#,
+            r#"task_engine_run_seconds_bucket_last_hour{class="a",le="600"} 6"#,
+            r#"task_engine_run_seconds_bucket_last_hour{class="a",le="+Inf"} 8"#,
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What operators did, and how programs prove who they are.
+
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use task_engine_model::audit::AuditEntry;
+use task_engine_model::token::{NewToken, Role, Secret, TokenRow};
+
+use super::body::Body;
+use super::query::{Named, Query};
+use super::times::duration;
+use crate::access::Actor;
+use crate::action::{Action, Done, perform, words_of};
+use crate::app::App;
+use crate::problem::Problem;
+
+#[derive(Serialize)]
+pub(super) struct Audit {
+    entries: Vec<Entry>,
+    /// Where to go on: `before` of the next page.
+    next: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    #[serde(flatten)]
+    entry: AuditEntry,
+    words: String,
+}
+
+pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, Problem> {
+    let query = query.with(&["before", "limit"])?;
+    let limit = query.limit(50, 500)?;
+    let entries = app.store.audit_page(query.parse("before")?, limit).await?;
+    let last = entries.last().filter(|_| entries.len() >= limit as usize);
+    let next = last.map(|last| last.id);
+    let told = |entry: AuditEntry| Entry { words: words_of(&entry), entry };
+    Ok(Answer(Audit { entries: entries.into_iter().map(told).collect(), next }))
+}
+
+#[derive(Serialize)]
+pub(super) struct Tokens {
+    tokens: Vec<TokenRow>,
+}
+
+pub(super) async fn tokens(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<Tokens>, Problem> {
+    query.with(&[])?;
+    Ok(Answer(Tokens { tokens: app.store.tokens().await? }))
+}
+
+/// The only time that anybody sees it.
+#[derive(Serialize)]
+pub(super) struct NewSecret {
+    audit_id: i64,
+    name: String,
+    role: Role,
+    token: String,
+}
+
+pub(super) async fn create_token(
+    State(app): State<App>,
+    actor: Actor,
+    body: Body,
+) -> Result<(StatusCode, Answer<NewSecret>), Problem> {
+    let object = body.object(&["name", "role", "expires_in", "reason"])?;
+    let name = object.need_text("name")?;
+    let role: Role = object
+        .parsed("role", |text| text.parse())?
+        .ok_or_else(|| object.wrong("role", "it is missing"))?;
+    let expires_in = object.parsed("expires_in", duration)?;
+    if expires_in.is_some_and(|time| time.is_zero()) {
+        return Err(object.wrong("expires_in", "it would be good for no time at all"));
+    }
+    let secret = Secret::generate()?;
+    let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)
+        .map_err(|bad| object.wrong("name", bad))?;
+    let reason = object.reason()?;
+    let done = perform(&app, &actor, Action::AddToken(token), reason.as_deref()).await?;
+    let token = secret.text().to_owned();
+    Ok((StatusCode::CREATED, Answer(NewSecret { audit_id: done.audit_id, name, role, token })))
+}
+
+pub(super) async fn revoke_token(
+    State(app): State<App>,
+    actor: Actor,
+    Named(name): Named,
+    query: Query,
+) -> Result<Answer<Done>, Problem> {
+    let query = query.with(&["reason"])?;
+    let done = perform(&app, &actor, Action::RevokeToken(name), query.text("reason")).await?;
+    Ok(Answer(done))
+}

@@ -1,0 +1,262 @@
+//! Regular tasks.
+
+use std::time::Duration;
+
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
+use task_engine_model::schedule::timetable::Preview;
+use task_engine_model::schedule::{Rule, Timetable};
+use task_engine_model::{Json, Missed, Overlap, Schedule, TaskId};
+
+use super::body::{Body, Object};
+use super::changes::reason_of;
+use super::creation::task;
+use super::query::{Named, Query};
+use super::times::duration;
+use crate::access::Actor;
+use crate::action::{Action, Done, perform};
+use crate::app::App;
+use crate::problem::Problem;
+
+/// What is asked for beside the name.
+const FIELDS: [&str; 12] = [
+    "rule",
+    "time_zone",
+    "class",
+    "parameters",
+    "queue",
+    "priority",
+    "correlation",
+    "retry",
+    "missed",
+    "overlap",
+    "jitter",
+    "reason",
+];
+
+/// A schedule, without the parameters of its tasks.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    name: String,
+    version: i64,
+    rule: Option<String>,
+    time_zone: Option<String>,
+    task_class: Option<String>,
+    queue: Option<String>,
+    priority: Option<i32>,
+    missed: Option<Missed>,
+    overlap: Option<Overlap>,
+    jitter_ms: Option<u64>,
+    next_at: Option<Timestamp>,
+    paused: Option<Pause>,
+    error: Option<String>,
+    last_slot: Option<Timestamp>,
+    last_task: Option<TaskId>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+impl From<&ScheduleRow> for Shown {
+    fn from(row: &ScheduleRow) -> Self {
+        let definition = row.definition();
+        let unknown = definition.as_ref().err().map(ToString::to_string);
+        let definition = definition.ok();
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            name: row.name.clone(),
+            version: row.version.version,
+            rule: definition.as_ref().map(|it| it.rule.clone()),
+            time_zone: definition.as_ref().map(|it| it.time_zone.clone()),
+            task_class: definition.as_ref().map(|it| it.task_class.clone()),
+            queue: definition.as_ref().map(|it| it.queue.clone()),
+            priority: definition.as_ref().map(|it| it.priority),
+            missed: definition.as_ref().map(|it| it.missed),
+            overlap: definition.as_ref().map(|it| it.overlap),
+            jitter_ms: definition.as_ref().map(|it| millis(it.jitter)),
+            next_at: row.state.next_at,
+            paused: row.state.paused.clone(),
+            error: row.state.error.clone().or(unknown),
+            last_slot: row.last_slot,
+            last_task: row.last_task,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Page {
+    schedules: Vec<Shown>,
+    /// Where to go on: `after` of the next page.
+    next: Option<String>,
+}
+
+pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<Page>, Problem> {
+    let query = query.with(&["after", "limit"])?;
+    let limit = query.limit(100, 500)?;
+    let after = query.text("after");
+    if after.is_some_and(|name| name.contains('\0')) {
+        return Err(Problem::parameter("after", "after is the name of a schedule."));
+    }
+    let rows = app.schedules(after, limit).await?;
+    let last = rows.last().filter(|_| rows.len() >= limit as usize);
+    let next = last.map(|last| last.name.clone());
+    Ok(Answer(Page { schedules: rows.iter().map(Shown::from).collect(), next }))
+}
+
+#[derive(Serialize)]
+pub(super) struct Whole {
+    #[serde(flatten)]
+    shown: Shown,
+    task_parameters: Option<Json>,
+    context: Option<Json>,
+    /// The newest slots that have fired, newest first.
+    fired: Vec<FiredSlot>,
+    at: Timestamp,
+}
+
+pub(super) async fn show(
+    State(app): State<App>,
+    Named(name): Named,
+    query: Query,
+) -> Result<Answer<Whole>, Problem> {
+    query.with(&[])?;
+    let (row, fired, at) = app.schedule(&name, FIRED_SLOTS_KEPT).await?;
+    let definition = row.definition().ok();
+    Ok(Answer(Whole {
+        shown: Shown::from(&row),
+        task_parameters: definition.as_ref().map(|it| it.task_parameters.clone()),
+        context: definition.map(|it| it.context),
+        fired,
+        at,
+    }))
+}
+
+/// Reads what a schedule is to say.
+fn read(object: &Object<'_>, name: String) -> Result<Schedule, Problem> {
+    let rule = object.need_text("rule")?;
+    rule.parse::<Rule>().map_err(|bad| object.wrong("rule", bad))?;
+    let mut schedule = Schedule::new(name, rule).new_task(task(object)?);
+    if let Some(zone) = object.text("time_zone")? {
+        TimeZone::get(&zone).map_err(|_| {
+            object.wrong("time_zone", format!("{zone:?} is not known; write Europe/Paris or UTC"))
+        })?;
+        schedule = schedule.time_zone(zone);
+    }
+    if let Some(missed) = object.parsed("missed", |text| text.parse())? {
+        schedule = schedule.missed(missed);
+    }
+    if let Some(overlap) = object.parsed("overlap", |text| text.parse())? {
+        schedule = schedule.overlap(overlap);
+    }
+    if let Some(jitter) = object.parsed("jitter", duration)? {
+        schedule = schedule.jitter(jitter);
+    }
+    // What is wrong with the whole: a day that never comes.
+    schedule.definition().map_err(|bad| Problem::field("", format!("{bad}.")))?;
+    Ok(schedule)
+}
+
+pub(super) async fn create(
+    State(app): State<App>,
+    actor: Actor,
+    body: Body,
+) -> Result<(StatusCode, Answer<Done>), Problem> {
+    let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
+    let object = body.object(&fields)?;
+    let schedule = read(&object, object.need_text("name")?)?;
+    let reason = object.reason()?;
+    let action = Action::AddSchedule(Box::new(schedule));
+    let done = perform(&app, &actor, action, reason.as_deref()).await?;
+    Ok((StatusCode::CREATED, Answer(done)))
+}
+
+/// Replaces what it says, or begins it.
+pub(super) async fn write(
+    State(app): State<App>,
+    actor: Actor,
+    Named(name): Named,
+    body: Body,
+) -> Result<(StatusCode, Answer<Done>), Problem> {
+    let object = body.object(&FIELDS)?;
+    let schedule = Box::new(read(&object, name.clone())?);
+    let reason = object.reason()?;
+    let (status, action) = match app.store.schedule(&name).await?.0 {
+        Some(_) => (StatusCode::OK, Action::SetSchedule(schedule)),
+        None => (StatusCode::CREATED, Action::AddSchedule(schedule)),
+    };
+    let done = perform(&app, &actor, action, reason.as_deref()).await?;
+    Ok((status, Answer(done)))
+}
+
+pub(super) async fn remove(
+    State(app): State<App>,
+    actor: Actor,
+    Named(name): Named,
+    query: Query,
+) -> Result<Answer<Done>, Problem> {
+    let query = query.with(&["reason"])?;
+    let done = perform(&app, &actor, Action::RemoveSchedule(name), query.text("reason")).await?;
+    Ok(Answer(done))
+}
+
+pub(super) async fn pause(
+    State(app): State<App>,
+    actor: Actor,
+    Named(name): Named,
+    body: Body,
+) -> Result<Answer<Done>, Problem> {
+    let reason = reason_of(&body)?;
+    let action = Action::PauseSchedule(name, reason.clone());
+    perform(&app, &actor, action, reason.as_deref()).await.map(Answer)
+}
+
+pub(super) async fn resume(
+    State(app): State<App>,
+    actor: Actor,
+    Named(name): Named,
+    body: Body,
+) -> Result<Answer<Done>, Problem> {
+    let reason = reason_of(&body)?;
+    perform(&app, &actor, Action::ResumeSchedule(name), reason.as_deref()).await.map(Answer)
+}
+
+pub(super) async fn run(
+    State(app): State<App>,
+    actor: Actor,
+    Named(name): Named,
+    body: Body,
+) -> Result<Answer<Done>, Problem> {
+    let reason = reason_of(&body)?;
+    perform(&app, &actor, Action::RunSchedule(name), reason.as_deref()).await.map(Answer)
+}
+
+#[derive(Serialize)]
+pub(super) struct Times {
+    times: Vec<Preview>,
+}
+
+/// When a rule would fire, for whoever writes one.
+pub(super) async fn preview(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<Times>, Problem> {
+    let query = query.with(&["rule", "zone", "count"])?;
+    let rule: Rule =
+        query.need("rule")?.parse().map_err(|bad| Problem::parameter("rule", format!("{bad}.")))?;
+    let zone = query.text("zone").unwrap_or("UTC");
+    let zone = TimeZone::get(zone).map_err(|_| {
+        let why = format!("The time zone {zone:?} is not known; write Europe/Paris or UTC.");
+        Problem::parameter("zone", why)
+    })?;
+    let count = query.number("count", 5, 100)?;
+    // Slots are by the database's clock, and so is this.
+    let now = app.glance.now().await?.moving.now;
+    let times = Timetable { rule, zone, anchor: now }.preview(now, count as usize);
+    Ok(Answer(Times { times }))
+}

@@ -1,0 +1,204 @@
+//! What goes on: figures, queues, engines, errors, flows.
+
+use axum::Json as Answer;
+use axum::extract::State;
+use jiff::Timestamp;
+use serde::Serialize;
+use task_engine_model::check::Check;
+use task_engine_model::errors::{ErrorGroup, groups};
+use task_engine_model::queue::{Pool, Service, services};
+use task_engine_model::search::{PATIENCE, Search};
+use task_engine_model::watch::{Figures, QueueFigures};
+use task_engine_model::{FlowPage, FlowTask, InstanceId, InstanceRow, TaskId, TaskStatus};
+
+use super::query::{Named, Query};
+use crate::access::Actor;
+use crate::app::App;
+use crate::problem::Problem;
+
+pub(super) async fn stats(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<Figures>, Problem> {
+    query.with(&[])?;
+    Ok(Answer(app.glance.stats().await?.figures.clone()))
+}
+
+#[derive(Serialize)]
+pub(super) struct Queues {
+    queues: Vec<Queue>,
+    at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    #[serde(flatten)]
+    figures: QueueFigures,
+    served_by: Vec<Service>,
+}
+
+pub(super) async fn queues(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<Queues>, Problem> {
+    query.with(&[])?;
+    let now = app.glance.now().await?;
+    let queue = |figures: &QueueFigures| Queue {
+        served_by: services(&figures.row.name, &now.engines),
+        figures: figures.clone(),
+    };
+    let queues = now.figures.queues.iter().map(queue).collect();
+    Ok(Answer(Queues { queues, at: now.moving.now }))
+}
+
+#[derive(Serialize)]
+pub(super) struct Instances {
+    instances: Vec<Instance>,
+}
+
+/// A life of an engine.
+#[derive(Serialize)]
+struct Instance {
+    id: InstanceId,
+    name: String,
+    state: &'static str,
+    host: String,
+    pid: i32,
+    version: String,
+    workers: i32,
+    held: i64,
+    queues: Vec<String>,
+    pools: Vec<Pool>,
+    classes: Vec<String>,
+    started_at: Timestamp,
+    heartbeat_at: Timestamp,
+    heartbeat_age_secs: f64,
+    lease_secs: f64,
+    stopped_at: Option<Timestamp>,
+    lost_at: Option<Timestamp>,
+}
+
+impl From<&InstanceRow> for Instance {
+    fn from(row: &InstanceRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name.clone(),
+            state: match row {
+                row if row.lost_at.is_some() => "lost",
+                row if row.stopped_at.is_some() => "stopped",
+                row if row.is_alive() => "alive",
+                _ => "dead",
+            },
+            host: row.host.clone(),
+            pid: row.pid,
+            version: row.version.clone(),
+            workers: row.workers,
+            held: row.held,
+            queues: row.queues.clone(),
+            pools: row.pools.clone(),
+            classes: row.classes.keys().cloned().collect(),
+            started_at: row.started_at,
+            heartbeat_at: row.heartbeat_at,
+            heartbeat_age_secs: row.heartbeat_age.as_secs_f64(),
+            lease_secs: row.lease.as_secs_f64(),
+            stopped_at: row.stopped_at,
+            lost_at: row.lost_at,
+        }
+    }
+}
+
+pub(super) async fn instances(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<Instances>, Problem> {
+    query.with(&[])?;
+    let now = app.glance.now().await?;
+    Ok(Answer(Instances { instances: now.engines.iter().map(Instance::from).collect() }))
+}
+
+#[derive(Serialize)]
+pub(super) struct Checks {
+    checks: Vec<Check>,
+}
+
+pub(super) async fn checks(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<Checks>, Problem> {
+    let query = query.with(&["depth"])?;
+    let checks = match query.text("depth").unwrap_or("glance") {
+        "glance" => app.glance.checks().await?,
+        "usual" => app.glance.closer_checks().await?,
+        other => {
+            let why = format!("There is no depth {other:?}; there are glance and usual.");
+            return Err(Problem::parameter("depth", why));
+        }
+    };
+    Ok(Answer(Checks { checks: checks.to_vec() }))
+}
+
+#[derive(Serialize)]
+pub(super) struct Errors {
+    groups: Vec<Group>,
+    /// How many failed tasks were looked at.
+    looked_at: usize,
+    /// Where to go on: `before` of the next look.
+    next: Option<TaskId>,
+    at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct Group {
+    #[serde(flatten)]
+    group: ErrorGroup,
+    /// Finds its tasks.
+    filter: String,
+}
+
+pub(super) async fn errors(
+    State(app): State<App>,
+    actor: Actor,
+    query: Query,
+) -> Result<Answer<Errors>, Problem> {
+    let query = query.with(&["filter", "before", "limit"])?;
+    let mut filter = query.filter(&app, &actor).await?;
+    if !filter.has_status() {
+        filter = filter.and_status(&[TaskStatus::Failed]);
+    }
+    let limit = query.limit(2_000, 5_000)?;
+    let search = Search { filter, before: query.parse("before")?, limit, patience: PATIENCE };
+    let found = search.run(&*app.store).await?;
+    let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
+    Ok(Answer(Errors {
+        groups: groups(&found).into_iter().map(told).collect(),
+        looked_at: found.tasks.len(),
+        next: found.next,
+        at: found.now,
+    }))
+}
+
+#[derive(Serialize)]
+pub(super) struct Flow {
+    correlation_id: String,
+    /// Oldest first: parents before their children.
+    tasks: Vec<FlowTask>,
+    /// Where to go on: `after` of the next page.
+    next: Option<TaskId>,
+}
+
+pub(super) async fn flow(
+    State(app): State<App>,
+    Named(correlation_id): Named,
+    query: Query,
+) -> Result<Answer<Flow>, Problem> {
+    let query = query.with(&["after", "limit"])?;
+    let limit = query.limit(200, 500)?;
+    let page = FlowPage { correlation_id, after: query.parse("after")?, limit };
+    let tasks = app.store.flow(&page).await?;
+    if tasks.is_empty() && page.after.is_none() {
+        let why = format!("No task has the correlation id {:?}.", page.correlation_id);
+        return Err(Problem::not_found(why));
+    }
+    let next = tasks.last().filter(|_| tasks.len() >= limit as usize).map(|last| last.row.id);
+    Ok(Answer(Flow { correlation_id: page.correlation_id, tasks, next }))
+}

@@ -1,0 +1,341 @@
+//! The description says what the interface does.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use task_engine::{Engine, Failure, Run, Task};
+use task_engine_conformance::waiting::eventually;
+use task_engine_web::{Dashboard, Role};
+
+use crate::client::{Client, Tables, sqlite};
+
+async fn description(client: &Client) -> Value {
+    client.get("/api/v1/openapi.json").await.ok()
+}
+
+fn operations(description: &Value) -> impl Iterator<Item = (String, String, &Value)> {
+    description["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
+        methods
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(move |(method, operation)| (method.to_uppercase(), path.clone(), operation))
+    })
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_no_other() {
+    let tables = sqlite().await;
+    let description = description(&tables.open()).await;
+    assert_eq!(description["openapi"], "3.1.0");
+    let described: BTreeSet<_> =
+        operations(&description).map(|(method, path, _)| (method, path)).collect();
+    let routes: Vec<_> =
+        Dashboard::routes().into_iter().filter(|route| route.path.starts_with("/api/")).collect();
+    let there: BTreeSet<_> =
+        routes.iter().map(|it| (it.method.to_owned(), it.path.to_owned())).collect();
+    assert_eq!(described, there);
+    let mut ids = BTreeSet::new();
+    for (method, path, operation) in operations(&description) {
+        assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{operation}");
+        let route = routes.iter().find(|it| it.method == method && it.path == path).unwrap();
+        assert_eq!(operation["x-role"].as_str(), route.needs.map(Role::as_str), "{method} {path}");
+        let named: Vec<_> = operation["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|it| it["in"] == "path")
+            .map(|it| it["name"].as_str().unwrap())
+            .collect();
+        let varies: Vec<_> =
+            path.split('/').filter_map(|it| it.strip_prefix('{')?.strip_suffix('}')).collect();
+        assert_eq!(named, varies, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn every_reference_leads_somewhere() {
+    let tables = sqlite().await;
+    let description = description(&tables.open()).await;
+    let mut used = BTreeSet::new();
+    references(&description, &mut used);
+    for reference in &used {
+        assert!(!follow(&description, reference).is_null(), "{reference}");
+    }
+    for kind in ["schemas", "parameters"] {
+        for name in description["components"][kind].as_object().unwrap().keys() {
+            let reference = format!("#/components/{kind}/{name}");
+            assert!(used.contains(&reference), "{reference} is used by nobody");
+        }
+    }
+}
+
+fn references(value: &Value, to: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(reference)) = fields.get("$ref") {
+                to.insert(reference.clone());
+            }
+            fields.values().for_each(|value| references(value, to));
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, to)),
+        _ => {}
+    }
+}
+
+fn follow<'a>(description: &'a Value, reference: &str) -> &'a Value {
+    description.pointer(reference.strip_prefix('#').unwrap()).unwrap_or(&Value::Null)
+}
+
+/// Each parameter of a query that is described is taken, and no other.
+#[tokio::test]
+async fn parameters_are_those_that_are_described() {
+    let tables = sqlite().await;
+    let client = tables.open();
+    let description = description(&client).await;
+    for (method, path, operation) in operations(&description) {
+        if !["GET", "DELETE"].contains(&method.as_str())
+            || operation["operationId"] == "events"
+            || operation["operationId"] == "openapi"
+        {
+            continue;
+        }
+        let path = path.replace("{id}", "1").replace(['{', '}'], "");
+        let problem = client.ask(&method, &format!("{path}?zzz=1"), None).await.problem(400);
+        assert_eq!(problem["parameter"], "zzz", "{path}");
+        let said = problem["detail"].as_str().unwrap();
+        for parameter in operation["parameters"].as_array().unwrap() {
+            let Some(reference) = parameter["$ref"].as_str() else { continue };
+            let name = follow(&description, reference)["name"].as_str().unwrap();
+            assert!(said.contains(name), "{path}: {name} in {said}");
+        }
+        let described = operation["parameters"].as_array().unwrap().iter();
+        let described = described.filter(|it| it.get("$ref").is_some()).count();
+        let taken = said.split("there are ").nth(1).map_or(0, |names| names.split(", ").count());
+        assert_eq!(taken, described, "{path}: {said}");
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Work {
+    fails: bool,
+}
+
+impl Task for Work {
+    const CLASS: &'static str = "work";
+}
+
+/// A store with something of everything.
+async fn lived_in() -> (Tables, Client) {
+    let tables = sqlite().await;
+    let client = tables.open();
+    let tasks = json!([
+        {"class": "work", "parameters": {"fails": false}, "correlation": "flow"},
+        {"class": "work", "parameters": {"fails": true}, "correlation": "flow"},
+        {"class": "later", "after": "1h"},
+    ]);
+    client.post("/api/v1/tasks", &tasks).await.ok();
+    async fn work(work: Work, run: Run<()>) -> Result<Value, Failure> {
+        run.log("one line");
+        run.progress(50.0, "half");
+        if work.fails { Err(Failure::no_retry("no")) } else { Ok(json!({"n": 1})) }
+    }
+    let engine = Engine::new(tables.store.clone(), ()).instance("one").handle(work);
+    let stop = engine.stop_handle();
+    let running = tokio::spawn(engine.run_until_stopped());
+    eventually("both have ended", async || {
+        let open = client.get("/api/v1/tasks?filter=class%3Dwork+status%3Dwaiting,running").await;
+        open.ok()["tasks"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    stop.stop();
+    running.await.unwrap().unwrap();
+    let nightly = json!({"name": "name", "rule": "every 1h", "class": "work"});
+    client.post("/api/v1/schedules", &nightly).await.ok();
+    client.post("/api/v1/queues/name/pause", &json!({"reason": "why"})).await.ok();
+    client.post("/api/v1/tokens", &json!({"name": "name", "role": "viewer"})).await.ok();
+    (tables, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_as_described() {
+    let (tables, client) = lived_in().await;
+    let description = description(&client).await;
+    // The body of each change, in an order in which all of them can be done.
+    for (method, path, body) in [
+        ("GET", "/tasks", ""),
+        ("POST", "/tasks", r#"{"class":"a"}"#),
+        ("POST", "/tasks", r#"{"tasks":[{"class":"a","key":"k","retry":{"maximum":1}}]}"#),
+        ("POST", "/tasks/retry", r#"{"filter":"class=work","dry_run":true}"#),
+        ("POST", "/tasks/retry", r#"{"ids":[999,998]}"#),
+        ("POST", "/tasks/cancel", r#"{"ids":["999",998]}"#),
+        ("POST", "/tasks/rerun", r#"{"ids":[1]}"#),
+        ("POST", "/tasks/delete", r#"{"filter":"class=nothing"}"#),
+        ("GET", "/tasks/{id=1}", ""),
+        ("GET", "/tasks/{id=2}", ""),
+        ("GET", "/tasks/{id=3}", ""),
+        ("GET", "/tasks/{id=1}/logs", ""),
+        ("GET", "/tasks/{id=1}/why", ""),
+        ("GET", "/tasks/{id=3}/why", ""),
+        ("PATCH", "/tasks/{id=3}", r#"{"priority":5}"#),
+        ("POST", "/tasks/{id=3}/retry", "{}"),
+        ("POST", "/tasks/{id=3}/rerun", r#"{"reason":"again"}"#),
+        ("POST", "/tasks/{id=3}/cancel", "{}"),
+        ("DELETE", "/tasks/{id=3}", ""),
+        ("GET", "/flows/{correlation=flow}", ""),
+        ("GET", "/stats", ""),
+        ("GET", "/errors", ""),
+        ("GET", "/checks", ""),
+        ("GET", "/queues", ""),
+        ("POST", "/queues/{name}/pause", "{}"),
+        ("POST", "/queues/{name}/resume", "{}"),
+        ("GET", "/instances", ""),
+        ("POST", "/instances/{name=one}/recover", "{}"),
+        ("GET", "/schedule-preview", "rule=30+2+*+3+*&zone=Europe/Paris&count=40"),
+        ("GET", "/schedules", ""),
+        ("POST", "/schedules", r#"{"name":"other","rule":"@daily","class":"a"}"#),
+        ("PUT", "/schedules/{name}", r#"{"rule":"@hourly","class":"a","jitter":"1s"}"#),
+        ("POST", "/schedules/{name}/pause", "{}"),
+        ("GET", "/schedules/{name}", ""),
+        ("POST", "/schedules/{name}/resume", "{}"),
+        ("POST", "/schedules/{name}/run", "{}"),
+        ("DELETE", "/schedules/{name}", ""),
+        ("GET", "/audit", ""),
+        ("GET", "/tokens", ""),
+        ("POST", "/tokens", r#"{"name":"b","role":"admin","expires_in":"1h"}"#),
+        ("DELETE", "/tokens/{name}", ""),
+        ("GET", "/openapi.json", ""),
+    ] {
+        let (template, mut address) = addresses(path);
+        if method == "GET" && !body.is_empty() {
+            address = format!("{address}?{body}");
+        }
+        let operation = &description["paths"][&template][method.to_lowercase()];
+        assert!(operation.is_object(), "{method} {template}");
+        let sent = (method != "GET" && !body.is_empty()).then_some(body);
+        if let Some(sent) = sent {
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            let sent: Value = serde_json::from_str(sent).unwrap();
+            fits(&description, schema, &sent).unwrap_or_else(|why| panic!("{template}: {why}"));
+        }
+        let audited = newest_entry(&tables).await;
+        let told = client.ask(method, &address, sent).await;
+        let changes = method != "GET" && !body.contains("dry_run");
+        let entries = newest_entry(&tables).await - audited;
+        assert_eq!(entries, if changes { 2 } else { 0 }, "{method} {address}: on record");
+        let response = &operation["responses"][told.status.as_str()];
+        assert!(response.is_object(), "{method} {address}: {} {}", told.status, told.text);
+        let schema = &response["content"]["application/json"]["schema"];
+        let answer = told.ok();
+        fits(&description, schema, &answer)
+            .unwrap_or_else(|why| panic!("{method} {address}: {why} in {answer}"));
+    }
+    let problem = client.get("/api/v1/tasks/0").await.problem(400);
+    fits(&description, &json!({"$ref": "#/components/schemas/Problem"}), &problem).unwrap();
+}
+
+async fn newest_entry(tables: &Tables) -> i64 {
+    tables.store.audit_page(None, 1).await.unwrap().first().map_or(0, |entry| entry.id)
+}
+
+/// `{name=x}` is `{name}` in the description and `x` in the address.
+fn addresses(path: &str) -> (String, String) {
+    let (mut template, mut address) = (String::from("/api/v1"), String::from("/api/v1"));
+    for piece in path.split('/').skip(1) {
+        let varies = piece.strip_prefix('{').and_then(|piece| piece.strip_suffix('}'));
+        let (name, value) = match varies {
+            None => (piece.to_owned(), piece),
+            Some(both) => {
+                let (name, value) = both.split_once('=').unwrap_or((both, both));
+                (format!("{{{name}}}"), value)
+            }
+        };
+        template += &format!("/{name}");
+        address += &format!("/{value}");
+    }
+    (template, address)
+}
+
+/// As much of JSON Schema as the description uses. What is not described is
+/// wrong, too: an answer has no fields that nobody knows about, unless an object
+/// says nothing about its fields.
+fn fits(description: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return fits(description, follow(description, reference), value)
+            .map_err(|why| format!("{why} ({reference})"));
+    }
+    for any in ["oneOf", "anyOf"] {
+        if let Some(options) = schema[any].as_array() {
+            let tried: Vec<_> =
+                options.iter().map(|option| fits(description, option, value)).collect();
+            if !tried.iter().any(Result::is_ok) {
+                return Err(format!("none of {tried:?}"));
+            }
+        }
+    }
+    if !type_fits(&schema["type"], value) {
+        return Err(format!("{value} is no {}", schema["type"]));
+    }
+    if let Some(words) = schema["enum"].as_array()
+        && !words.contains(value)
+        && !value.is_null()
+    {
+        return Err(format!("{value} is none of {words:?}"));
+    }
+    if schema["format"] == "date-time"
+        && let Some(text) = value.as_str()
+    {
+        text.parse::<jiff::Timestamp>().map_err(|why| format!("{text}: {why}"))?;
+    }
+    match value {
+        Value::Array(values) => {
+            for (at, value) in values.iter().enumerate() {
+                fits(description, &schema["items"], value).map_err(|why| format!("{at}: {why}"))?;
+            }
+            Ok(())
+        }
+        Value::Object(fields) => object_fits(description, schema, fields),
+        _ => Ok(()),
+    }
+}
+
+fn object_fits(
+    description: &Value,
+    schema: &Value,
+    fields: &serde_json::Map<String, Value>,
+) -> Result<(), String> {
+    for name in schema["required"].as_array().into_iter().flatten() {
+        if !fields.contains_key(name.as_str().unwrap()) {
+            return Err(format!("{name} is missing"));
+        }
+    }
+    let Some(properties) = schema["properties"].as_object() else { return Ok(()) };
+    for (name, value) in fields {
+        match properties.get(name) {
+            Some(schema) => {
+                fits(description, schema, value).map_err(|why| format!("{name}: {why}"))?;
+            }
+            None if schema["description"] == "Other fields depend on the reason." => {}
+            None => return Err(format!("{name} is not described")),
+        }
+    }
+    Ok(())
+}
+
+fn type_fits(wanted: &Value, value: &Value) -> bool {
+    let one = |name: &str| match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
+        _ => false,
+    };
+    match wanted {
+        Value::Array(names) => names.iter().any(|name| one(name.as_str().unwrap())),
+        Value::String(name) => one(name),
+        _ => true,
+    }
+}

@@ -1,0 +1,129 @@
+//! Those who log in, and those who should not.
+
+use std::time::Duration;
+
+use task_engine_conformance::waiting::eventually;
+use task_engine_model::token::{NewToken, Secret};
+use task_engine_web::{Access, Role};
+
+use crate::client::{Client, Told, sqlite};
+
+const PASSWORD: &str = "correct horse battery";
+
+fn guarded() -> Access {
+    Access::closed().password(PASSWORD).expect("long enough")
+}
+
+async fn log_in(client: &Client, secret: &str) -> Told {
+    let form = client
+        .header("content-type", "application/x-www-form-urlencoded")
+        .header("origin", "http://127.0.0.1:8642");
+    form.ask("POST", "/login", Some(&format!("secret={}&to=/", secret.replace(' ', "+")))).await
+}
+
+/// The name and the value of the cookie, and what else is said about it.
+fn cookie(told: &Told) -> (String, Vec<String>) {
+    let set = told.header("set-cookie");
+    let mut parts = set.split("; ").map(str::to_owned);
+    (parts.next().expect("a cookie"), parts.collect())
+}
+
+#[tokio::test]
+async fn a_session_begins_with_the_password() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    assert_eq!(client.get("/").await.header("location"), "/login?to=%2F");
+    for wrong in ["", "wrong", "correct horse batterz", "te_", &format!("te_{}", "0".repeat(64))] {
+        let told = log_in(&client, wrong).await;
+        assert_eq!(told.status, 401, "{wrong:?}");
+        assert_eq!(told.header("set-cookie"), "");
+    }
+    let told = log_in(&client, PASSWORD).await;
+    assert_eq!((told.status.as_u16(), told.header("location")), (303, "/"));
+    let (session, mut says) = cookie(&told);
+    says.sort();
+    assert_eq!(says, ["HttpOnly", "Max-Age=43200", "Path=/", "SameSite=Strict"]);
+    let inside = client.header("cookie", &session);
+    assert_eq!(inside.get("/").await.status, 200);
+    inside.get("/api/v1/audit").await.ok();
+    let forged = client.header("cookie", &format!("{session}0"));
+    forged.get("/api/v1/audit").await.problem(401);
+
+    let named = guarded().public_url("https://tasks.example.com").unwrap();
+    let (_, says) = cookie(&log_in(&tables.with(named), PASSWORD).await);
+    assert!(says.contains(&"Secure".to_owned()), "{says:?}");
+    let form = client.header("origin", "http://evil.test");
+    let form = form.header("content-type", "application/x-www-form-urlencoded");
+    let told = form.ask("POST", "/login", Some("secret=x")).await;
+    assert_eq!(told.status, 403, "nobody is logged in by another site");
+}
+
+#[tokio::test]
+async fn whoever_guesses_is_stopped_and_noted() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    let mut told = Vec::new();
+    for n in 0..20 {
+        told.push(log_in(&client, &format!("guess {n}")).await.status.as_u16());
+    }
+    assert_eq!(told[..10], [401; 10]);
+    assert_eq!(told[10..], [429; 10]);
+    assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by chance");
+    let audit = tables.store.audit_page(None, 100).await.unwrap();
+    let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
+    assert_eq!(noted.len(), 2, "asked and refused, once: {noted:?}");
+    let refused = client.token(&format!("te_{}", "0".repeat(64))).get("/api/v1/tasks").await;
+    assert_eq!(refused.header("retry-after"), "5");
+    refused.problem(429);
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_token() {
+    let tables = sqlite().await;
+    let client = tables.with(Access::closed());
+    let token = tables.token("ann", Role::Operator).await;
+    let (session, _) = cookie(&log_in(&client, &token).await);
+    let inside = client.header("cookie", &session);
+    inside.get("/api/v1/tasks").await.ok();
+    inside.get("/api/v1/audit").await.problem(403);
+    assert!(tables.store.revoke_token("ann").await.unwrap());
+    inside.get("/api/v1/tasks").await.problem(401);
+    client.token(&token).get("/api/v1/tasks").await.problem(401);
+    assert_eq!(log_in(&client, &token).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_token_that_has_expired_is_no_good() {
+    let tables = sqlite().await;
+    let client = tables.with(Access::closed());
+    let secret = Secret::generate().unwrap();
+    let short = Some(Duration::from_millis(300));
+    let token = NewToken::new("short", Role::Admin, secret.hash(), short).unwrap();
+    tables.store.add_token(&token).await.unwrap();
+    let holder = client.token(secret.text());
+    eventually("it expires", async || {
+        (holder.get("/api/v1/tasks").await.status == 401).then_some(())
+    })
+    .await;
+    assert_eq!(log_in(&client, secret.text()).await.status, 401);
+    let tokens = tables.store.tokens().await.unwrap();
+    assert!(tokens[0].expires_at.is_some() && tokens[0].revoked_at.is_none());
+}
+
+#[tokio::test]
+async fn a_session_cannot_be_used_by_another_site() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    let (session, _) = cookie(&log_in(&client, PASSWORD).await);
+    let inside = client.header("cookie", &session);
+    let task = Some(r#"{"class":"a"}"#);
+    // Without a word about where it comes from, with a word that is wrong, and
+    // as a form would send it.
+    inside.ask("POST", "/api/v1/tasks", task).await.problem(403);
+    let evil = inside.header("origin", "http://evil.test");
+    evil.ask("POST", "/api/v1/tasks", task).await.problem(403);
+    let plain = inside.header("content-type", "text/plain");
+    plain.ask("POST", "/api/v1/tasks", task).await.problem(403);
+    let own = inside.header("origin", "http://127.0.0.1:8642");
+    assert_eq!(own.ask("POST", "/api/v1/tasks", task).await.status, 201);
+}

@@ -1,0 +1,14 @@
+//! What the HTTP interface promises, on real stores.
+
+mod bad_input;
+mod client;
+mod creation;
+mod description;
+mod events;
+mod flow_of_work;
+mod login;
+mod metrics;
+mod outage;
+mod paging;
+mod protection;
+mod roles;
