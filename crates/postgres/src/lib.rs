@@ -27,6 +27,8 @@ mod claim;
 mod complete;
 mod connection;
 mod create;
+#[cfg(feature = "testing")]
+mod created;
 mod drift;
 mod error;
 mod export;

@@ -105,6 +105,15 @@ impl SqliteStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// A job for the writer that is not part of the contract.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn ask_writer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&crate::desk::Turn<'_>) -> Result<T, crate::fault::Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer().ask(work).await
+    }
+
     fn writer(&self) -> &Desk {
         &self.shared.writer
     }
