@@ -28,10 +28,8 @@ fn get(path: &str) -> Request<Body> {
 async fn store_with_secret() -> Arc<SqliteStore> {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
-    let rules = ClassRules {
-        secret: vec!["password".to_owned()],
-        ..ClassRules::retry(RetryRule::never())
-    };
+    let rules =
+        ClassRules { secret: vec!["password".to_owned()], ..ClassRules::retry(RetryRule::never()) };
     let engine = Engine::new(store.clone(), ()).instance("test").handle_class(
         "log_in",
         rules,
@@ -41,7 +39,8 @@ async fn store_with_secret() -> Arc<SqliteStore> {
             Err::<(), _>(Failure::from(format!("{password} is wrong")))
         },
     );
-    let parameters = || Json::parse(format!(r#"{{"user": "ann", "password": "{CANARY}"}}"#)).unwrap();
+    let parameters =
+        || Json::parse(format!(r#"{{"user": "ann", "password": "{CANARY}"}}"#)).unwrap();
     let task = NewTask::new("log_in", parameters()).unwrap();
     let schedule = Schedule::cron("nightly", "0 3 * * *").new_task(task.clone());
     task_engine::Client::new(store.clone()).schedules().add(&schedule).await.unwrap();
