@@ -63,7 +63,7 @@ use task_engine_model::{Store, TaskId};
 
 use crate::completions::{Local, Transaction};
 
-pub use postgres_server::TestServer;
+pub use postgres_server::{Plan, TestServer};
 
 /// One empty database, removed when this is dropped or the process ends.
 pub trait Database: Send + Sync {

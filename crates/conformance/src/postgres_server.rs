@@ -35,14 +35,28 @@ struct Keeper {
     answers: BufReader<ChildStdout>,
 }
 
-/// `$1` the directory, `$2` the program, `$3` the port. The end of the orders
-/// is the end of everything; nobody needs a checkpoint then.
+/// How a server differs from the usual one.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Settings as `name=value`; they replace the usual ones.
+    pub settings: Vec<String>,
+    /// The server's environment, as `NAME=value` without blanks.
+    pub environment: Vec<String>,
+    /// Where its directory is made; the system's temporary folder if nothing is said.
+    pub home: Option<PathBuf>,
+    /// Begins as a standby of the server at this port.
+    pub standby_of: Option<u16>,
+}
+
+/// `$1` the directory, `$2` the program, `$3` the port, the rest its arguments.
+/// The end of the orders is the end of everything; nobody needs a checkpoint then.
 const KEEPER: &str = r#"
 directory=$1 program=$2 port=$3
+shift 3
 begin() {
-    "$program" -D "$directory/data" -p "$port" \
+    env $SERVER_ENVIRONMENT "$program" -D "$directory/data" -p "$port" \
         -c listen_addresses=127.0.0.1 -c unix_socket_directories="$directory" \
-        -c shared_buffers=128MB -c max_connections=200 \
+        -c shared_buffers=128MB -c max_connections=200 "$@" \
         >>"$directory/log" 2>&1 </dev/null &
     server=$!
 }
@@ -50,8 +64,12 @@ end() {
     kill -QUIT "$server" 2>/dev/null
     wait "$server" 2>/dev/null
 }
+kill_it() {
+    kill -KILL "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+}
 while read -r order; do
-    "$order"
+    "$order" "$@"
     echo "done"
 done
 end
@@ -82,24 +100,36 @@ impl TestServer {
     /// If there is no PostgreSQL on this machine, or it does not start.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_as(Plan::default())
+    }
+
+    /// A server of one's own that differs from the usual one.
+    ///
+    /// # Panics
+    /// If there is no PostgreSQL on this machine, or it does not start.
+    #[must_use]
+    pub fn start_as(plan: Plan) -> Self {
         // A thread of its own, because callers are inside of a runtime, where
         // nothing may wait for processes and files.
-        let starting = std::thread::spawn(Self::start_here);
+        let starting = std::thread::spawn(move || Self::start_here(&plan));
         match starting.join() {
             Ok(server) => server,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
-    fn start_here() -> Self {
+    fn start_here(plan: &Plan) -> Self {
         let programs = programs().unwrap_or_else(|| panic!("{MISSING}"));
         let user = server_user();
-        let directory = new_directory(user.as_ref());
+        let directory = new_directory(plan.home.as_deref(), user.as_ref());
         // From here on the keeper removes the directory, whatever happens.
         let port = free_port();
-        let keeper = Keeper::employ(&directory, &programs, port, user.as_ref());
+        let keeper = Keeper::employ(&directory, &programs, port, plan, user.as_ref());
         let server = Self { port, directory, keeper: Mutex::new(keeper) };
-        init_database(&server.directory, &programs, user.as_ref());
+        match plan.standby_of {
+            Some(primary) => copy_database(&server.directory, &programs, primary, user.as_ref()),
+            None => init_database(&server.directory, &programs, user.as_ref()),
+        }
         server.start_again();
         server
     }
@@ -151,6 +181,72 @@ impl TestServer {
         }
     }
 
+    /// Kills the first process of the server with -9, and waits until those that
+    /// it leaves have noticed. The files stay for [`Self::start_again`].
+    pub fn kill(&self) {
+        let first = self.process();
+        let left = children_of(first);
+        self.order("kill_it");
+        // One that is stopped notices nothing.
+        for pid in left.iter().filter(|pid| is_stopped(**pid)) {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
+        let deadline = Instant::now() + START_LIMIT;
+        while left.iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
+            assert!(Instant::now() < deadline, "processes of a killed server stay");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until the server has gone down by itself.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn has_gone(&self) {
+        let deadline = Instant::now() + START_LIMIT;
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            assert!(Instant::now() < deadline, "the server goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Its last processes, too; nothing is left to be told to end.
+        self.order("end");
+    }
+
+    /// Where it is reached.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory of its files: `data` and `log`.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The number of its first process.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        let file = std::fs::read_to_string(self.directory.join("data/postmaster.pid"));
+        let number = file.ok().and_then(|text| text.lines().next()?.trim().parse().ok());
+        number.expect("the server runs")
+    }
+
+    /// A program of PostgreSQL, to be run as the server's user in its directory.
+    ///
+    /// # Panics
+    /// If there is no PostgreSQL on this machine.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Command {
+        let programs = programs().unwrap_or_else(|| panic!("{MISSING}"));
+        let mut command = command_as(server_user().as_ref(), programs.join(name));
+        command.current_dir(&self.directory);
+        command
+    }
+
     /// What the server has logged.
     #[must_use]
     pub fn log(&self) -> String {
@@ -185,12 +281,20 @@ impl Drop for TestServer {
 }
 
 impl Keeper {
-    fn employ(directory: &Path, programs: &Path, port: u16, user: Option<&User>) -> Self {
+    fn employ(
+        directory: &Path,
+        programs: &Path,
+        port: u16,
+        plan: &Plan,
+        user: Option<&User>,
+    ) -> Self {
         let mut command = command_as(user, "sh");
         let mut process = command
             .args(["-c", KEEPER, "keeper"])
             .args([directory, &programs.join("postgres")])
             .arg(port.to_string())
+            .args(plan.settings.iter().flat_map(|setting| ["-c", setting]))
+            .env("SERVER_ENVIRONMENT", plan.environment.join(" "))
             .current_dir(directory)
             // Ctrl-C is for the tests; the keeper learns of it by the pipe.
             .process_group(0)
@@ -265,10 +369,11 @@ fn command_as(user: Option<&User>, program: impl AsRef<std::ffi::OsStr>) -> Comm
     command
 }
 
-fn new_directory(user: Option<&User>) -> PathBuf {
+fn new_directory(home: Option<&Path>, user: Option<&User>) -> PathBuf {
+    let home = home.map_or_else(std::env::temp_dir, Path::to_owned);
     let directory = tempfile::Builder::new()
         .prefix("task-engine-postgres-")
-        .tempdir()
+        .tempdir_in(home)
         .expect("a temporary directory")
         .keep();
     if let Some(user) = user {
@@ -295,6 +400,30 @@ fn init_database(directory: &Path, programs: &Path, user: Option<&User>) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// Makes a standby of a server that runs.
+fn copy_database(directory: &Path, programs: &Path, primary: u16, user: Option<&User>) {
+    let output = command_as(user, programs.join("pg_basebackup"))
+        .args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "-D"])
+        .arg(directory.join("data"))
+        .args(["-p", &primary.to_string(), "--no-sync"])
+        .current_dir(directory)
+        .output()
+        .expect("pg_basebackup can be run");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "pg_basebackup failed: {told}");
+}
+
+fn children_of(process: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
 
 /// A port that nobody listens on, below those that the system gives to

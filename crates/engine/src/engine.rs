@@ -23,8 +23,50 @@ use crate::process;
 use crate::run::Run;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
-/// Executes tasks. `S` is the application's state, which every handler sees
+/// Executes tasks: claims those that are due, runs their code, and records how
+/// each attempt ended. `S` is the application's state, which every handler sees
 /// through its [`Run`].
+///
+/// Say which code runs for which class ([`handle`](Self::handle) and its
+/// variants), change settings where the defaults do not fit, then
+/// [`run`](Self::run) it. Any number of engines may share a store, each under a
+/// name of its own ([`instance`](Self::instance)).
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use serde::{Deserialize, Serialize};
+/// use task_engine::{Client, Engine, Failure, Recovery, Run, StopHandle, Task};
+/// use task_engine::sqlite::SqliteStore;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Resize { width: u32 }
+/// impl Task for Resize { const CLASS: &'static str = "resize"; }
+///
+/// struct App { stop: StopHandle }
+///
+/// async fn resize(task: Resize, run: Run<App>) -> Result<u32, Failure> {
+///     run.stop.stop(); // So that this example has an end.
+///     Ok(task.width / 2)
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Arc::new(SqliteStore::open_in_memory()?);
+/// let stop = StopHandle::new();
+/// let engine = Engine::new(store.clone(), App { stop: stop.clone() })
+///     .instance("images-1")                       // unique among living engines
+///     .workers(10)                                // tasks at a time
+///     .recovery(Recovery::Auto)                   // take over what dead engines left
+///     .stop_timeout(Duration::from_secs(25))      // before the orchestrator kills
+///     .stopped_by(stop)
+///     .handle(resize);
+/// engine.migrate().await?;
+/// Client::new(store).create(Resize { width: 640 }).await?;
+/// let stopped = engine.run().await?;
+/// assert_eq!(stopped.given_back, 0);
+/// # Ok(()) }
+/// ```
 pub struct Engine<S> {
     store: Arc<dyn Store>,
     /// What tasks create tasks with.
@@ -233,13 +275,24 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// with the code: if this differs from what was declared before, it replaces
     /// what is stored; if not, an operator's later changes are left alone. One
     /// that is declared no longer stays until an operator removes it.
+    ///
+    /// ```
+    /// # use task_engine::{Engine, Schedule, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Tidy;
+    /// # impl Task for Tidy { const CLASS: &'static str = "tidy"; }
+    /// # fn example(engine: Engine<()>) -> Engine<()> {
+    /// engine.schedule(Schedule::cron("tidy", "30 4 * * *").time_zone("Europe/Paris").task(&Tidy))
+    /// # }
+    /// ```
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.settings.schedules.push(schedule);
         self
     }
 
-    /// The code of a class: an asynchronous function.
+    /// The code of a class: an asynchronous function of the task and its [`Run`].
+    /// What it returns is stored as the result; any error becomes a [`Failure`].
     #[must_use]
     #[track_caller]
     pub fn handle<T, R, E, F, Fut>(mut self, function: F) -> Self
@@ -256,6 +309,22 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// The same, with a retry rule that is a function. After a crash, recovery
     /// uses the rule of the class instead.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use task_engine::{Engine, Failure, Run, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Call;
+    /// # impl Task for Call { const CLASS: &'static str = "call"; }
+    /// # async fn call(_: Call, _: Run<()>) -> Result<(), Failure> { Ok(()) }
+    /// # fn example(engine: Engine<()>) -> Engine<()> {
+    /// // Errors of the network are tried again and again, others never.
+    /// let retry = |number: u32, error: &task_engine::model::TaskError| {
+    ///     error.exception.contains("io::error").then(|| Duration::from_secs(10) * (number + 1))
+    /// };
+    /// engine.handle_with_retry(call, Arc::new(retry))
+    /// # }
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn handle_with_retry<T, R, E, F, Fut>(mut self, function: F, retry: RetryFunction) -> Self
@@ -271,7 +340,29 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The code of a class: a function that blocks its thread.
+    /// The code of a class: a function that blocks its thread, and gets one of its
+    /// own for that. It cannot be dropped half-way, so long ones ask
+    /// [`Run::is_cancelled`] now and then.
+    ///
+    /// ```
+    /// # use task_engine::{Engine, Failure, Run, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Checksum { file: String }
+    /// # impl Task for Checksum { const CLASS: &'static str = "checksum"; }
+    /// fn checksum(task: Checksum, run: Run<()>) -> Result<u64, Failure> {
+    ///     let mut sum = 0_u64;
+    ///     for byte in std::fs::read(&task.file)? {
+    ///         if run.is_cancelled() {
+    ///             return Err("cancelled".into());
+    ///         }
+    ///         sum = sum.wrapping_mul(31).wrapping_add(u64::from(byte));
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// # fn example(engine: Engine<()>) -> Engine<()> {
+    /// engine.handle_blocking(checksum)
+    /// # }
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn handle_blocking<T, R, E, F>(mut self, function: F) -> Self
@@ -285,7 +376,19 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The code of a class that is known by its name alone.
+    /// The code of a class that is known by its name alone: for tasks that other
+    /// programs create, or classes that are known when the program runs.
+    ///
+    /// ```
+    /// # use task_engine::{ClassRules, Engine, Failure, Run};
+    /// async fn any(parameters: serde_json::Value, run: Run<()>) -> Result<usize, Failure> {
+    ///     println!("{} with {parameters}", run.class());
+    ///     Ok(parameters.to_string().len())
+    /// }
+    /// # fn example(engine: Engine<()>) -> Engine<()> {
+    /// engine.handle_class("any", ClassRules::default(), any)
+    /// # }
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn handle_class<P, R, E, F, Fut>(
@@ -367,11 +470,21 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Tasks run on the runtime that this is called from. All else (claims,
     /// records, heartbeats) is on a thread of its own, so that a task that
     /// blocks cannot make the engine look dead.
-    pub async fn run_until_stopped(mut self) -> Result<Stopped, EngineError> {
+    pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
+        let life = self.life()?;
+        let control = Control::new()?;
+        match control.handle().spawn(life.run()).await {
+            Ok(end) => end,
+            Err(broken) => Err(EngineError::Broken(broken.to_string())),
+        }
+    }
+
+    /// What it takes to live, if all settings are right. Tasks run on the runtime
+    /// that this is called from.
+    pub(crate) fn life(mut self) -> Result<Life<S>, EngineError> {
         let pools = self.check()?;
         self.classes.hook(&self.hooks);
-        let control = Control::new()?;
-        let life = Life {
+        Ok(Life {
             store: self.store,
             client: self.client,
             state: self.state,
@@ -380,11 +493,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
             pools,
             stop: self.stop,
             handlers: tokio::runtime::Handle::current(),
-        };
-        match control.handle().spawn(life.run()).await {
-            Ok(end) => end,
-            Err(broken) => Err(EngineError::Broken(broken.to_string())),
-        }
+        })
     }
 
     /// The pools of workers, if all settings are right.

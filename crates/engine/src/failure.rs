@@ -13,6 +13,23 @@ use task_engine_model::{Outcome, TaskError};
 /// its causes and its place, and retried by the rule.
 ///
 /// It is not itself an `Error`: that is what lets `?` take every other one.
+///
+/// ```
+/// use std::time::Duration;
+/// use task_engine::Failure;
+///
+/// fn fetch(url: &str, status: u16) -> Result<u64, Failure> {
+///     match status {
+///         404 => Err(Failure::no_retry(format!("{url} is not there"))),
+///         503 => Err(Failure::retry_after("busy", Duration::from_secs(30))),
+///         500 => Err(Failure::named("ServerBroken", "they say it is their fault")),
+///         _ => Ok(url.parse::<u64>()?), // Any error.
+///     }
+/// }
+///
+/// assert_eq!(fetch("/a", 500).unwrap_err().exception(), "ServerBroken");
+/// assert_eq!(fetch("/a", 200).unwrap_err().message(), "invalid digit found in string");
+/// ```
 #[derive(Debug)]
 pub struct Failure {
     exception: String,

@@ -61,10 +61,11 @@ impl Heartbeat {
                     self.every
                 }
                 Err(error) => {
-                    tracing::warn!("no heartbeat, next try in {AFTER_ERROR:?}: {error}");
+                    let wait = AFTER_ERROR.min(self.every);
+                    tracing::warn!("no heartbeat, next try in {wait:?}: {error}");
                     // Whoever could not see the others cannot say that they are dead.
                     pulses.send_replace(None);
-                    AFTER_ERROR.min(self.every)
+                    wait
                 }
             };
             tokio::select! {

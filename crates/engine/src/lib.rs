@@ -38,13 +38,14 @@
 //! - [`handler`], [`run`], [`failure`]: what a task's code sees;
 //! - `life`: from registration to the end, and again if it was declared lost;
 //! - `pools`: which workers take from which queues;
-//! - `dispatch` → `execute` → `record`: the path of a task through an engine;
+//! - `dispatch` → `execute` → `record`: the path of a task through an engine, at its `workplace`;
 //! - [`complete`], `settle`: an end in a transaction of the application's own;
 //! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`: what goes
 //!   on beside it;
 //! - [`stop`]: how an engine ends;
 //! - [`samples`]: the four tasks of the book;
 //! - [`hook`], [`hooks`], [`extensions`]: code around executions;
+//! - `testing`: for the tests of applications, with the feature `testing`;
 //! - `measure`: the engine's own work as metrics, with the feature `metrics`;
 //! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
 
@@ -76,8 +77,11 @@ pub mod samples;
 mod schedule;
 mod settle;
 pub mod stop;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod trace;
 mod wake_up;
+mod workplace;
 
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
@@ -107,4 +111,7 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/writing-tasks.md")]
     struct WritingTasks;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
 }

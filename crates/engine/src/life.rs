@@ -8,27 +8,24 @@ use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
 use task_engine_model::{Client, Lanes, Pool, Store};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission;
 use crate::dispatch::{Dispatcher, End};
 use crate::engine::{EngineError, Settings};
-use crate::execute::{Bench, GRACE};
-use crate::figures::Figures;
+use crate::execute::GRACE;
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
 use crate::process;
-use crate::record::{FORCED_PATIENCE, Record, Recorder, Unwritten};
-use crate::report::Reports;
+use crate::record::{FORCED_PATIENCE, Record};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::schedule::{self, Scheduler};
-use crate::settle::Settler;
 use crate::stop::{Phase, StopHandle, StopWatch, Stopped};
 use crate::wake_up::{self, Backoff, Hints};
+use crate::workplace::Workplace;
 
 /// How long an engine tries to say good-bye.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -141,47 +138,15 @@ impl<S: Send + Sync + 'static> Life<S> {
         recovery: Recovery,
         hints: &Arc<Hints>,
     ) -> (End, Record) {
-        let (running, claims) = (Arc::new(Running::default()), Arc::new(Claims::default()));
-        let unwritten = Arc::new(Unwritten::default());
-        let reports = Reports::new(self.store.clone());
-        let mut beside = Beside::default();
-        beside.spawn(reports.clone().run());
-        let figures = Figures::new(self.store.clone(), instance, self.classes.by_number());
-        beside.spawn(figures.clone().run());
-        let (endings, to_record) = mpsc::unbounded_channel();
-        let (unsettled, to_settle) = mpsc::unbounded_channel();
+        let running = Arc::new(Running::default());
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
-        let recorder = Recorder {
-            store: self.store.clone(),
-            claims: claims.clone(),
-            stop: self.stop.watch(),
-            unwritten: unwritten.clone(),
-            reports: reports.clone(),
-            figures: figures.clone(),
-            uncounted: Vec::new(),
-            forced_since: None,
-        };
-        let settler = Settler {
-            store: self.store.clone(),
-            claims: claims.clone(),
-            stop: self.stop.watch(),
-            unwritten: unwritten.clone(),
-            reports: reports.clone(),
-            figures: figures.clone(),
-        };
-        let bench = Arc::new(Bench {
-            state: self.state.clone(),
-            client: self.client.clone(),
-            instance,
-            running: running.clone(),
-            endings,
-            unsettled,
-            schema: self.store.schema_name().into(),
-            freed,
-            reports,
-            forced: self.cancel_when_forced(&running),
-        });
+        let forced = self.cancel_when_forced(&running);
+        let (place, recording) = self.equip(instance, freed, &running, forced);
+        let Workplace { bench, claims, unwritten, reports, figures } = place;
+        let mut beside = Beside::default();
+        beside.spawn(reports.run());
+        beside.spawn(figures.clone().run());
         let claim_ids = Arc::new(ClaimIds::new(instance));
         let dispatcher = |(pool, (workers, freed))| Dispatcher {
             bench: bench.clone(),
@@ -219,11 +184,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         let mut work = Work {
             dispatching: tokio::spawn(pools::run(dispatchers)),
             beating: tokio::spawn(heartbeat.run()),
-            recording: tokio::spawn(async move {
-                let (record, settled) =
-                    tokio::join!(recorder.run(to_record), settler.run(to_settle));
-                record.and(&settled)
-            }),
+            recording: tokio::spawn(recording),
         };
         let (end, record) = tokio::select! {
             ended = work.run_out(&running) => ended,
@@ -279,7 +240,7 @@ impl<S: Send + Sync + 'static> Life<S> {
         }
     }
 
-    fn introduction(&self) -> NewInstance {
+    pub(crate) fn introduction(&self) -> NewInstance {
         NewInstance {
             name: self.settings.instance.clone(),
             host: process::host(),

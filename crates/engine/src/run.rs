@@ -17,8 +17,38 @@ use crate::complete::{Completing, Transaction};
 use crate::extensions::Extensions;
 use crate::report::Journal;
 
-/// One run of a task, in the hands of its code. Dereferences to the
-/// application's state, so `run.mailer` is `state.mailer`.
+/// One run of a task, in the hands of its code: the application's state, what is
+/// known about the task, and what its code may say and ask. Dereferences to the
+/// state, so `run.mailer` is `state.mailer`. Cheap to clone.
+///
+/// ```
+/// use task_engine::{Failure, Run, Task};
+///
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct SendMail { to: String }
+/// # impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
+/// # struct Mailer;
+/// # impl Mailer { async fn send(&self, _: &str) -> Result<(), std::io::Error> { Ok(()) } }
+/// struct App { mailer: Mailer }
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Newsletter { readers: Vec<String> }
+/// impl Task for Newsletter { const CLASS: &'static str = "newsletter"; }
+///
+/// async fn newsletter(task: Newsletter, run: Run<App>) -> Result<(), Failure> {
+///     for (n, reader) in task.readers.iter().enumerate() {
+///         if run.is_cancelled() {
+///             return Err("cancelled half-way".into());
+///         }
+///         run.mailer.send(reader).await?;                    // the state
+///         run.log(format!("sent to {reader}"));              // kept with the attempt
+///         run.progress(100.0 * n as f64 / task.readers.len() as f64, reader);
+///     }
+///     // A task of its own, which says that this one is its parent.
+///     run.client().create(SendMail { to: "the editor".into() }).await?;
+///     Ok(())
+/// }
+/// ```
 pub struct Run<S> {
     pub(crate) state: Arc<S>,
     pub(crate) client: Client,

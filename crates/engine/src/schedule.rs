@@ -52,6 +52,19 @@ pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<
     Ok(())
 }
 
+/// Fires what is due by now, and ends.
+#[cfg(feature = "testing")]
+pub(crate) async fn fire_due(store: &Arc<dyn Store>) -> Result<(), StoreError> {
+    let stop = crate::stop::StopHandle::new().watch();
+    let scheduler = Scheduler::new(store.clone(), Arc::new(Hints::new(0)), stop);
+    loop {
+        let due = store.due_schedules(BATCH).await?;
+        if due.rows.is_empty() || !scheduler.fire(&due).await? {
+            return Ok(());
+        }
+    }
+}
+
 /// Fires schedules until the engine stops.
 pub(crate) struct Scheduler {
     store: Arc<dyn Store>,

@@ -14,7 +14,24 @@ pub(crate) enum Phase {
     Forced,
 }
 
-/// Stops an engine from elsewhere in the program.
+/// Stops an engine from elsewhere in the program. Clones stop the same one; an
+/// engine that is started after that ends at once.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use task_engine::{Engine, sqlite::SqliteStore};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(SqliteStore::open_in_memory()?);
+/// let engine = Engine::new(store, ());
+/// let stop = engine.stop_handle();
+/// let running = tokio::spawn(engine.run_until_stopped());
+/// // … serve requests …
+/// stop.stop();                          // what runs may finish
+/// let stopped = running.await??;
+/// assert!(!stopped.forced);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     phase: Arc<watch::Sender<Phase>>,

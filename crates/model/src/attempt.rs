@@ -78,6 +78,8 @@ impl fmt::Display for TaskError {
     }
 }
 
+impl std::error::Error for TaskError {}
+
 /// Everything that may happen to an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {

@@ -18,6 +18,28 @@ use crate::unique::{Creation, OnConflict, Scope, Unique};
 
 /// Creates tasks, and cancels them. Cheap to clone; needs no engine.
 ///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use task_engine_model::{Client, NewTask, Store, Task};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct SendMail { to: String }
+/// impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
+///
+/// async fn greet(store: Arc<dyn Store>) -> Result<(), Box<dyn std::error::Error>> {
+///     let client = Client::new(store);
+///     client.create(SendMail { to: "ada".into() }).await?;
+///     let later = Duration::from_secs(3600);
+///     let id = client.create(SendMail { to: "bob".into() }).after(later).queue("mail").await?;
+///     client.cancel(id).await?;
+///     // Many at once, all or none.
+///     let all = ["eve", "joe"].map(|to| NewTask::of(&SendMail { to: to.into() }));
+///     client.create_many(&all.into_iter().collect::<Result<Vec<_>, _>>()?).await?;
+///     Ok(())
+/// }
+/// ```
+///
 /// Creation inside a transaction of the application's own is in the stores'
 /// crates, because it speaks to the application's driver.
 #[derive(Debug, Clone)]

@@ -9,6 +9,22 @@ use serde::{Deserialize, Serialize};
 /// The default is the book's: ten retries, after 2⁰, 2¹, … 2⁹ minutes.
 /// The rule of a class is stored with every engine that knows the class, so
 /// that recovery after a crash decides as that engine would have done.
+///
+/// ```
+/// use std::time::Duration;
+/// use task_engine_model::RetryRule;
+///
+/// let minute = Duration::from_secs(60);
+/// let rule = RetryRule::default();
+/// assert_eq!(rule.delay(0, 0.0), Some(minute));
+/// assert_eq!(rule.delay(3, 0.0), Some(minute * 8));
+/// assert_eq!(rule.delay(10, 0.0), None); // given up
+///
+/// let patient = RetryRule { cap: minute * 10, jitter: 0.2, ..RetryRule::times(50) };
+/// assert_eq!(patient.delay(40, 0.0), Some(minute * 10));
+/// assert_eq!(RetryRule::every(minute, 3).delay(2, 0.0), Some(minute));
+/// assert_eq!(RetryRule::never().delay(0, 0.0), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryRule {

@@ -29,6 +29,31 @@ use crate::unique::{KEY_BYTES_MAX, Unique};
 ///     const CLASS: &'static str = "send_mail";
 /// }
 /// ```
+///
+/// A class may say more: retries and other [rules](Self::rules), parameters that
+/// are [secret](Self::SECRETS), and what makes its tasks [unique](Self::unique).
+///
+/// ```
+/// use std::time::Duration;
+/// use task_engine_model::{ClassRules, RetryRule, Task, Unique};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Charge { order: u64, card: String }
+///
+/// impl Task for Charge {
+///     const CLASS: &'static str = "charge";
+///     const SECRETS: &'static [&'static str] = &["card"];
+///
+///     fn rules() -> ClassRules {
+///         let rules = ClassRules::retry(RetryRule::times(3)).timeout(Duration::from_secs(20));
+///         ClassRules { queue: "payments".into(), priority: 5, ..rules }
+///     }
+///
+///     fn unique(&self) -> Option<Unique> {
+///         Some(Unique::by(format!("order {}", self.order)))
+///     }
+/// }
+/// ```
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// The name that says which code runs.
     const CLASS: &'static str;
@@ -52,7 +77,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     }
 }
 
-/// What holds for every task of a class, unless the task says otherwise.
+/// What holds for every task of a class, unless the task says otherwise: see
+/// [`Task::rules`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClassRules {
@@ -196,7 +222,24 @@ impl FromStr for TaskStatus {
     }
 }
 
-/// A task to be created.
+/// A task to be created: for many at once, for a transaction of the application's
+/// own, for a class that is known by its name alone. Else
+/// [`Client::create`](crate::Client::create) is shorter.
+///
+/// ```
+/// use std::time::Duration;
+/// use task_engine_model::{Json, NewTask, Task};
+///
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct SendMail { to: String }
+/// # impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let typed = NewTask::of(&SendMail { to: "ada".into() })?.after(Duration::from_secs(60));
+/// let named = NewTask::new("send_mail", Json::parse(r#"{"to": "ada"}"#)?)?.priority(5);
+/// assert_eq!(typed.parameters.as_str(), r#"{"to":"ada"}"#);
+/// assert_eq!(named.queue("mail")?.queue, "mail");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTask {
     /// The class.
@@ -213,6 +256,17 @@ pub struct NewTask {
     pub due: Due,
     /// What makes it unique, if anything does.
     pub unique: Option<Unique>,
+}
+
+/// A task as it was created, before anything has happened to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreatedTask {
+    /// Its id.
+    pub id: TaskId,
+    /// What was asked for; its time is [`Due::At`].
+    pub task: NewTask,
+    /// When it was created.
+    pub created_at: Timestamp,
 }
 
 /// From when on a new task may run.

@@ -16,7 +16,7 @@ use crate::json::JsonOut;
 use crate::look::Outlook;
 use crate::schema::Schema;
 use crate::sleep::Sleep;
-use crate::store::{Inner, limited};
+use crate::store::{ANSWER_TIMEOUT, Inner, or_distrust};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
 const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
@@ -35,7 +35,8 @@ pub(crate) struct PgClaimer {
 
 impl Claimer for PgClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
-        limited(self.claim_or_look(id, limit))
+        let inner = self.inner.clone();
+        or_distrust(ANSWER_TIMEOUT, inner, self.claim_or_look(id, limit))
     }
 
     fn wake(&mut self) {

@@ -247,6 +247,14 @@ impl Connections {
         self.get(&self.lifeline).await
     }
 
+    /// Somebody got no answer, on a connection that is back in its pool and looks
+    /// as good as any. Others may be no better: all that nobody uses are closed.
+    pub(crate) fn distrust(&self) {
+        for pool in [&self.work, &self.lifeline] {
+            pool.retain(|_, _| false);
+        }
+    }
+
     async fn get(&self, pool: &Pool) -> Result<deadpool_postgres::Object, StoreError> {
         pool.get().await.map_err(|error| match &error {
             deadpool_postgres::PoolError::Backend(error) => self.connector.explain(error),

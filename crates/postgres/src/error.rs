@@ -6,6 +6,8 @@ use deadpool_postgres::PoolError;
 use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
 
+use crate::pooler;
+
 pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     let Some(db) = error.as_db_error() else {
         // Values that do not fit a statement are a mistake in this program.
@@ -33,6 +35,9 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         return StoreError::Version(format!(
             "the tables of Task Engine are not there ({message}); run `task-engine migrate`"
         ));
+    }
+    if pooler::forgot_a_statement(code) {
+        return StoreError::Refused(format!("{}: {message}", pooler::REASON));
     }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))

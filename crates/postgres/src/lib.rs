@@ -10,6 +10,7 @@
 //! # Map
 //! - [`schema`]: which schema, and its statements;
 //! - `connection`: sockets, on a thread of their own;
+//! - `pooler`: what must not be in between;
 //! - `migrate`: the tables and their versions;
 //! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
 //! - `complete`: its end in a transaction of the application's own;
@@ -26,6 +27,8 @@ mod claim;
 mod complete;
 mod connection;
 mod create;
+#[cfg(feature = "testing")]
+mod created;
 mod drift;
 mod error;
 mod export;
@@ -38,6 +41,7 @@ mod listen;
 mod look;
 mod migrate;
 mod operate;
+mod pooler;
 mod queues;
 mod read;
 mod record;

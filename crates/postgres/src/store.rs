@@ -1,5 +1,6 @@
 //! The contract, method by method, each in the file that its name says.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use tokio::runtime::Runtime;
 
 use crate::claim::PgClaimer;
 use crate::connection::{Connections, Connector, Purpose};
+use crate::pooler;
 use crate::schema::Schema;
 
 /// Tasks in PostgreSQL. Cheap to clone.
@@ -86,6 +88,7 @@ impl PgStore {
         let connections = Connections::new(Connector::new(url, handle, purpose)?)?;
         let inner = Inner { connections, schema, _io: io };
         drop(inner.connections.work().await?);
+        pooler::check(&inner.connections).await?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -111,7 +114,7 @@ impl Store for PgStore {
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
-        limited(self.inner.create_each(tasks))
+        or_distrust(ANSWER_TIMEOUT, &*self.inner, self.inner.create_each(tasks))
     }
 
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
@@ -123,7 +126,7 @@ impl Store for PgStore {
         endings: &'a [Ending],
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>> {
-        limited(self.inner.record(endings, finished))
+        or_distrust(ANSWER_TIMEOUT, &*self.inner, self.inner.record(endings, finished))
     }
 
     fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
@@ -143,7 +146,7 @@ impl Store for PgStore {
     }
 
     fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
-        limited(self.inner.heartbeat(instance))
+        or_distrust(BEAT_TIMEOUT, &*self.inner, self.inner.heartbeat(instance))
     }
 
     fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
@@ -329,7 +332,7 @@ impl Store for PgStore {
 
 /// Longer than the server's own limit on a statement: only a server that has
 /// stopped to answer, but not to be there, is found out by this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 
 pub(crate) fn limited<'a, T: 'a>(
     answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
@@ -339,6 +342,25 @@ pub(crate) fn limited<'a, T: 'a>(
             Err(StoreError::Unavailable(format!(
                 "PostgreSQL has not answered within {ANSWER_TIMEOUT:?}"
             )))
+        })
+    })
+}
+
+/// A beat that waits any longer on one connection would miss the usual lease.
+const BEAT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same for what engines and creators do all the time: without an answer,
+/// the connections that there are are not used again.
+pub(crate) fn or_distrust<'a, T: 'a>(
+    limit: Duration,
+    inner: impl Borrow<Inner> + Send + 'a,
+    answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+) -> Answer<'a, T> {
+    Box::pin(async move {
+        let answered = tokio::time::timeout(limit, answer).await;
+        answered.unwrap_or_else(|_| {
+            inner.borrow().connections.distrust();
+            Err(StoreError::Unavailable(format!("PostgreSQL has not answered within {limit:?}")))
         })
     })
 }

@@ -1,10 +1,12 @@
 //! Opens the file, and says what is wrong with it.
 
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use task_engine_model::StoreError;
 
 use crate::fault::explain;
@@ -36,6 +38,37 @@ pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
                 "{place} is read-only; let this user write the file and its folder"
             ))),
         })
+}
+
+/// Which file a path means. SQLite goes on writing to one that was deleted or
+/// replaced, and says that it is committed: nobody would ever find it again.
+#[derive(Debug)]
+pub(crate) struct FileMark {
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl FileMark {
+    /// Of a file that was just opened. The program may go to another folder later.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let file = number(&path)?;
+        Ok(Self { path, file })
+    }
+
+    /// Fails if the path means another file now, or none.
+    pub(crate) fn check(&self) -> rusqlite::Result<()> {
+        if number(&self.path).is_ok_and(|file| file == self.file) {
+            return Ok(());
+        }
+        let why = "the file was deleted, moved or replaced while it was open: put it back";
+        let code = ffi::Error::new(ffi::SQLITE_CANTOPEN);
+        Err(rusqlite::Error::SqliteFailure(code, Some(why.to_owned())))
+    }
+}
+
+fn number(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 /// A database that is gone with its connection.
@@ -109,5 +142,22 @@ mod tests {
             assert!(!read.exists([limit]).unwrap());
         }
         assert_eq!(read.get_status(StatementStatus::RePrepare), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_or_another_one_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, away) = (folder.path().join("a.db"), folder.path().join("b.db"));
+        let _open = open(&path, "test").unwrap();
+        let mark = FileMark::of(&path).unwrap();
+        mark.check().unwrap();
+        std::fs::rename(&path, &away).unwrap();
+        let told = explain(&mark.check().unwrap_err(), "test");
+        assert!(told.is_temporary(), "it may come back");
+        assert!(told.to_string().contains("deleted, moved or replaced"), "{told}");
+        std::fs::write(&path, "").unwrap();
+        assert!(mark.check().is_err(), "another file of this name");
+        std::fs::rename(&away, &path).unwrap();
+        mark.check().unwrap();
     }
 }

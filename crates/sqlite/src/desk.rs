@@ -31,7 +31,7 @@ impl<'a> Turn<'a> {
     pub(crate) fn new(db: &'a Connection) -> Self {
         Self {
             db,
-            moment: Moment::take(),
+            moment: Moment::take(db),
             brings_work: Cell::new(false),
             wants_cancel: Cell::new(false),
             changes_schedules: Cell::new(false),

@@ -34,7 +34,8 @@
 //!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
 //!   `verify`, `checks`, `audit`, `tokens`,
 //!   `figures`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
-//! - `listen`: wake-ups, within the process and across processes.
+//! - `listen`: wake-ups, within the process and across processes;
+//! - `clock`, `created`: for tests, with the feature `testing`.
 //!
 //! # Limits
 //! One process writes at a time, and each commit waits for the disk. Many
@@ -52,9 +53,13 @@ mod audit;
 mod change;
 mod checks;
 mod claim;
+#[cfg(feature = "testing")]
+mod clock;
 mod complete;
 mod connection;
 mod create;
+#[cfg(feature = "testing")]
+mod created;
 mod desk;
 mod ending;
 mod export;
@@ -84,6 +89,8 @@ mod writer;
 
 pub use complete::complete_in;
 pub use create::{create_each_in, create_in};
+#[cfg(feature = "testing")]
+pub use created::created_in;
 /// The driver, so that an application uses the version that this crate uses.
 pub use rusqlite;
 pub use store::SqliteStore;

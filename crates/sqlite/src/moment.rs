@@ -3,6 +3,10 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+use rusqlite::Connection;
+
+#[cfg(feature = "testing")]
+use crate::clock::ahead;
 
 /// One moment on both clocks: the database's, which for an embedded database is
 /// the machine's, and the steady one that durations are measured with.
@@ -14,9 +18,10 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    pub(crate) fn take() -> Self {
+    /// For what is done with this connection.
+    pub(crate) fn take(db: &Connection) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { now: micros(since_epoch), steady: Instant::now() }
+        Self { now: micros(since_epoch) + ahead(db), steady: Instant::now() }
     }
 
     /// The time after a wait; never past the last one that can be told.
@@ -28,6 +33,12 @@ impl Moment {
     pub(crate) fn of(self, event: Instant) -> i64 {
         self.now - micros(self.steady.saturating_duration_since(event))
     }
+}
+
+/// Without tests, the database's clock is the machine's.
+#[cfg(not(feature = "testing"))]
+fn ahead(_: &Connection) -> i64 {
+    0
 }
 
 /// A duration in whole microseconds.

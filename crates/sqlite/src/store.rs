@@ -26,6 +26,7 @@ use task_engine_model::{
 };
 
 use crate::claim::{Wanted, claim};
+use crate::connection::FileMark;
 use crate::desk::{Desk, read_all};
 use crate::listen::{Hints, listen};
 use crate::watch;
@@ -83,9 +84,11 @@ impl SqliteStore {
         reader: Option<rusqlite::Connection>,
     ) -> Result<Self, StoreError> {
         let hints = Hints::new();
+        let file = path.as_deref().map(FileMark::of).transpose();
+        let file = file.map_err(|e| StoreError::Unavailable(format!("{place}: {e}")))?;
         let write = {
             let (place, hints) = (place.clone(), hints.clone());
-            move |inbox| write_all(&writer, &inbox, &place, &hints)
+            move |inbox| write_all(&writer, file.as_ref(), &inbox, &place, &hints)
         };
         let reader = reader.map(|reader| {
             let at = place.clone();
@@ -100,6 +103,15 @@ impl SqliteStore {
             hints,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A job for the writer that is not part of the contract.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn ask_writer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&crate::desk::Turn<'_>) -> Result<T, crate::fault::Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.writer().ask(work).await
     }
 
     fn writer(&self) -> &Desk {

@@ -8,6 +8,7 @@ use std::sync::mpsc::Receiver;
 
 use rusqlite::{Connection, ffi};
 
+use crate::connection::FileMark;
 use crate::desk::{Job, Turn};
 use crate::listen::Hints;
 
@@ -17,6 +18,7 @@ const GROUP_MAX: usize = 1000;
 /// Does all jobs that come in, until nobody can hand in any more.
 pub(crate) fn write_all(
     connection: &Connection,
+    file: Option<&FileMark>,
     inbox: &Receiver<Box<dyn Job>>,
     place: &str,
     hints: &Hints,
@@ -24,7 +26,7 @@ pub(crate) fn write_all(
     while let Ok(first) = inbox.recv() {
         let mut group = vec![first];
         group.extend(inbox.try_iter().take(GROUP_MAX - 1));
-        let committed = commit(connection, &mut group, hints);
+        let committed = commit(connection, file, &mut group, hints);
         for job in group {
             job.answer(committed.as_ref().map(|_| ()), place);
         }
@@ -35,17 +37,18 @@ pub(crate) fn write_all(
 /// date when it is written.
 fn commit(
     connection: &Connection,
+    file: Option<&FileMark>,
     group: &mut [Box<dyn Job>],
     hints: &Hints,
 ) -> rusqlite::Result<()> {
     execute(connection, "BEGIN IMMEDIATE")?;
     let turn = Turn::new(connection);
+    let keep = || file.map_or(Ok(()), FileMark::check).and_then(|()| execute(connection, "COMMIT"));
     let done = match group {
-        [job] => run_alone(job.as_mut(), &turn),
-        jobs => jobs
-            .iter_mut()
-            .try_for_each(|job| run_apart(job.as_mut(), &turn))
-            .and_then(|()| execute(connection, "COMMIT")),
+        [job] => run_alone(job.as_mut(), &turn, keep),
+        jobs => {
+            jobs.iter_mut().try_for_each(|job| run_apart(job.as_mut(), &turn)).and_then(|()| keep())
+        }
     };
     if done.is_err() && !connection.is_autocommit() {
         let _ = execute(connection, "ROLLBACK");
@@ -60,9 +63,13 @@ fn commit(
 
 /// The whole transaction is one job's: it needs no savepoint, which would copy
 /// every page that the job changes, to a file if they are many.
-fn run_alone(job: &mut dyn Job, turn: &Turn<'_>) -> rusqlite::Result<()> {
+fn run_alone(
+    job: &mut dyn Job,
+    turn: &Turn<'_>,
+    keep: impl FnOnce() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
     if job.run(turn) {
-        return execute(turn.db, "COMMIT");
+        return keep();
     }
     // After some errors SQLite itself has taken it back.
     if turn.db.is_autocommit() { Ok(()) } else { execute(turn.db, "ROLLBACK") }
@@ -102,7 +109,7 @@ mod tests {
     fn writer(connection: Connection) -> Desk {
         let place: Arc<str> = "test".into();
         let at = place.clone();
-        let work = move |inbox| write_all(&connection, &inbox, &at, &Hints::new());
+        let work = move |inbox| write_all(&connection, None, &inbox, &at, &Hints::new());
         Desk::staff("writer", place, work).unwrap()
     }
 

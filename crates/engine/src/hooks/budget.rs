@@ -13,6 +13,14 @@ use crate::run::Run;
 /// A timeout of the class is a promise about the class, and recovery knows it; a
 /// budget is an opinion of this engine. Asynchronous code that fails its budget is
 /// dropped; blocking code is told (`run.is_cancelled()`), and waited for.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use task_engine::{Engine, hooks::Budget};
+/// # fn example(engine: Engine<()>) -> Engine<()> {
+/// engine.hook(Budget::warn(Duration::from_secs(5)))
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     time: Duration,

@@ -13,6 +13,13 @@ use crate::run::Run;
 ///
 /// An execution that is dropped half-way (its timeout, a cancel, a stop) is
 /// `interrupted`.
+///
+/// ```
+/// # use task_engine::{Engine, hooks::Log};
+/// # fn example(engine: Engine<()>) -> Engine<()> {
+/// engine.hook(Log)
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 

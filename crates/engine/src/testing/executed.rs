@@ -1,0 +1,195 @@
+//! What became of tasks that ran.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use task_engine_model::report::{LogRow, ProgressRow};
+use task_engine_model::task::TaskDetails;
+use task_engine_model::{AttemptId, Json, Task, TaskError, TaskId, TaskStatus};
+
+/// One attempt at a task, as it is on record.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Executed {
+    /// The task.
+    pub task_id: TaskId,
+    /// The number of the attempt.
+    pub attempt: i32,
+    /// The class.
+    pub class: String,
+    /// What the code returned, or why it failed.
+    pub outcome: Result<Json, TaskError>,
+    /// Where the task is after this: `Waiting` if it will be retried.
+    pub status: TaskStatus,
+    /// How long after the end of this attempt the next one is to begin.
+    pub retry_in: Option<Duration>,
+    /// How far the code said that it was.
+    pub progress: Option<ProgressRow>,
+    /// What the code said to its log.
+    pub lines: Vec<LogRow>,
+}
+
+impl Executed {
+    pub(super) fn of(id: AttemptId, details: TaskDetails, lines: Vec<LogRow>) -> Self {
+        let row = details.row;
+        let mut executions = details.executions.into_iter();
+        let this = executions.find(|execution| execution.attempt == id.attempt);
+        let Some(this) = this else {
+            panic!("{id} has run, and is not on record: a bug of Task Engine");
+        };
+        let retry_in = this.retry_at.zip(this.stopped_at).map(|(next, end)| {
+            Duration::try_from(next.duration_since(end)).unwrap_or(Duration::ZERO)
+        });
+        Self {
+            task_id: id.task_id,
+            attempt: id.attempt,
+            class: row.task_class,
+            outcome: match this.error {
+                Some(error) => Err(error),
+                None => Ok(this.result.unwrap_or_else(Json::null)),
+            },
+            status: this.ends_task.unwrap_or(TaskStatus::Waiting),
+            retry_in: retry_in.filter(|_| this.ends_task.is_none()),
+            progress: this.progress,
+            lines,
+        }
+    }
+
+    /// What the code returned, as it was before it was stored; or its error.
+    ///
+    /// # Panics
+    /// If there is a result and it is no `R`.
+    #[track_caller]
+    pub fn result<R: DeserializeOwned>(&self) -> Result<R, TaskError> {
+        let result = self.outcome.clone()?;
+        match result.decode() {
+            Ok(result) => Ok(result),
+            Err(error) => panic!(
+                "the result of {self} is {}, which is no {}: {error}",
+                result.as_str(),
+                std::any::type_name::<R>()
+            ),
+        }
+    }
+
+    /// The error of an attempt that has failed.
+    ///
+    /// # Panics
+    /// If it has not.
+    #[must_use]
+    #[track_caller]
+    pub fn error(&self) -> &TaskError {
+        match &self.outcome {
+            Err(error) => error,
+            Ok(result) => panic!("{self}; it has no error, its result is {}", result.as_str()),
+        }
+    }
+
+    /// Whether the task did its work.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.status == TaskStatus::Stopped
+    }
+
+    /// Whether the task has failed, or was given back, and waits for another
+    /// attempt.
+    #[must_use]
+    pub fn will_be_retried(&self) -> bool {
+        self.status == TaskStatus::Waiting
+    }
+
+    /// The lines that the code said to its log.
+    #[must_use]
+    pub fn log(&self) -> Vec<&str> {
+        self.lines.iter().map(|line| line.message.as_str()).collect()
+    }
+}
+
+/// For messages: `task 3 (send_mail), attempt 1: stopped`.
+impl fmt::Display for Executed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, attempt, class) = (self.task_id, self.attempt, &self.class);
+        write!(f, "task {id} ({class}), attempt {attempt}: {}", self.status)?;
+        if let Some(wait) = self.retry_in {
+            write!(f, ", to be retried after {wait:.0?}")?;
+        }
+        match &self.outcome {
+            Err(error) => write!(f, ": {error}"),
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// What ran while a harness drained its queues, in order. Is a slice of
+/// [`Executed`].
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// The attempts.
+    pub executed: Vec<Executed>,
+    /// Tasks that are due, and that this engine does not take.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A task that is due, and that the engine does not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PassedOver {
+    /// The task.
+    pub task_id: TaskId,
+    /// The class.
+    pub class: String,
+    /// The queue that it waits in.
+    pub queue: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+impl Drained {
+    /// The attempts at tasks of one class.
+    #[must_use]
+    pub fn of<T: Task>(&self) -> Vec<&Executed> {
+        self.executed.iter().filter(|executed| executed.class == T::CLASS).collect()
+    }
+
+    /// Checks that every task did its work in the end, whatever retries it took,
+    /// and that none was passed over.
+    ///
+    /// # Panics
+    /// If that is not so; the message lists what ran.
+    #[track_caller]
+    pub fn assert_all_done(&self) {
+        let last = |task: &Executed| {
+            let mut later = self.executed.iter().rev();
+            later.find(|one| one.task_id == task.task_id).is_some_and(Executed::is_done)
+        };
+        let done = self.executed.iter().all(last) && self.passed_over.is_empty();
+        assert!(done, "not all tasks are done:\n{self}");
+    }
+}
+
+impl Deref for Drained {
+    type Target = [Executed];
+
+    fn deref(&self) -> &[Executed] {
+        &self.executed
+    }
+}
+
+/// A line each.
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.executed.is_empty() && self.passed_over.is_empty() {
+            return writeln!(f, "nothing was due");
+        }
+        for executed in &self.executed {
+            writeln!(f, "{executed}")?;
+        }
+        for task in &self.passed_over {
+            writeln!(f, "task {} ({}) was passed over: {}", task.task_id, task.class, task.why)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,353 @@
+//! What a test does.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::Location;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use task_engine_model::task::{Due, TaskRow};
+use task_engine_model::{Client, NewTask, Store, StoreError, Task, TaskFilter, TaskId, TaskStatus};
+use task_engine_sqlite::SqliteStore;
+
+use crate::engine::Engine;
+use crate::life::Life;
+use crate::pools;
+use crate::running::lock;
+use crate::schedule;
+use crate::testing::created::{self, Created, CreatedTasks};
+use crate::testing::executed::{Drained, Executed, PassedOver};
+use crate::testing::session::Session;
+
+/// An engine in a test's hands: see [`testing`](crate::testing).
+pub struct Harness<S> {
+    life: Life<S>,
+    /// For the clock; `None` on other stores.
+    sqlite: Option<SqliteStore>,
+    /// What was performed by itself: nobody created it.
+    performed: Mutex<HashSet<TaskId>>,
+    one_at_a_time: tokio::sync::Mutex<()>,
+    executed_max: usize,
+}
+
+/// Performed tasks wait where no engine takes them from.
+const PERFORMED: &str = "performed by a test";
+/// So many tasks in a row are a loop.
+const EXECUTED_MAX: usize = 10_000;
+const PAGE: u32 = 500;
+
+impl<S: Send + Sync + 'static> Harness<S> {
+    /// With a database of its own, in memory, which is gone with it. `engine` is
+    /// what the application makes its engine with: its state, handlers, hooks,
+    /// queues and schedules count, and what is only for running does not.
+    ///
+    /// # Panics
+    /// If the engine could not start either: two handlers for a class, for one.
+    pub async fn new(engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>) -> Self {
+        let store = SqliteStore::open_in_memory();
+        let store = store.unwrap_or_else(|error| panic!("no database in memory: {error}"));
+        Self::begin(Arc::new(store.clone()), Some(store), engine).await
+    }
+
+    /// With a database in a file, in which an application may have tables of its
+    /// own.
+    ///
+    /// # Panics
+    /// As [`Harness::new`], and if the file cannot be opened.
+    pub async fn open(
+        path: impl AsRef<Path>,
+        engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
+    ) -> Self {
+        let store = SqliteStore::open(path).unwrap_or_else(|error| panic!("{error}"));
+        Self::begin(Arc::new(store.clone()), Some(store), engine).await
+    }
+
+    /// On any store: a PostgreSQL server that is for tests, say. Its clock is not
+    /// to be moved, so there is no [`Harness::advance`].
+    ///
+    /// # Panics
+    /// As [`Harness::new`], and if the store cannot be reached.
+    pub async fn on(
+        store: Arc<dyn Store>,
+        engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
+    ) -> Self {
+        Self::begin(store, None, engine).await
+    }
+
+    async fn begin(
+        store: Arc<dyn Store>,
+        sqlite: Option<SqliteStore>,
+        engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
+    ) -> Self {
+        let life = engine(store.clone()).life();
+        let life = life.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
+        assert!(
+            Arc::ptr_eq(&store, &life.store),
+            "the engine is on a store of its own; make it on the one that the harness gives"
+        );
+        expected(store.migrate().await);
+        let declared = schedule::declare(&*store, &life.settings.schedules).await;
+        declared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
+        Self {
+            life,
+            sqlite,
+            performed: Mutex::default(),
+            one_at_a_time: tokio::sync::Mutex::default(),
+            executed_max: EXECUTED_MAX,
+        }
+    }
+
+    /// How many tasks may run in one drain before it is taken for a loop.
+    /// Default: 10,000.
+    #[must_use]
+    pub fn limit(mut self, tasks: usize) -> Self {
+        self.executed_max = tasks;
+        self
+    }
+
+    /// The store, for all that is not here.
+    #[must_use]
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.life.store.clone()
+    }
+
+    /// A client, as the application has one; without hooks on creation.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.store())
+    }
+
+    /// The application's state, as handlers see it.
+    #[must_use]
+    pub fn state(&self) -> &S {
+        &self.life.state
+    }
+
+    /// Runs one task, now and by itself: nothing else runs, whatever waits. If it
+    /// fails, it is not retried.
+    ///
+    /// # Panics
+    /// If its class has no handler, or its parameters cannot be stored.
+    pub async fn perform<T: Task>(&self, task: T) -> Executed {
+        match NewTask::of(&task) {
+            Ok(task) => self.perform_new(task).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The same for a task of a class that is known by its name alone, or with
+    /// more to say about it. Its time, queue and key do not matter.
+    pub async fn perform_new(&self, task: NewTask) -> Executed {
+        let _alone = self.one_at_a_time.lock().await;
+        let known = self.life.classes.names();
+        assert!(
+            known.contains(&task.class),
+            "class {:?} has no handler in this engine; there are {}",
+            task.class,
+            known.join(", ")
+        );
+        let task = NewTask { due: Due::Now, unique: None, queue: PERFORMED.to_owned(), ..task };
+        let ids = expected(self.store().create(std::slice::from_ref(&task)).await);
+        lock(&self.performed).extend(&ids);
+        let session = expected(Session::begin(&self.life).await);
+        let mut claimer = session.claimer_of(PERFORMED, &task.class);
+        let Ok(executed) = expected(session.run_next(&mut *claimer).await) else {
+            panic!("the task is not due: a bug of Task Engine");
+        };
+        expected(session.end().await);
+        if executed.will_be_retried() {
+            expected(self.store().cancel(&ids).await);
+        }
+        executed
+    }
+
+    /// Runs all tasks that are due, one after the other, also those that are
+    /// created meanwhile, until none is. Schedules that are due fire first.
+    ///
+    /// # Panics
+    /// If there is no end to it: see [`Harness::limit`].
+    pub async fn drain(&self) -> Drained {
+        let _alone = self.one_at_a_time.lock().await;
+        let mut executed = Vec::new();
+        let session = expected(Session::begin(&self.life).await);
+        expected(self.run_due(&session, &mut executed).await);
+        expected(session.end().await);
+        self.drained(executed).await
+    }
+
+    /// The same, and then moves the clock on to what is due next, retries above
+    /// all, until nothing waits for later. Schedules fire when the clock comes
+    /// past their slots, but it does not move because of them.
+    ///
+    /// # Panics
+    /// As [`Harness::drain`], and on a store whose clock cannot be moved.
+    pub async fn drain_until_quiet(&self) -> Drained {
+        let _alone = self.one_at_a_time.lock().await;
+        let mut executed = Vec::new();
+        let session = expected(Session::begin(&self.life).await);
+        while let Some(wait) = expected(self.run_due(&session, &mut executed).await) {
+            self.advance(wait).await;
+        }
+        expected(session.end().await);
+        self.drained(executed).await
+    }
+
+    /// Runs what is due. Returns how long it is until something else is.
+    async fn run_due(
+        &self,
+        session: &Session<'_, S>,
+        executed: &mut Vec<Executed>,
+    ) -> Result<Option<Duration>, StoreError> {
+        let mut claimer = session.claimer();
+        loop {
+            session.see_to_the_rest().await?;
+            match session.run_next(&mut *claimer).await? {
+                Ok(one) => executed.push(one),
+                Err(next_in) => return Ok(next_in),
+            }
+            let (count, last) = (executed.len(), executed.iter().rev().take(5).rev());
+            assert!(
+                count <= self.executed_max,
+                "{count} tasks have run, and there is no end to it; the last were\n{}",
+                last.map(Executed::to_string).collect::<Vec<_>>().join("\n")
+            );
+        }
+    }
+
+    async fn drained(&self, executed: Vec<Executed>) -> Drained {
+        Drained { executed, passed_over: expected(self.passed_over().await) }
+    }
+
+    /// Moves the clock of the database on: what was to happen until then is due.
+    /// Nothing runs before the next drain, unless another engine is there.
+    ///
+    /// # Panics
+    /// On a store that is not SQLite.
+    pub async fn advance(&self, by: Duration) {
+        let Some(sqlite) = &self.sqlite else {
+            panic!(
+                "the clock of {} cannot be moved; use Harness::new or Harness::open",
+                self.life.store.place()
+            );
+        };
+        expected(sqlite.advance_clock(by).await);
+    }
+
+    /// What time it is, by the database's clock.
+    pub async fn now(&self) -> Timestamp {
+        expected(self.store().schedule("").await).1
+    }
+
+    /// All tasks of a class that were created, oldest first, whatever became of
+    /// them. Those that were [performed](Self::perform) by themselves are not
+    /// among them.
+    ///
+    /// # Panics
+    /// If the parameters of one do not fit the type.
+    pub async fn created<T: Task>(&self) -> CreatedTasks<T> {
+        let mut created = Vec::new();
+        for row in expected(self.rows(Some(T::CLASS), None).await) {
+            if lock(&self.performed).contains(&row.id) {
+                continue;
+            }
+            if let Some(details) = expected(self.store().task(row.id).await) {
+                created.push(Created::of_details(details));
+            }
+        }
+        created.reverse();
+        CreatedTasks::new(created)
+    }
+
+    /// Checks that such a task was created, and returns the first.
+    ///
+    /// # Panics
+    /// If none was. The message shows how those differ that were.
+    #[track_caller]
+    pub fn assert_created<T: Task>(&self, task: &T) -> impl Future<Output = Created<T>> {
+        let place = Location::caller();
+        async move {
+            let created = self.created::<T>().await;
+            match created.find(task) {
+                Ok(found) => found,
+                Err(why) => panic!("at {place}: {why}{}", self.others::<T>().await),
+            }
+        }
+    }
+
+    /// Checks that no such task was created.
+    ///
+    /// # Panics
+    /// If one was.
+    #[track_caller]
+    pub fn assert_not_created<T: Task>(&self, task: &T) -> impl Future<Output = ()> {
+        let place = Location::caller();
+        async move {
+            if let Ok(found) = self.created::<T>().await.find(task) {
+                panic!("at {place}: a task was created that should not be: {found:?}");
+            }
+        }
+    }
+
+    /// The classes of which there are tasks besides this one.
+    async fn others<T: Task>(&self) -> String {
+        let rows = expected(self.rows(None, None).await);
+        let mut classes: Vec<String> = rows.into_iter().map(|row| row.task_class).collect();
+        classes.retain(|class| class != T::CLASS);
+        created::others(classes)
+    }
+
+    /// Newest first.
+    async fn rows(
+        &self,
+        class: Option<&str>,
+        status: Option<TaskStatus>,
+    ) -> Result<Vec<TaskRow>, StoreError> {
+        let class = class.map(str::to_owned);
+        let mut filter = TaskFilter { status, class, before: None, limit: PAGE };
+        let mut rows = Vec::new();
+        loop {
+            let page = self.life.store.tasks(&filter).await?;
+            let Some(last) = page.last() else {
+                return Ok(rows);
+            };
+            filter.before = Some(last.id);
+            rows.extend(page);
+        }
+    }
+
+    async fn passed_over(&self) -> Result<Vec<PassedOver>, StoreError> {
+        let now = self.now().await;
+        let (classes, queues) = (self.life.classes.names(), pools::queues(&self.life.pools));
+        let mut waiting = self.rows(None, Some(TaskStatus::Waiting)).await?;
+        waiting.retain(|row| row.scheduled_at <= now && !lock(&self.performed).contains(&row.id));
+        waiting.reverse();
+        let why = |row: &TaskRow| {
+            if !classes.contains(&row.task_class) {
+                format!("class {:?} has no handler in this engine", row.task_class)
+            } else if !queues.contains(&row.queue) {
+                format!("no worker of this engine serves queue {:?}", row.queue)
+            } else {
+                format!("queue {:?} is paused", row.queue)
+            }
+        };
+        let pass = |row: TaskRow| PassedOver {
+            why: why(&row),
+            task_id: row.id,
+            class: row.task_class,
+            queue: row.queue,
+        };
+        Ok(waiting.into_iter().map(pass).collect())
+    }
+}
+
+impl<S> fmt::Debug for Harness<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Harness").field("store", &self.life.store).finish_non_exhaustive()
+    }
+}
+
+fn expected<T>(answer: Result<T, StoreError>) -> T {
+    answer.unwrap_or_else(|error| panic!("the store of the harness failed: {error}"))
+}

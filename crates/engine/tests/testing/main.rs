@@ -1,0 +1,7 @@
+//! What `task_engine::testing` promises to the tests of applications.
+
+mod created;
+mod drained;
+mod performed;
+mod tasks;
+mod time;

@@ -1,0 +1,135 @@
+//! The application that these tests are about.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use task_engine::testing::Harness;
+use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Store, Task};
+
+#[derive(Default)]
+pub(crate) struct App {
+    pub(crate) sent: AtomicU32,
+    pub(crate) begun: tokio::sync::Notify,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SendMail {
+    pub(crate) to: String,
+    pub(crate) words: u32,
+}
+
+impl Task for SendMail {
+    const CLASS: &'static str = "send_mail";
+
+    fn rules() -> ClassRules {
+        ClassRules::retry(RetryRule::every(Duration::from_secs(600), 3))
+            .timeout(Duration::from_millis(200))
+    }
+}
+
+pub(crate) fn mail(to: &str) -> SendMail {
+    SendMail { to: to.to_owned(), words: 7 }
+}
+
+async fn send_mail(mail: SendMail, run: Run<App>) -> Result<u32, Failure> {
+    run.log(format!("to {}", mail.to));
+    run.progress(50, "connected");
+    match mail.to.as_str() {
+        "nobody" => Err(Failure::no_retry("nobody there")),
+        "panic" => panic!("the mail is on fire"),
+        "slow" => {
+            std::future::pending::<()>().await;
+            Ok(0)
+        }
+        "cancelled" => {
+            run.begun.notify_one();
+            run.cancelled().await;
+            Err("told to end".into())
+        }
+        // Twice, and then it works.
+        "busy" if run.retry_number() < 2 => Err("the line is busy".into()),
+        _ => {
+            run.sent.fetch_add(1, Ordering::Relaxed);
+            Ok(mail.words)
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Newsletter {
+    pub(crate) readers: Vec<String>,
+}
+
+impl Task for Newsletter {
+    const CLASS: &'static str = "newsletter";
+}
+
+async fn newsletter(task: Newsletter, run: Run<App>) -> Result<usize, Failure> {
+    for reader in &task.readers {
+        run.client().create(mail(reader)).priority(3).await?;
+    }
+    Ok(task.readers.len())
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Again;
+
+impl Task for Again {
+    const CLASS: &'static str = "again";
+}
+
+async fn again(_: Again, run: Run<App>) -> Result<(), Failure> {
+    run.client().create(Again).await?;
+    Ok(())
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl Task for Login {
+    const CLASS: &'static str = "login";
+    const SECRETS: &'static [&'static str] = &["password"];
+}
+
+#[allow(clippy::needless_pass_by_value)] // As handlers are.
+fn login(_: Login, run: Run<App>) -> Result<String, Failure> {
+    Ok(std::thread::current().name().unwrap_or_default().to_owned() + run.class())
+}
+
+/// Adds one to every number that is a result.
+struct AddOne;
+
+impl Hook<App> for AddOne {
+    async fn after(&self, _: &Run<App>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+        let number: u32 = outcome?.decode()?;
+        Ok(Json::encode(&(number + 1))?)
+    }
+}
+
+/// As an application makes its engine, for production and for tests.
+pub(crate) fn engine(store: Arc<dyn Store>) -> Engine<App> {
+    Engine::new(store, App::default())
+        .handle(send_mail)
+        .handle(newsletter)
+        .handle(again)
+        .handle_blocking(login)
+        .hook_for(["send_mail"], AddOne)
+}
+
+pub(crate) async fn harness() -> Harness<App> {
+    Harness::new(engine).await
+}
+
+/// The words of the panic that this ends with.
+pub(crate) async fn panic_of<T>(work: impl Future<Output = T>) -> String {
+    use futures_util::FutureExt as _;
+    let ended = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+    let panic = ended.err().expect("it panics");
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).expect("it has words").to_owned()
+}

@@ -1,0 +1,110 @@
+//! The clock is the database's, and moves for all who use it.
+
+use std::time::Duration;
+
+use task_engine::sqlite::{create_in, rusqlite};
+use task_engine::testing::Harness;
+use task_engine::{Missed, NewTask, Schedule, TaskStatus};
+
+use crate::tasks::{SendMail, engine, harness, mail};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn what_is_later_becomes_due() {
+    let harness = harness().await;
+    harness.client().create(mail("later")).after(HOUR).await.unwrap();
+    assert!(harness.drain().await.is_empty());
+    harness.advance(HOUR - Duration::from_secs(60)).await;
+    assert!(harness.drain().await.is_empty(), "a minute is missing");
+    harness.advance(Duration::from_secs(60)).await;
+    assert_eq!(harness.drain().await.len(), 1);
+}
+
+#[tokio::test]
+async fn schedules_fire() {
+    let schedule = || {
+        let every_hour = Schedule::cron("mails", "0 * * * *").task(&mail("ada"));
+        every_hour.missed(Missed::All(10))
+    };
+    let harness = Harness::new(|store| engine(store).schedule(schedule())).await;
+    assert!(harness.drain().await.is_empty());
+    harness.advance(HOUR).await;
+    assert_eq!(harness.drain().await.of::<SendMail>().len(), 1);
+    harness.advance(HOUR * 3).await;
+    let drained = harness.drain_until_quiet().await;
+    assert_eq!(drained.of::<SendMail>().len(), 3, "{drained}");
+    harness.assert_created(&mail("ada")).await;
+}
+
+#[tokio::test]
+async fn an_application_on_the_same_file_has_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("app.db");
+    let harness = Harness::open(&file, engine).await;
+    harness.advance(HOUR * 24).await;
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let task = NewTask::of(&mail("ada")).unwrap().after(HOUR);
+    create_in(&connection, &[task]).unwrap();
+    assert!(harness.drain().await.is_empty(), "an hour from a day on");
+    harness.advance(HOUR).await;
+    assert_eq!(harness.drain().await.len(), 1);
+    // Its clock stays when it is opened again, and does not trouble its checks.
+    let before = harness.now().await;
+    drop(harness);
+    let again = Harness::open(&file, engine).await;
+    assert!(again.now().await >= before);
+    assert_eq!(again.store().verify().await.unwrap(), Vec::<String>::new());
+    use task_engine::model::check::{Depth, Verdict};
+    let checks = again.store().checks(Depth::Deep).await.unwrap();
+    let unhappy: Vec<_> = checks.iter().filter(|check| check.verdict > Verdict::Unknown).collect();
+    assert!(unhappy.is_empty(), "{unhappy:#?}");
+}
+
+#[tokio::test]
+async fn a_real_engine_on_the_store_looks_when_the_clock_moves() {
+    let harness = harness().await;
+    let id = harness.client().create(mail("later")).after(HOUR).await.unwrap();
+    let engine = engine(harness.store());
+    let stop = engine.stop_handle();
+    let running = tokio::spawn(engine.run_until_stopped());
+    harness.advance(HOUR).await;
+    let ended = async {
+        while harness.store().task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // Well before its poll, which is every ten seconds.
+    tokio::time::timeout(Duration::from_secs(8), ended).await.unwrap();
+    stop.stop();
+    running.await.unwrap().unwrap();
+}
+
+/// A clock that can be moved is in nobody's program, but in tests.
+#[test]
+fn no_program_of_the_workspace_can_move_the_clock() {
+    let features = |edges: &str| {
+        let tree = std::process::Command::new(env!("CARGO"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["tree", "--offline", "--workspace", "--invert", "task-engine-sqlite"])
+            .args(["--edges", edges])
+            .output()
+            .unwrap();
+        assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+        String::from_utf8(tree.stdout).unwrap()
+    };
+    let in_programs = features("features,no-dev");
+    assert!(in_programs.contains(r#"task-engine-cli"#), "{in_programs}");
+    assert!(!in_programs.contains(r#"feature "testing""#), "{in_programs}");
+    assert!(features("features").contains(r#"feature "testing""#), "that is how it would be seen");
+}
+
+#[tokio::test]
+async fn the_end_of_time_is_not_passed() {
+    let harness = harness().await;
+    harness.advance(Duration::MAX).await;
+    harness.advance(Duration::MAX).await;
+    harness.client().create(mail("ada")).await.unwrap();
+    harness.drain().await.assert_all_done();
+    assert!(harness.now().await.to_string().starts_with("9000-"));
+}

@@ -1,0 +1,32 @@
+//! An engine or a producer for the tests of faults; told what to do by one
+//! argument of JSON (`task_engine_faults::orders`). It ends when its standard
+//! input does, so that nothing is left of a test that was killed.
+
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use task_engine_faults::orders::Order;
+use task_engine_faults::{engine, producer};
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(99);
+    });
+    let filter = tracing_subscriber::EnvFilter::new("warn");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let order = std::env::args().nth(1).unwrap_or_default();
+    let done = match serde_json::from_str(&order) {
+        Ok(Order::Run(order)) => engine::run(order).await,
+        Ok(Order::Produce(order)) => producer::run(order).await,
+        Err(error) => Err(format!("one argument is needed, an order as JSON: {error}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

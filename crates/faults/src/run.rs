@@ -1,0 +1,211 @@
+//! Runs faults, one or a few at a time, and prints what became of them.
+//!
+//! Arguments are parts of names, as with other tests. From the environment:
+//! `FAULTS=soak` for many and long runs, `FAULT_SEED` for the seed of a run that
+//! failed, `FAULT_JOBS` for how many run at a time, `FAULT_TABLE` for a file that
+//! gets the table, `FAULT_RUNS` for how often each runs.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::harness::arena::Arena;
+use crate::registry::{FAULTS, Fault, Kind, Proof, Scenario};
+
+/// One run of one fault.
+#[derive(Debug)]
+struct Run {
+    fault: usize,
+    kind: Kind,
+    scenario: &'static Scenario,
+    seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Outcome {
+    notes: Vec<String>,
+    broke: Option<String>,
+}
+
+/// What `cargo test` calls.
+#[must_use]
+pub fn main(program: &Path) -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let soak = env::var("FAULTS").is_ok_and(|word| word == "soak");
+    let mut runs = plan(&wanted, soak);
+    if words.iter().any(|word| word == "--list") {
+        runs.iter().for_each(|run| println!("{}: test", name(run)));
+        return ExitCode::SUCCESS;
+    }
+    let left_out = leave_out_what_needs_root(&mut runs);
+    println!("\nrunning {} faults", runs.len());
+    // Where, and no backtrace: it would be the same for all.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        println!("a promise is broken, or a panic, at {place}");
+    }));
+    let outcomes = run_all(&runs, program, soak);
+    let failed: Vec<_> =
+        runs.iter().zip(&outcomes).filter(|(_, outcome)| outcome.broke.is_some()).collect();
+    if !runs.is_empty() {
+        let table = table(&runs, &outcomes);
+        if let Some(file) = env::var_os("FAULT_TABLE") {
+            std::fs::write(&file, &table).expect("the file for the table can be written");
+        } else if wanted.is_empty() {
+            println!("\n{table}");
+        }
+    }
+    for (run, outcome) in &failed {
+        let (name, seed) = (name(run), run.seed);
+        let words = outcome.broke.as_deref().unwrap_or_default();
+        println!("\n---- {name}, FAULT_SEED={seed}\n{words}");
+    }
+    println!("\nfaults: {} survived, {} not", runs.len() - failed.len(), failed.len());
+    if left_out > 0 {
+        println!("faults: {left_out} NOT RUN, because they need root; run this as root for all");
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Small file systems, control groups and namespaces are root's alone.
+const NEED_ROOT: [&str; 7] = ["F5", "F6", "F11", "F19", "F20", "F21", "F27"];
+
+/// Tells which, and how many.
+fn leave_out_what_needs_root(runs: &mut Vec<Run>) -> usize {
+    if rustix::process::geteuid().is_root() {
+        return 0;
+    }
+    let all = runs.len();
+    runs.retain(|run| {
+        let needs_root = NEED_ROOT.contains(&FAULTS[run.fault].id);
+        if needs_root {
+            println!("{} … NOT RUN: it needs root", name(run));
+        }
+        !needs_root
+    });
+    all - runs.len()
+}
+
+fn name(run: &Run) -> String {
+    format!("{}_{}_{}", FAULTS[run.fault].id, run.scenario.name, run.kind)
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable} is a whole number, not {text:?}"))
+    })
+}
+
+fn plan(wanted: &[&String], soak: bool) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for (fault, row) in FAULTS.iter().enumerate() {
+        let Proof::Scenarios(scenarios) = row.proof else {
+            continue;
+        };
+        for scenario in scenarios {
+            for kind in scenario.stores {
+                let times = if soak { scenario.soak_runs } else { 1 };
+                for _ in 0..number("FAULT_RUNS").unwrap_or(times) {
+                    let seed = number("FAULT_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+                    runs.push(Run { fault, kind: *kind, scenario, seed });
+                }
+            }
+        }
+    }
+    let fits = |run: &Run, word: &String| {
+        let name = name(run);
+        name.contains(word) || name.split('_').next() == Some(word)
+    };
+    runs.retain(|run| wanted.is_empty() || wanted.iter().any(|word| fits(run, word)));
+    runs
+}
+
+fn run_all(runs: &[Run], program: &Path, soak: bool) -> Vec<Outcome> {
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<BTreeMap<usize, Outcome>> = Mutex::default();
+    let jobs = usize::try_from(number("FAULT_JOBS").unwrap_or(3)).unwrap_or(1).max(1);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(runs.len()) {
+            scope.spawn(|| {
+                while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = run_one(run, program, soak);
+                    let place = std::ptr::from_ref(run).addr() - runs.as_ptr().addr();
+                    let place = place / size_of::<Run>();
+                    outcomes.lock().expect("no panic in between").insert(place, outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("no panic in between").into_values().collect()
+}
+
+fn run_one(run: &Run, program: &Path, soak: bool) -> Outcome {
+    let begun = Instant::now();
+    let mut arena = Arena::new(run.kind, program, run.seed, soak);
+    let done = catch_unwind(AssertUnwindSafe(|| (run.scenario.run)(&mut arena)));
+    let seconds = begun.elapsed().as_secs_f64();
+    let broke = done.err().map(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_else(|| "a panic without words".to_owned())
+    });
+    let verdict = if broke.is_none() { "ok" } else { "FAILED" };
+    let notes = std::mem::take(&mut arena.notes);
+    println!("{} … {verdict} ({seconds:.1} s, seed {}; {})", name(run), run.seed, notes.join("; "));
+    Outcome { notes, broke }
+}
+
+/// A row a fault.
+fn table(runs: &[Run], outcomes: &[Outcome]) -> String {
+    let mut table = String::from(
+        "| # | fault | injected how | runs | promises held | seen |\n|---|---|---|---|---|---|\n",
+    );
+    for (place, fault) in FAULTS.iter().enumerate() {
+        let of_it: Vec<_> =
+            runs.iter().zip(outcomes).filter(|(run, _)| run.fault == place).collect();
+        let (ran, held, seen) = match fault.proof {
+            Proof::Scenarios(_) if of_it.is_empty() => continue,
+            Proof::Scenarios(_) => described(fault, &of_it),
+            Proof::Tests(tests) => {
+                let names: Vec<String> =
+                    tests.iter().map(|test| format!("`{}`", test.name)).collect();
+                ("with the tests".to_owned(), fault.promises.to_owned(), names.join(", "))
+            }
+            Proof::Absent(why) => ("none".to_owned(), "not checked".to_owned(), why.to_owned()),
+        };
+        let (id, title, how) = (fault.id, fault.title, fault.how);
+        table += &format!("| {id} | {title} | {how} | {ran} | {held} | {seen} |\n");
+    }
+    table
+}
+
+fn described(fault: &Fault, of_it: &[(&Run, &Outcome)]) -> (String, String, String) {
+    let mut counts: BTreeMap<Kind, usize> = BTreeMap::new();
+    for (run, _) in of_it {
+        *counts.entry(run.kind).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    let failed = of_it.iter().filter(|(_, outcome)| outcome.broke.is_some()).count();
+    let held = if failed == 0 {
+        fault.promises.to_owned()
+    } else {
+        format!("**broken in {failed} of {}**", of_it.len())
+    };
+    // Those of the first run of each scenario and store; all of a soak would be a book.
+    let mut told = BTreeMap::new();
+    for (run, outcome) in of_it {
+        told.entry((run.scenario.name, run.kind)).or_insert(&outcome.notes);
+    }
+    let seen: Vec<String> = told
+        .iter()
+        .map(|((name, kind), notes)| format!("{name}, {kind}: {}", notes.join("; ")))
+        .collect();
+    (counts.join(", "), held, seen.join("<br>"))
+}

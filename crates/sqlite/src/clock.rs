@@ -1,0 +1,45 @@
+//! A clock that tests can move on. It is kept in the database, so that all who
+//! use the database have the same time: the store, and `create_in` on a
+//! connection of the application's own.
+//!
+//! A program that is built without the feature `testing` knows nothing of it.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use task_engine_model::StoreError;
+
+use crate::SqliteStore;
+use crate::desk::Turn;
+use crate::fault::Fault;
+use crate::moment::micros;
+
+/// How far the clock of this database is ahead of the machine's, in
+/// microseconds. There is no such table where no test has moved the clock.
+pub(crate) fn ahead(db: &Connection) -> i64 {
+    let read = db.prepare_cached(sql!("testing/clock"));
+    read.and_then(|mut read| read.query_row([], |row| row.get(0))).unwrap_or(0)
+}
+
+impl SqliteStore {
+    /// Moves the clock of this database on: what was to happen until then is due.
+    /// Engines look at once. It does not go back, and stays in the file.
+    ///
+    /// An `INSERT` into the view `task_engine_tasks` still has the machine's
+    /// time, which is in the past of this one.
+    pub async fn advance_clock(&self, by: Duration) -> Result<(), StoreError> {
+        self.ask_writer(move |turn| advance(turn, by)).await
+    }
+}
+
+fn advance(turn: &Turn<'_>, by: Duration) -> Result<(), Fault> {
+    turn.db.execute_batch(sql!("testing/create_clock"))?;
+    // What no calendar can show, no clock should.
+    let ahead = ahead(turn.db);
+    let year_9000 = 221_845_392_000_000_000 - (turn.now() - ahead);
+    let ahead = ahead.saturating_add(micros(by)).min(year_9000);
+    turn.db.execute(sql!("testing/move_clock"), [ahead])?;
+    turn.brings_work.set(true);
+    turn.changes_schedules.set(true);
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! What a transaction has created and not yet committed: for tests.
+
+use rusqlite::{Connection, OpenFlags};
+use task_engine_model::task::{CreatedTask, Due};
+use task_engine_model::{Json, NewTask, StoreError, TaskId};
+
+use crate::fault::explain;
+use crate::moment::timestamp;
+
+/// The tasks of a class that this transaction has created, oldest first. Outside
+/// of a transaction nothing is uncommitted.
+///
+/// What has committed is seen through a second connection to the same file: it
+/// alone can tell, as there is one writer at a time, and ids only grow.
+pub fn created_in(connection: &Connection, class: &str) -> Result<Vec<CreatedTask>, StoreError> {
+    let read = || {
+        let last = committed(connection)?;
+        let mut statement = connection.prepare(sql!("testing/created"))?;
+        let rows = statement.query_map((last, class), created)?;
+        rows.collect::<rusqlite::Result<Vec<_>>>()
+    };
+    read().map_err(|error| explain(&error, connection.path().unwrap_or("the database")))
+}
+
+fn committed(connection: &Connection) -> rusqlite::Result<i64> {
+    let newest = |db: &Connection| db.query_row(sql!("testing/last_task"), [], |row| row.get(0));
+    if connection.is_autocommit() {
+        return newest(connection);
+    }
+    match connection.path() {
+        Some(path) if !path.is_empty() => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            newest(&Connection::open_with_flags(path, flags)?)
+        }
+        // A private database: nobody else sees it, and all of it is this one's.
+        _ => Ok(0),
+    }
+}
+
+fn created(row: &rusqlite::Row<'_>) -> rusqlite::Result<CreatedTask> {
+    Ok(CreatedTask {
+        id: TaskId(row.get(0)?),
+        task: NewTask {
+            class: row.get(1)?,
+            parameters: Json::from_store(row.get(2)?),
+            context: Json::from_store(row.get(3)?),
+            queue: row.get(4)?,
+            priority: row.get(5)?,
+            due: Due::At(timestamp(row.get(6)?)),
+            unique: None,
+        },
+        created_at: timestamp(row.get(7)?),
+    })
+}

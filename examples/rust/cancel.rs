@@ -1,0 +1,79 @@
+//! A long task says how far it is, and ends when somebody cancels it.
+//!
+//! `run.progress` and `run.log` never wait, and are on record within half a second
+//! for everybody to see: the command line, the dashboard, or a program like this
+//! one. To cancel a running task is to ask; its code hears of it on whichever
+//! engine it runs, and tidies up. Code that blocks asks `run.is_cancelled()`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use task_engine::model::TaskDetails;
+use task_engine::model::report::LogFilter;
+use task_engine::sqlite::SqliteStore;
+use task_engine::{Client, Engine, Failure, Run, Store, StoreError, Task, TaskId};
+
+#[derive(Serialize, Deserialize)]
+struct Import {
+    files: u32,
+}
+
+impl Task for Import {
+    const CLASS: &'static str = "import";
+}
+
+async fn import(task: Import, run: Run<()>) -> Result<u32, Failure> {
+    for file in 1..=task.files {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+            () = run.cancelled() => {
+                run.log(format!("file {file} is left out"));
+                return Err(Failure::named("GaveUp", "asked to end"));
+            }
+        }
+        run.log(format!("file {file} is done"));
+        run.progress(100.0 * f64::from(file) / f64::from(task.files), format!("file {file}"));
+    }
+    Ok(task.files)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let engine = Engine::new(store.clone(), ()).handle(import);
+    engine.migrate().await?;
+    let client = Client::new(store.clone());
+    let id = client.create(Import { files: 100_000 }).await?;
+    let stop = engine.stop_handle();
+    let running = tokio::spawn(engine.run());
+
+    let progress = |task: &TaskDetails| task.executions.first()?.progress.clone();
+    let task = until(&*store, id, |task| progress(task).is_some()).await?;
+    println!("it is on its way: {}", progress(&task).map_or(String::new(), |p| p.message));
+    println!("cancel: {:?}", client.cancel(id).await?);
+    let task = until(&*store, id, |task| task.row.error.is_some()).await?;
+    println!("{}: {}", task.row.status, task.row.error.map_or(String::new(), |e| e.message));
+    let last = LogFilter { attempt: None, after: None, newest: true, limit: 1 };
+    for line in store.logs(id, &last).await? {
+        println!("its last words: {}", line.message);
+    }
+
+    stop.stop();
+    running.await??;
+    Ok(())
+}
+
+/// Looks until the task is as wanted.
+async fn until(
+    store: &dyn Store,
+    id: TaskId,
+    wanted: impl Fn(&TaskDetails) -> bool,
+) -> Result<TaskDetails, StoreError> {
+    loop {
+        match store.task(id).await? {
+            Some(task) if wanted(&task) => return Ok(task),
+            _ => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}

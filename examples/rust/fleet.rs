@@ -1,0 +1,75 @@
+//! A fleet: three engines share the tasks of one PostgreSQL, and each task runs on
+//! one of them.
+//!
+//! Usually each is a process on a machine of its own; the database is all that
+//! they have in common. Each needs a name that no other living engine has. With
+//! `Recovery::Auto` they also take over what one of them leaves when it dies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use task_engine::postgres::PgStore;
+use task_engine::{Client, Engine, Failure, NewTask, Recovery, Run, StopHandle, Store, Task};
+
+const TASKS: usize = 300;
+
+#[derive(Serialize, Deserialize)]
+struct Square {
+    number: u64,
+}
+
+impl Task for Square {
+    const CLASS: &'static str = "square";
+}
+
+#[derive(Default)]
+struct Progress {
+    done: AtomicUsize,
+    stop: StopHandle,
+}
+
+async fn square(task: Square, run: Run<Arc<Progress>>) -> Result<u64, Failure> {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    if run.done.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
+        run.stop.stop();
+    }
+    Ok(task.number * task.number)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL to a PostgreSQL")?;
+    let store = Arc::new(PgStore::connect(&url).await?);
+    store.migrate().await?;
+    let tasks: Result<Vec<NewTask>, _> =
+        (1..=TASKS as u64).map(|number| NewTask::of(&Square { number })).collect();
+    let ids = Client::new(store.clone()).create_many(&tasks?).await?;
+
+    let progress = Arc::new(Progress::default());
+    let mut fleet = Vec::new();
+    for name in ["north", "south", "west"] {
+        let store = Arc::new(PgStore::connect(&url).await?);
+        let engine = Engine::new(store, progress.clone())
+            .instance(name)
+            .workers(4)
+            .recovery(Recovery::Auto)
+            .stopped_by(progress.stop.clone())
+            .handle(square);
+        fleet.push(tokio::spawn(engine.run()));
+    }
+    for engine in fleet {
+        engine.await??;
+    }
+
+    let mut by_engine = BTreeMap::<String, usize>::new();
+    for id in ids {
+        let task = store.task(id).await?.ok_or("a task is gone")?;
+        assert_eq!(task.executions.len(), 1, "each has run once");
+        *by_engine.entry(task.row.instance.unwrap_or_default()).or_default() += 1;
+    }
+    println!("{} tasks: {by_engine:?}", by_engine.values().sum::<usize>());
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Code around tasks: hooks on executions and on creation, and what `tracing`
+//! sees of both.
+//!
+//! The engine writes its log with `tracing`, and what a task's code logs is in the
+//! span of its execution. A hook does what every task needs: here one finds the
+//! tenant that a task belongs to, which another put into its context when the
+//! task was created. `Log` is one that comes with the engine.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use task_engine::hooks::Log;
+use task_engine::sqlite::SqliteStore;
+use task_engine::{
+    Client, CreationHook, Engine, Failure, Hook, NewTask, Refusal, Run, StopHandle, Task,
+};
+
+#[derive(Serialize, Deserialize)]
+struct Invoice {
+    number: u32,
+}
+
+impl Task for Invoice {
+    const CLASS: &'static str = "invoice";
+}
+
+/// In the creator: every task says whose it is.
+struct ForTenant(&'static str);
+
+impl CreationHook for ForTenant {
+    fn creating(&self, task: &mut NewTask) -> Result<(), Refusal> {
+        task.add_context("tenant", self.0)?;
+        Ok(())
+    }
+}
+
+#[derive(Clone, Deserialize)]
+struct Tenant {
+    tenant: String,
+}
+
+/// In the engine: no task runs without one.
+struct FindTenant;
+
+impl Hook<StopHandle> for FindTenant {
+    async fn before(&self, run: &Run<StopHandle>) -> Result<(), Failure> {
+        let tenant: Tenant = run.context().decode().map_err(Failure::no_retry)?;
+        run.extensions().insert(tenant);
+        Ok(())
+    }
+}
+
+async fn invoice(task: Invoice, run: Run<StopHandle>) -> Result<(), Failure> {
+    let tenant = run.extensions().get::<Tenant>().ok_or("no tenant")?;
+    tracing::info!(tenant = tenant.tenant, "writing invoice {}", task.number);
+    run.stop();
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
+    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let stop = StopHandle::new();
+    let engine = Engine::new(store.clone(), stop.clone())
+        .stopped_by(stop)
+        .hook(Log)
+        .hook(FindTenant)
+        .handle(invoice);
+    engine.migrate().await?;
+    Client::new(store).hook(ForTenant("acme")).create(Invoice { number: 7 }).await?;
+    engine.run().await?;
+    Ok(())
+}

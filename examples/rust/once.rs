@@ -1,0 +1,101 @@
+//! Effectively once: what a task does to the database, and that it is done, are
+//! one commit.
+//!
+//! Engines die, connections break, and a task that was not recorded as done is run
+//! again. If its effect is in the database of the tasks, `run.complete_in` makes
+//! both one transaction: then the effect happens once, however many attempts it
+//! takes. Here every second payment fails at first, after it has changed the
+//! balance, and every fifth fails after its commit, when it is done for good.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use task_engine::postgres::{PgStore, tokio_postgres};
+use task_engine::{
+    ClassRules, Client, Engine, Failure, NewTask, RetryRule, Run, Store, Task, TaskStatus,
+};
+
+const PAYMENTS: i64 = 20;
+
+#[derive(Serialize, Deserialize)]
+struct Pay {
+    number: i64,
+}
+
+impl Task for Pay {
+    const CLASS: &'static str = "pay";
+
+    fn rules() -> ClassRules {
+        ClassRules::retry(RetryRule::every(Duration::from_millis(10), 5))
+    }
+}
+
+struct App {
+    database: String,
+}
+
+impl App {
+    async fn connect(&self) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        let connected = tokio_postgres::connect(&self.database, tokio_postgres::NoTls).await;
+        let (client, connection) = connected?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+async fn pay(task: Pay, run: Run<App>) -> Result<(), Failure> {
+    let mut client = run.connect().await?;
+    let transaction = client.transaction().await?;
+    transaction.execute("UPDATE account SET balance = balance + 1", &[]).await?;
+    if task.number % 2 == 0 && run.retry_number() == 0 {
+        return Err("the power is out".into());
+    }
+    run.complete_in(&transaction, &()).await?; // Last, and with `?`.
+    transaction.commit().await?;
+    if task.number % 5 == 0 {
+        return Err("the power is out again, but it is paid".into());
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let database = std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL to a PostgreSQL")?;
+    let app = App { database };
+    let client = app.connect().await?;
+    client
+        .batch_execute(
+            "DROP TABLE IF EXISTS account;
+             CREATE TABLE account (balance bigint NOT NULL);
+             INSERT INTO account VALUES (0)",
+        )
+        .await?;
+    let store = Arc::new(PgStore::connect(&app.database).await?);
+    let engine = Engine::new(store.clone(), app).handle(pay);
+    engine.migrate().await?;
+    let tasks: Result<Vec<NewTask>, _> =
+        (1..=PAYMENTS).map(|number| NewTask::of(&Pay { number })).collect();
+    let ids = Client::new(store.clone()).create_many(&tasks?).await?;
+
+    let stop = engine.stop_handle();
+    let running = tokio::spawn(engine.run());
+    let mut attempts = 0;
+    for id in ids {
+        let ended = loop {
+            let task = store.task(id).await?.ok_or("a task is gone")?;
+            if !matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
+                break task;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        assert_eq!(ended.row.status, TaskStatus::Stopped);
+        attempts += ended.executions.len();
+    }
+    stop.stop();
+    running.await??;
+
+    let balance: i64 = client.query_one("SELECT balance FROM account", &[]).await?.get(0);
+    println!("{PAYMENTS} payments of 1 each: the balance is {balance}, after {attempts} attempts");
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Retries and errors: who decides whether a task is tried again, and when.
+//!
+//! The class has a rule. An error that knows better says so: never again, or
+//! after a time of its own. A panic is an error like any other. Every attempt is
+//! kept with its error, and the last one says what became of the task.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use task_engine::sqlite::SqliteStore;
+use task_engine::{ClassRules, Client, Engine, Failure, RetryRule, Run, StopHandle, Store, Task};
+
+#[derive(Serialize, Deserialize)]
+struct Download {
+    url: String,
+}
+
+impl Task for Download {
+    const CLASS: &'static str = "download";
+
+    /// At most three more times, a tenth of a second apart. The default is ten
+    /// retries over seventeen hours.
+    fn rules() -> ClassRules {
+        ClassRules::retry(RetryRule::every(Duration::from_millis(100), 3))
+    }
+}
+
+/// How many tasks have not come to their end.
+struct App {
+    open: AtomicUsize,
+    stop: StopHandle,
+}
+
+async fn download(task: Download, run: Run<App>) -> Result<u64, Failure> {
+    let bytes = fetch(&task.url, &run);
+    let is_last = bytes.is_ok() || task.url == "/gone" || run.retry_number() == 3;
+    if is_last && run.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+        run.stop.stop();
+    }
+    bytes
+}
+
+fn fetch(url: &str, run: &Run<App>) -> Result<u64, Failure> {
+    match url {
+        // There is no use in trying again.
+        "/gone" => Err(Failure::no_retry("410 Gone")),
+        // The server has said when to come back.
+        "/busy" if run.retry_number() == 0 => {
+            Err(Failure::retry_after("503 Service Unavailable", Duration::from_millis(10)))
+        }
+        // Any error will do: it is recorded with its type, and the rule decides.
+        "/broken" => Ok("many".parse::<u64>()?),
+        "/flaky" if run.retry_number() < 2 => panic!("not now"),
+        _ => Ok(42),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let urls = ["/fine", "/gone", "/busy", "/broken", "/flaky"];
+    let (open, stop) = (AtomicUsize::new(urls.len()), StopHandle::new());
+    let engine = Engine::new(store.clone(), App { open, stop: stop.clone() })
+        .stopped_by(stop)
+        .handle(download);
+    engine.migrate().await?;
+    let client = Client::new(store.clone());
+    let mut ids = Vec::new();
+    for url in urls {
+        ids.push(client.create(Download { url: url.into() }).await?);
+    }
+    engine.run().await?;
+
+    for (url, id) in urls.into_iter().zip(ids) {
+        let Some(task) = store.task(id).await? else { continue };
+        println!("{url}: {} after {} attempts", task.row.status, task.executions.len());
+        for error in task.executions.iter().filter_map(|attempt| attempt.error.as_ref()) {
+            println!("  {error}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Regular tasks: declared in code, stored in the database, fired once in the
+//! whole cluster however many engines declare them.
+//!
+//! A cron expression is read in a time zone, and knows its clock changes. What an
+//! operator changes later (`task-engine schedules`) stays, until the code says
+//! something new.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use task_engine::sqlite::SqliteStore;
+use task_engine::{Engine, Failure, Missed, Overlap, Run, Schedule, StopHandle, Store, Task};
+
+#[derive(Serialize, Deserialize)]
+struct Measure {
+    sensor: String,
+}
+
+impl Task for Measure {
+    const CLASS: &'static str = "measure";
+}
+
+#[derive(Default)]
+struct App {
+    measured: AtomicU32,
+    stop: StopHandle,
+}
+
+async fn measure(task: Measure, run: Run<App>) -> Result<(), Failure> {
+    let count = run.measured.fetch_add(1, Ordering::Relaxed) + 1;
+    println!("measurement {count} of {}", task.sensor);
+    if count == 3 {
+        run.stop.stop();
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let app = App::default();
+    let stop = app.stop.clone();
+    let every_second = Schedule::every("outside", Duration::from_secs(1))
+        .task(&Measure { sensor: "outside".into() })
+        // No second one beside one that has not ended.
+        .overlap(Overlap::Skip);
+    let at_night = Schedule::cron("inside", "0 3 * * *")
+        .time_zone("Europe/Paris")
+        .task(&Measure { sensor: "inside".into() })
+        // A night without an engine is a night without a measurement.
+        .missed(Missed::Skip);
+    let engine = Engine::new(store.clone(), app)
+        .stopped_by(stop)
+        .schedule(every_second)
+        .schedule(at_night)
+        .handle(measure);
+    engine.run().await?;
+
+    for schedule in store.schedules(None, 10).await? {
+        let next = schedule.state.next_at.map(|time| time.to_string());
+        println!("{}: next at {}", schedule.name, next.as_deref().unwrap_or("never"));
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! An application and its unit tests: `cargo test -p task-engine-examples`.
+//!
+//! The feature `testing`, named in `[dev-dependencies]`, has a harness: an engine
+//! that does nothing by itself, on a database in memory. Tests perform one task or
+//! drain all that are due, move the clock, and look at what was created. The
+//! function that makes the engine is the same for both: so the tests know that
+//! handlers, queues and schedules are what production has.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use task_engine::sqlite::SqliteStore;
+use task_engine::{Client, Engine, Failure, Run, Schedule, StopHandle, Store, Task};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Remind {
+    customer: String,
+}
+
+impl Task for Remind {
+    const CLASS: &'static str = "remind";
+}
+
+#[derive(Serialize, Deserialize)]
+struct FindDebtors;
+
+impl Task for FindDebtors {
+    const CLASS: &'static str = "find_debtors";
+}
+
+/// What the application works with; tests give it other customers.
+struct App {
+    debts: Vec<(&'static str, i64)>,
+    stop: StopHandle,
+}
+
+async fn find_debtors(_: FindDebtors, run: Run<App>) -> Result<usize, Failure> {
+    let debtors: Vec<_> = run.debts.iter().filter(|(_, cents)| *cents > 0).collect();
+    for (customer, cents) in &debtors {
+        let remind = Remind { customer: (*customer).to_owned() };
+        // Those who owe more are reminded first.
+        run.client().create(remind).priority(i32::try_from(*cents)?).await?;
+    }
+    Ok(debtors.len())
+}
+
+async fn remind(task: Remind, run: Run<App>) -> Result<(), Failure> {
+    if task.customer.is_empty() {
+        return Err(Failure::no_retry("a customer without a name"));
+    }
+    if task.customer == "moved" && run.retry_number() == 0 {
+        return Err("no answer".into());
+    }
+    run.log(format!("a letter to {}", task.customer));
+    println!("a letter to {}", task.customer);
+    run.stop.stop();
+    Ok(())
+}
+
+fn engine(store: Arc<dyn Store>, app: App) -> Engine<App> {
+    let stop = app.stop.clone();
+    let nightly = Schedule::cron("debtors", "0 3 * * *").task(&FindDebtors);
+    Engine::new(store, app).stopped_by(stop).schedule(nightly).handle(find_debtors).handle(remind)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let app = App { debts: vec![("ada", 0), ("bob", 250)], stop: StopHandle::new() };
+    let engine = engine(store.clone(), app);
+    engine.migrate().await?;
+    Client::new(store).create(FindDebtors).await?;
+    engine.run().await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use task_engine::testing::Harness;
+
+    async fn harness(debts: &[(&'static str, i64)]) -> Harness<App> {
+        let app = App { debts: debts.to_vec(), stop: StopHandle::new() };
+        Harness::new(|store| engine(store, app)).await
+    }
+
+    fn remind(customer: &str) -> Remind {
+        Remind { customer: customer.to_owned() }
+    }
+
+    /// One handler by itself: its result, and what it created.
+    #[tokio::test]
+    async fn those_who_owe_are_reminded() {
+        let harness = harness(&[("ada", 0), ("bob", 5), ("eve", 9)]).await;
+        let done = harness.perform(FindDebtors).await;
+        assert_eq!(done.result::<usize>(), Ok(2));
+        assert_eq!(harness.assert_created(&remind("eve")).await.priority, 9);
+        harness.assert_not_created(&remind("ada")).await;
+    }
+
+    /// Failures, as the engine sees them.
+    #[tokio::test]
+    async fn a_customer_without_a_name_is_not_tried_again() {
+        let failed = harness(&[]).await.perform(remind("")).await;
+        assert_eq!(failed.error().message, "a customer without a name");
+        assert!(!failed.will_be_retried());
+    }
+
+    /// Several tasks, in the order of an engine.
+    #[tokio::test]
+    async fn those_who_owe_more_are_reminded_first() {
+        let harness = harness(&[("bob", 5), ("eve", 9)]).await;
+        harness.client().create(FindDebtors).await.unwrap();
+        let drained = harness.drain().await;
+        let letters: Vec<_> =
+            drained.of::<Remind>().into_iter().flat_map(|one| one.log()).collect();
+        assert_eq!(letters, ["a letter to eve", "a letter to bob"]);
+    }
+
+    /// Retries, without waiting for them.
+    #[tokio::test]
+    async fn who_does_not_answer_is_tried_again() {
+        let harness = harness(&[]).await;
+        harness.client().create(remind("moved")).await.unwrap();
+        assert!(harness.drain().await[0].will_be_retried());
+        harness.drain_until_quiet().await.assert_all_done();
+    }
+
+    /// Schedules, without waiting for the night.
+    #[tokio::test]
+    async fn debtors_are_found_every_night() {
+        let harness = harness(&[("bob", 5)]).await;
+        harness.advance(Duration::from_secs(86_400)).await;
+        harness.drain().await.assert_all_done();
+        assert_eq!(harness.created::<FindDebtors>().await.len(), 1);
+        assert_eq!(harness.created::<Remind>().await.len(), 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! Every example runs to its end, and says what it should.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use task_engine_conformance::TestServer;
+
+/// Longer than any of them takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running example, which ends with the test.
+struct Example {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Example {
+    fn start(program: &str, environment: &[(&str, &str)]) -> Self {
+        let mut process = Command::new(program)
+            .env_remove("DATABASE_URL")
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    /// The rest of a line that begins like this, as soon as there is one.
+    fn line(&mut self, begin: &str) -> String {
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {
+            if let Some(rest) = line.strip_prefix(begin) {
+                return rest.trim_end().to_owned();
+            }
+            line.clear();
+        }
+        panic!("no line begins with {begin:?}");
+    }
+
+    /// All that it has said since, when it has come to a good end.
+    fn end(mut self) -> String {
+        let begun = Instant::now();
+        let mut output = String::new();
+        self.output.read_to_string(&mut output).unwrap();
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}: {output}");
+        assert!(begun.elapsed() < PATIENCE, "{output}");
+        output
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+macro_rules! run {
+    ($name:literal $(, $key:literal => $value:expr)*) => {
+        Example::start(env!(concat!("CARGO_BIN_EXE_", $name)), &[$(($key, $value)),*])
+    };
+}
+
+#[test]
+fn first_task() {
+    assert_eq!(run!("first_task").end(), "Hello World!\n");
+}
+
+/// What a newcomer reads first is short.
+#[test]
+fn the_first_task_has_less_than_twenty_lines() {
+    let source = include_str!("../first_task.rs");
+    let code = source.lines().map(str::trim).filter(|line| {
+        !line.is_empty() && !line.starts_with("//") && !line.starts_with("use ") && *line != "}"
+    });
+    assert!(code.count() < 20);
+}
+
+#[test]
+fn retries() {
+    let output = run!("retries").end();
+    let expected = [
+        "/fine: stopped after 1 attempts",
+        "/gone: failed after 1 attempts",
+        "  Failure: 410 Gone",
+        "/busy: stopped after 2 attempts",
+        "  Failure: 503 Service Unavailable",
+        "/broken: failed after 4 attempts",
+        "  core::num::error::ParseIntError: invalid digit found in string",
+        "  core::num::error::ParseIntError: invalid digit found in string",
+        "  core::num::error::ParseIntError: invalid digit found in string",
+        "  core::num::error::ParseIntError: invalid digit found in string",
+        "/flaky: stopped after 3 attempts",
+        "  Panic: not now",
+        "  Panic: not now",
+    ];
+    assert_eq!(output.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn schedules() {
+    let output = run!("schedules").end();
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines[..3], [1, 2, 3].map(|n| format!("measurement {n} of outside")));
+    // Three in the morning in Paris.
+    let night = lines[3].strip_prefix("inside: next at ").unwrap();
+    assert!(night.contains("T01:00:00") || night.contains("T02:00:00"), "{night}");
+    assert!(lines[4].starts_with("outside: next at "), "{output}");
+}
+
+#[test]
+fn hooks() {
+    let output = run!("hooks").end();
+    let has = |words: &[&str]| {
+        let line = output.lines().find(|line| words.iter().all(|word| line.contains(word)));
+        assert!(line.is_some(), "no line with {words:?} in\n{output}");
+    };
+    has(&["writing invoice 7", "tenant=\"acme\"", "task"]);
+    has(&["execution ended", "class=\"invoice\"", "outcome=\"success\""]);
+}
+
+#[test]
+fn cancel() {
+    let output = run!("cancel").end();
+    let lines: Vec<_> = output.lines().collect();
+    assert!(lines[0].starts_with("it is on its way: file "), "{output}");
+    assert_eq!(lines[1], "cancel: Requested");
+    assert!(lines[2].starts_with("cancelled: ") && lines[2].contains("asked to end"), "{output}");
+    assert!(lines[3].starts_with("its last words: file "), "{output}");
+    assert!(lines[3].ends_with(" is left out"), "{output}");
+}
+
+#[test]
+fn tested() {
+    assert_eq!(run!("tested").end(), "a letter to bob\n");
+}
+
+#[tokio::test]
+async fn fleet() {
+    let url = TestServer::shared().create_database().await;
+    let output = run!("fleet", "DATABASE_URL" => &url).end();
+    assert!(output.starts_with("300 tasks: {"), "{output}");
+    for engine in ["north", "south", "west"] {
+        assert!(output.contains(engine), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn once() {
+    let url = TestServer::shared().create_database().await;
+    let output = run!("once", "DATABASE_URL" => &url).end();
+    assert_eq!(output, "20 payments of 1 each: the balance is 20, after 30 attempts\n");
+}
+
+#[tokio::test]
+async fn web_app() {
+    serves_orders(|url| run!("web_app", "DATABASE_URL" => url, "ADDRESS" => "127.0.0.1:0")).await;
+}
+
+#[tokio::test]
+async fn web_app_sqlx() {
+    let start = |url: &str| run!("web_app_sqlx", "DATABASE_URL" => url, "ADDRESS" => "127.0.0.1:0");
+    serves_orders(start).await;
+}
+
+async fn serves_orders(start: impl Fn(&str) -> Example) {
+    let url = TestServer::shared().create_database().await;
+    let mut example = start(&url);
+    let address = example.line("listening on http://");
+    let answer = ask(&address, "POST /orders", "ada@example.org");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("order 1 is placed"), "{answer}");
+    assert_eq!(example.line("order 1 is confirmed to "), "ada@example.org");
+    let page = ask(&address, "GET /tasks", "");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("<html"), "{page}");
+    let process = rustix::process::Pid::from_child(&example.process);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(example.end(), "stopped, 0 tasks were given back\n");
+}
+
+/// The answer to an HTTP request, all of it.
+fn ask(address: &str, what: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "{what} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
