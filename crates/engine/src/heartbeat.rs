@@ -116,15 +116,16 @@ impl Heartbeat {
         }));
     }
 
-    /// Expired leases count when they have been seen for the time between two
-    /// beats: after an outage of the database everybody's lease has run out, and
-    /// the others need a moment to be heard of again.
+    /// Expired leases count when they have been seen for longer than the time
+    /// between two beats: after an outage of the database, or when its clock was
+    /// set forward, everybody's lease has run out, and each needs a beat to be
+    /// heard of again.
     async fn see_to_the_dead(&self, pulse: &Pulse, seen: &mut Seen) {
         seen.expired.retain(|id, _| pulse.expired.contains(id));
         for id in &pulse.expired {
             seen.expired.entry(*id).or_insert_with(Instant::now);
         }
-        let long_enough = |since: &Instant| since.elapsed() >= self.every.mul_f64(0.9);
+        let long_enough = |since: &Instant| since.elapsed() >= self.every.mul_f64(1.5);
         let dead = seen.expired.iter().filter(|(_, since)| long_enough(since));
         let dead: Vec<InstanceId> = dead.map(|(id, _)| *id).chain(pulse.orphaned.clone()).collect();
         for id in dead {

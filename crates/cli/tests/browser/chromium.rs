@@ -241,6 +241,7 @@ impl Browser {
         std::mem::take(&mut self.complaints)
     }
 
+    #[allow(clippy::needless_pass_by_value)] // What is said is made for it.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;

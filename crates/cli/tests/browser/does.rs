@@ -132,7 +132,7 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
     browser.fill("[name=class]", "WaitingTask");
     browser.fill("[name=parameters]", r#"{"waiting_time": 1}"#);
     browser.follow(|browser| {
-        browser.click("main form[data-preview] button:not([formmethod=get]):not([name=preview])")
+        browser.click("main form[data-preview] button:not([formmethod=get]):not([name=preview])");
     });
     let text = browser.page_text();
     assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
