@@ -127,3 +127,18 @@ async fn a_session_cannot_be_used_by_another_site() {
     let own = inside.header("origin", "http://127.0.0.1:8642");
     assert_eq!(own.ask("POST", "/api/v1/tasks", task).await.status, 201);
 }
+
+#[tokio::test]
+async fn what_a_proxy_would_say_is_not_believed() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    for n in 0..20 {
+        // Each from another address, if one believes it.
+        let forged = client.header("x-forwarded-for", &format!("10.0.0.{n}"));
+        let forged = forged.header("forwarded", "for=127.0.0.1;host=localhost;proto=https");
+        let told = log_in(&forged.header("x-real-ip", "127.0.0.1"), "a guess").await;
+        assert_eq!(told.status, if n < 10 { 401 } else { 429 });
+    }
+    let named = client.header("x-forwarded-host", "localhost").header("host", "evil.test");
+    assert_eq!(named.get("/livez").await.status, 421);
+}
