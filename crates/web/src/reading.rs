@@ -10,7 +10,7 @@ use task_engine_model::schedule::row::{FiredSlot, ScheduleRow};
 use task_engine_model::secret::{Redactor, Secrets};
 use task_engine_model::token::Role;
 use task_engine_model::why::{Why, why};
-use task_engine_model::{Filter, StoreError, TaskDetails, TaskId};
+use task_engine_model::{Filter, NewTask, StoreError, TaskDetails, TaskId};
 
 use crate::access::Actor;
 use crate::action::{no_task, schedule_problem};
@@ -109,6 +109,17 @@ impl Inner {
         Err(Problem::forbidden(
             "Some classes have secret parameters, so only an admin may ask by parameters (params.…).",
         ))
+    }
+
+    /// New tasks that remember which of their parameters are secret, so that they
+    /// stay so when no engine is known that says it.
+    pub(crate) async fn with_secrets_named(
+        &self,
+        tasks: &[NewTask],
+    ) -> Result<Vec<NewTask>, Problem> {
+        let secrets = self.secrets().await?;
+        let named = tasks.iter().map(|task| task.clone().secret(&secrets.of_class(&task.class)));
+        named.collect::<Result<_, _>>().map_err(|bad| Problem::bad(bad.to_string()))
     }
 
     async fn secrets(&self) -> Result<Secrets, StoreError> {
