@@ -31,7 +31,9 @@ struct Known(Option<Actor>);
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    let asked = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    // Whoever has logged in cannot be sent back to what was no page.
+    let asked = if parts.method.is_safe() { parts.uri.path_and_query() } else { None };
+    let asked = asked.map_or_else(|| "/".to_owned(), ToString::to_string);
     let shown = Shown::of(&parts.headers);
     let mut response = match admit(&app, &mut parts).await {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
@@ -50,7 +52,9 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     for (name, value) in [
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+        // Not `no-referrer`: with it, forms say `Origin: null` even to their own
+        // server, and over plain HTTP browsers say nothing else.
+        ("referrer-policy", "same-origin"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {
@@ -131,15 +135,16 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
     }
     let from = address(parts);
     if let Some(token) = bearer(&parts.headers) {
-        if app.attempts.too_many(from) {
+        // One that is right is never refused: nobody guesses a token, and who
+        // sends wrong ones may share an address with those who do not.
+        if let Some(actor) = by_token(app, token).await? {
+            return Ok(Some(actor));
+        }
+        if app.wrong_tokens.too_many(from) {
             return Err(Problem::too_many("Too many wrong tokens; wait for a minute."));
         }
-        let actor = by_token(app, token).await?;
-        if actor.is_none() {
-            app.attempts.failed(from);
-            return Err(Problem::unauthorized("This token is not known, or has expired."));
-        }
-        return Ok(actor);
+        app.wrong_tokens.failed(from);
+        return Err(Problem::unauthorized("This token is not known, or has expired."));
     }
     if let Some(session) = cookie(&parts.headers, COOKIE).and_then(|it| app.sessions.read(it)) {
         match session.token {
