@@ -100,6 +100,14 @@ async fn who_has_a_token_is_not_stopped_by_those_who_guess() {
 }
 
 #[tokio::test]
+async fn nobody_fills_the_memory_from_outside() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    assert_eq!(log_in(&client, &"x".repeat(50_000)).await.status, 401);
+    assert_eq!(log_in(&client, &"x".repeat(100_000)).await.status, 413);
+}
+
+#[tokio::test]
 async fn whoever_must_log_in_comes_back_to_a_page() {
     let tables = sqlite().await;
     let client = tables.with(guarded()).header("sec-fetch-site", "same-origin");
