@@ -6,6 +6,7 @@ mod creation;
 mod description;
 mod events;
 mod flow_of_work;
+mod hanging_up;
 mod login;
 mod metrics;
 mod outage;
