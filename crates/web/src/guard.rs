@@ -2,6 +2,7 @@
 //! from one of its own pages, and who is it from.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -24,6 +25,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     require-trusted-types-for 'script'; trusted-types task-engine";
 
+/// What is only read is there by then, or not at all.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
 /// Who is asking, if that is known.
 #[derive(Debug, Clone)]
 struct Known(Option<Actor>);
@@ -35,10 +39,15 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let asked = if parts.method.is_safe() { parts.uri.path_and_query() } else { None };
     let asked = asked.map_or_else(|| "/".to_owned(), ToString::to_string);
     let shown = Shown::of(&parts.headers);
-    let mut response = match admit(&app, &mut parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(problem) => problem.into_response(),
+    let reads = parts.method.is_safe();
+    let answer = async {
+        match admit(&app, &mut parts).await {
+            Ok(()) => next.run(Request::from_parts(parts, body)).await,
+            Err(problem) => problem.into_response(),
+        }
     };
+    // A change goes on by itself, and is waited for.
+    let mut response = if reads { within(ANSWER_WITHIN, answer).await } else { answer.await };
     if !is_for_programs(&path)
         && let Some(problem) = response.extensions_mut().remove::<Problem>()
     {
@@ -64,6 +73,14 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response
+}
+
+/// A database that hangs takes nobody with it.
+async fn within(time: Duration, answer: impl Future<Output = Response>) -> Response {
+    tokio::time::timeout(time, answer).await.unwrap_or_else(|_| {
+        tracing::warn!("a page was given up: the database does not answer");
+        Problem::unavailable("The database does not answer. Try again in a moment.").into_response()
+    })
 }
 
 /// What is not shown to people: its problems are JSON.
@@ -286,6 +303,14 @@ mod tests {
             }
             assert_eq!(check_origin(&Method::POST, &all).is_ok(), fits, "{headers:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_given_up() {
+        let soon = Duration::from_millis(10);
+        let told = within(soon, std::future::pending()).await;
+        assert_eq!(told.status(), 503);
+        assert_eq!(within(soon, async { "ok".into_response() }).await.status(), 200);
     }
 
     #[test]

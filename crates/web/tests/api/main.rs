@@ -3,6 +3,7 @@
 mod bad_input;
 mod client;
 mod creation;
+mod crowds;
 mod description;
 mod events;
 mod flow_of_work;
@@ -12,4 +13,5 @@ mod metrics;
 mod outage;
 mod paging;
 mod protection;
+mod read_only;
 mod roles;
