@@ -256,10 +256,25 @@ fn forms_are_sent_over_plain_http_too() {
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://tasks.test:{}", free.port());
-    let web = Served::by(&place, &["web", &free.to_string(), "--web-url", &url]);
+    let args = ["web", &free.to_string(), "--web-url", &url, "--web-role", "admin"];
+    let web = Served::by(&place, &args);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks/1"));
     browser.follow(|browser| browser.click("form[action='/actions/cancel'] button"));
     let flash = browser.text(".flash");
     assert!(flash.contains("cancelled"), "{flash}");
+}
+
+/// A proxy on this machine brings everybody.
+#[test]
+fn what_has_a_url_is_not_open_to_everybody() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://tasks.test:{}", free.port());
+    let web = Served::by(&place, &["web", &free.to_string(), "--web-url", &url]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks/1"));
+    let text = browser.page_text();
+    assert!(text.contains("Password or token") && !text.contains("WaitingTask"), "{text}");
 }
