@@ -53,7 +53,8 @@ async fn every_address_is_below_the_path() {
         let response = ask(&site, get(&format!("/admin/tasks{path}"))).await;
         assert_eq!(response.status(), 200, "{path}");
         let page = text(response).await;
-        for part in ["href=\"/", "src=\"/", "action=\"/", "data-events=\"/", "data-suggestions=\"/"] {
+        for part in ["href=\"/", "src=\"/", "action=\"/", "data-events=\"/", "data-suggestions=\"/"]
+        {
             for (at, _) in page.match_indices(part) {
                 let to = &page[at + part.len() - 1..];
                 assert!(to.starts_with("/admin/tasks"), "{path}: {}", &to[..40]);
