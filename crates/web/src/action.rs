@@ -87,13 +87,29 @@ pub(crate) async fn perform(
     action: Action,
     reason: Option<&str>,
 ) -> Result<Done, Problem> {
-    if let Action::Tasks(_, Choice::Filter(filter)) = &action {
-        app.check_filter(actor, filter).await?;
-    }
+    let action = match action {
+        Action::Tasks(verb, choice) => {
+            Action::Tasks(verb, app.allowed_choice(actor, choice).await?)
+        }
+        other => other,
+    };
     let reason = reason.map(str::trim).filter(|reason| !reason.is_empty()).map(str::to_owned);
     let (name, target) = (action.name(), action.target());
     let entry = NewAuditEntry::asked(&actor.name, name, &target, reason, action.detail()?)
         .map_err(|bad| Problem::bad(bad.to_string()))?;
+    let app = app.clone();
+    // Whoever asks may hang up; what was begun is ended, and its end is on record.
+    let work = tokio::spawn(async move { carry_out(&app, entry, action).await });
+    work.await.unwrap_or_else(|_| {
+        Err(Problem::new(
+            axum::http::StatusCode::INTERNAL_SERVER_ERROR,
+            "Broken",
+            "This server broke while it did so; its log says where. The audit says what was begun.",
+        ))
+    })
+}
+
+async fn carry_out(app: &App, entry: NewAuditEntry, action: Action) -> Result<Done, Problem> {
     let asked = app.store.audit(&entry).await?;
     let result = action.apply(app).await;
     app.glance.forget().await;
