@@ -79,7 +79,7 @@ async fn a_crowd_of_scheduled_tasks_starts_on_time(fresh: Fresh) {
 }
 
 /// Heartbeats, polls and probes together: at most one query a second. Counted
-/// by the server, in three windows, because its own housekeeping is counted,
+/// by the server, in several windows, because its own housekeeping is counted,
 /// too, now and then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_engine_sends_at_most_one_query_a_second() {

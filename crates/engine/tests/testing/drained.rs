@@ -52,9 +52,9 @@ async fn the_highest_priority_runs_first_of_all_queues() {
 async fn quiet_is_when_retries_and_later_tasks_have_run() {
     let harness = harness().await;
     let client = harness.client();
+    let before = harness.now().await;
     client.create(mail("busy")).await.unwrap();
     client.create(mail("later")).after(Duration::from_secs(86_400)).await.unwrap();
-    let before = harness.now().await;
     let drained = harness.drain_until_quiet().await;
     drained.assert_all_done();
     let order: Vec<_> = drained.iter().map(|one| (one.log()[0], one.attempt)).collect();

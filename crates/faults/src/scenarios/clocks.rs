@@ -153,6 +153,10 @@ fn steps(arena: &mut Arena, plan: &crate::harness::fleet::EnginePlan, set: &dyn 
         }
     }
     let store = arena.store();
+    arena.until("a slot has fired", || {
+        let (row, _) = arena.wait(store.schedule("every second")).expect("an answer");
+        row.is_some_and(|row| row.last_slot.is_some())
+    });
     arena.wait(store.remove_schedule("every second")).expect("removed");
     let history = arena.account();
     slots_are_single(arena, &history, 1..400);
