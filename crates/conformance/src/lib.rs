@@ -78,7 +78,7 @@ pub trait Database: Send + Sync {
 }
 
 /// A case that has not ended by then hangs.
-const CASE_LIMIT: Duration = Duration::from_secs(120);
+const CASE_LIMIT: Duration = Duration::from_secs(240);
 
 /// Runs one case, and then checks the invariants, also of a case that failed:
 /// what it has broken is often why.
