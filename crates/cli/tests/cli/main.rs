@@ -13,6 +13,7 @@ mod keeps_secrets;
 mod loses_nothing;
 mod moves;
 mod operators;
+mod packaging;
 mod persistent_executables;
 mod queues;
 mod recovers;
