@@ -26,7 +26,7 @@ pub(crate) struct WebOptions {
     #[arg(long, value_name = "URL")]
     web_url: Option<String>,
     /// What somebody on this machine may do without a password or token: viewer,
-    /// operator, admin, or none [default: admin, and none if a password is set]
+    /// operator, admin, or none [default: admin, and none with a password or a URL]
     #[arg(long, value_name = "ROLE", value_parser = Anybody::parse)]
     web_role: Option<Anybody>,
 }
@@ -57,6 +57,8 @@ impl WebOptions {
         let anybody = match (self.web_role, &password) {
             (Some(Anybody(role)), _) => role,
             (None, Some(_)) => None,
+            // What has a URL of its own has a proxy, and so is not of this machine alone.
+            (None, None) if self.web_url.is_some() => None,
             (None, None) => address.ip().is_loopback().then_some(Role::Admin),
         };
         let mut access = anybody.map_or_else(Access::closed, Access::open_to);

@@ -129,6 +129,14 @@ impl Filter {
         self.terms.iter().any(|term| matches!(term.field, Field::Params(_)))
     }
 
+    /// Tasks that name no secrets of their own.
+    #[must_use]
+    pub fn without_secrets() -> Self {
+        let field = Field::Context(vec![crate::secret::CONTEXT_NAME.to_owned()]);
+        let values = vec![Value::Text(String::new())];
+        Self { terms: vec![Term { field, operator: Operator::HasNot, values }] }
+    }
+
     /// The statuses that a task may have which is meant.
     #[must_use]
     pub fn statuses(&self) -> Vec<TaskStatus> {

@@ -51,6 +51,8 @@ WITH RECURSIVE beat AS (
 SELECT
   EXISTS (SELECT FROM beat) AS alive,
   clock_timestamp() AS now,
+  pg_walfile_name(pg_current_wal_insert_lsn()) AS log_file,
+  (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS log_bytes,
   ARRAY(SELECT id FROM task_engine.claims WHERE instance_id = $1) AS claims,
   ARRAY(SELECT task_id FROM wanted ORDER BY task_id, attempt) AS cancel_tasks,
   ARRAY(SELECT attempt FROM wanted ORDER BY task_id, attempt) AS cancel_attempts,

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
+use crate::failover::Position;
 use crate::json::{JsonIn, JsonOut};
 use crate::store::{Inner, from_micros, micros};
 
@@ -58,6 +59,7 @@ impl Inner {
             .map_err(|e| store_error(&e))?;
         let row =
             client.query_one(&statement, &[&instance.0]).await.map_err(|e| store_error(&e))?;
+        self.log_watch.look(Position::of(row.get("log_file"), row.get("log_bytes")));
         let cancel_tasks: Vec<i64> = row.get("cancel_tasks");
         let cancel_attempts: Vec<i32> = row.get("cancel_attempts");
         let instances =

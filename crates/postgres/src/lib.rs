@@ -32,6 +32,7 @@ mod created;
 mod drift;
 mod error;
 mod export;
+mod failover;
 mod figures;
 mod flow;
 mod import;

@@ -30,6 +30,7 @@ use tokio::runtime::Runtime;
 
 use crate::claim::PgClaimer;
 use crate::connection::{Connections, Connector, Purpose};
+use crate::failover::LogWatch;
 use crate::pooler;
 use crate::schema::Schema;
 
@@ -43,6 +44,7 @@ pub struct PgStore {
 pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) schema: Schema,
+    pub(crate) log_watch: LogWatch,
     _io: Io,
 }
 
@@ -86,7 +88,7 @@ impl PgStore {
         let handle = io.handle().clone();
         let io = Io(Some(io));
         let connections = Connections::new(Connector::new(url, handle, purpose)?)?;
-        let inner = Inner { connections, schema, _io: io };
+        let inner = Inner { connections, schema, log_watch: LogWatch::default(), _io: io };
         drop(inner.connections.work().await?);
         pooler::check(&inner.connections).await?;
         Ok(Self { inner: Arc::new(inner) })

@@ -49,7 +49,8 @@ pub(crate) enum Action {
 /// What became of it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Done {
-    /// The line in the audit that says so.
+    /// The line in the audit that says so; in that line itself it is not known.
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) audit_id: i64,
     /// How many fared how: `retried`, `is running`, ….
     pub(crate) counts: BTreeMap<String, u64>,
@@ -62,6 +63,11 @@ pub(crate) struct Done {
     /// What became of each task that was to be created.
     #[serde(skip)]
     pub(crate) creations: Vec<Creation>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 impl Done {
@@ -81,13 +87,29 @@ pub(crate) async fn perform(
     action: Action,
     reason: Option<&str>,
 ) -> Result<Done, Problem> {
-    if let Action::Tasks(_, Choice::Filter(filter)) = &action {
-        app.check_filter(actor, filter).await?;
-    }
+    let action = match action {
+        Action::Tasks(verb, choice) => {
+            Action::Tasks(verb, app.allowed_choice(actor, choice).await?)
+        }
+        other => other,
+    };
     let reason = reason.map(str::trim).filter(|reason| !reason.is_empty()).map(str::to_owned);
     let (name, target) = (action.name(), action.target());
     let entry = NewAuditEntry::asked(&actor.name, name, &target, reason, action.detail()?)
         .map_err(|bad| Problem::bad(bad.to_string()))?;
+    let app = app.clone();
+    // Whoever asks may hang up; what was begun is ended, and its end is on record.
+    let work = tokio::spawn(async move { carry_out(&app, entry, action).await });
+    work.await.unwrap_or_else(|_| {
+        Err(Problem::new(
+            axum::http::StatusCode::INTERNAL_SERVER_ERROR,
+            "Broken",
+            "This server broke while it did so; its log says where. The audit says what was begun.",
+        ))
+    })
+}
+
+async fn carry_out(app: &App, entry: NewAuditEntry, action: Action) -> Result<Done, Problem> {
     let asked = app.store.audit(&entry).await?;
     let result = action.apply(app).await;
     app.glance.forget().await;
@@ -128,6 +150,9 @@ pub(crate) fn words_of(entry: &AuditEntry) -> String {
     match entry.outcome {
         AuditOutcome::Done if told.is_empty() => format!("{}: nothing was to do.", entry.target),
         AuditOutcome::Done => format!("{}: {}{more}.", entry.target, told.join(", ")),
+        AuditOutcome::Asked => {
+            format!("{}: asked for; what became of it is told apart.", entry.target)
+        }
         _ => of["detail"].as_str().unwrap_or("It was not done.").to_owned(),
     }
 }
@@ -275,7 +300,8 @@ async fn add_token(store: &dyn Store, token: &NewToken) -> Result<Done, Problem>
 async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, Problem> {
     use task_engine_model::client::CreateError;
     let client = Client::new(app.store.clone());
-    let creations = client.create_each(tasks).await.map_err(|error| match error {
+    let tasks = app.with_secrets_named(tasks).await?;
+    let creations = client.create_each(&tasks).await.map_err(|error| match error {
         CreateError::Store(error) => Problem::from(error),
         error => Problem::bad(error.to_string()),
     })?;

@@ -25,7 +25,9 @@ pub(crate) struct Inner {
     pub(crate) zone: TimeZone,
     pub(crate) stop: CancellationToken,
     pub(crate) sessions: Sessions,
+    /// At the login.
     pub(crate) attempts: Attempts,
+    pub(crate) wrong_tokens: Attempts,
     pub(crate) glance: Glance,
 }
 
@@ -42,7 +44,7 @@ impl App {
         let Dashboard { store, access, base, metrics, zone, stop } = dashboard;
         let sessions = Sessions::new(access.password.as_deref());
         let glance = Glance::new(Arc::clone(&store));
-        let attempts = Attempts::default();
+        let (attempts, wrong_tokens) = (Attempts::default(), Attempts::default());
         Self(Arc::new(Inner {
             store,
             access,
@@ -52,6 +54,7 @@ impl App {
             stop,
             sessions,
             attempts,
+            wrong_tokens,
             glance,
         }))
     }

@@ -2,6 +2,7 @@
 //! from one of its own pages, and who is it from.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -24,6 +25,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     require-trusted-types-for 'script'; trusted-types task-engine";
 
+/// What is only read is there by then, or not at all.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
 /// Who is asking, if that is known.
 #[derive(Debug, Clone)]
 struct Known(Option<Actor>);
@@ -31,12 +35,19 @@ struct Known(Option<Actor>);
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    let asked = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    // Whoever has logged in cannot be sent back to what was no page.
+    let asked = if parts.method.is_safe() { parts.uri.path_and_query() } else { None };
+    let asked = asked.map_or_else(|| "/".to_owned(), ToString::to_string);
     let shown = Shown::of(&parts.headers);
-    let mut response = match admit(&app, &mut parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(problem) => problem.into_response(),
+    let reads = parts.method.is_safe();
+    let answer = async {
+        match admit(&app, &mut parts).await {
+            Ok(()) => next.run(Request::from_parts(parts, body)).await,
+            Err(problem) => problem.into_response(),
+        }
     };
+    // A change goes on by itself, and is waited for.
+    let mut response = if reads { within(ANSWER_WITHIN, answer).await } else { answer.await };
     if !is_for_programs(&path)
         && let Some(problem) = response.extensions_mut().remove::<Problem>()
     {
@@ -50,7 +61,9 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     for (name, value) in [
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+        // Not `no-referrer`: with it, forms say `Origin: null` even to their own
+        // server, and over plain HTTP browsers say nothing else.
+        ("referrer-policy", "same-origin"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {
@@ -60,6 +73,14 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response
+}
+
+/// A database that hangs takes nobody with it.
+async fn within(time: Duration, answer: impl Future<Output = Response>) -> Response {
+    tokio::time::timeout(time, answer).await.unwrap_or_else(|_| {
+        tracing::warn!("a page was given up: the database does not answer");
+        Problem::unavailable("The database does not answer. Try again in a moment.").into_response()
+    })
 }
 
 /// What is not shown to people: its problems are JSON.
@@ -131,15 +152,16 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
     }
     let from = address(parts);
     if let Some(token) = bearer(&parts.headers) {
-        if app.attempts.too_many(from) {
+        // One that is right is never refused: nobody guesses a token, and who
+        // sends wrong ones may share an address with those who do not.
+        if let Some(actor) = by_token(app, token).await? {
+            return Ok(Some(actor));
+        }
+        if app.wrong_tokens.too_many(from) {
             return Err(Problem::too_many("Too many wrong tokens; wait for a minute."));
         }
-        let actor = by_token(app, token).await?;
-        if actor.is_none() {
-            app.attempts.failed(from);
-            return Err(Problem::unauthorized("This token is not known, or has expired."));
-        }
-        return Ok(actor);
+        app.wrong_tokens.failed(from);
+        return Err(Problem::unauthorized("This token is not known, or has expired."));
     }
     if let Some(session) = cookie(&parts.headers, COOKIE).and_then(|it| app.sessions.read(it)) {
         match session.token {
@@ -281,6 +303,14 @@ mod tests {
             }
             assert_eq!(check_origin(&Method::POST, &all).is_ok(), fits, "{headers:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_given_up() {
+        let soon = Duration::from_millis(10);
+        let told = within(soon, std::future::pending()).await;
+        assert_eq!(told.status(), 503);
+        assert_eq!(within(soon, async { "ok".into_response() }).await.status(), 200);
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub(crate) const SHOWN_BYTES_MAX: usize = 256 * 1024;
 const OPEN_LINES_MAX: usize = 50;
 /// So many lines are shown as a tree; the text below it has all of them.
 const LINES_MAX: usize = 2_000;
+/// What is nested deeper is no tree, but a text. Nobody creates such JSON here,
+/// but a database takes it from others; and a stack has an end.
+const LEVELS_MAX: usize = 100;
 
 /// A value as it was written, with what is in it.
 #[derive(Debug, PartialEq)]
@@ -33,7 +36,7 @@ pub(crate) fn show(text: &str, id: &str, file: &str) -> Markup {
                 a href=(file) { "get it as a file" } "." }
         };
     }
-    let Some(node) = read(text) else {
+    let Some(node) = read(text, LEVELS_MAX) else {
         // A store may have been written to by hand.
         return html! { pre id=(id) { (text) } };
     };
@@ -117,19 +120,21 @@ fn lines(node: &Node<'_>) -> usize {
     }
 }
 
-/// Reads it level by level. The parser itself refuses what is nested too deep.
-fn read(text: &str) -> Option<Node<'_>> {
+/// Reads it level by level, so many of them at the most.
+fn read(text: &str, levels: usize) -> Option<Node<'_>> {
+    let levels = levels.checked_sub(1)?;
     let text = text.trim();
     let mut reader = serde_json::Deserializer::from_str(text);
     match text.as_bytes().first()? {
         b'{' => {
             let fields = reader.deserialize_map(Fields).ok()?;
-            let fields = fields.into_iter().map(|(key, raw)| Some((key, read(raw.get())?)));
+            let fields = fields.into_iter().map(|(key, raw)| Some((key, read(raw.get(), levels)?)));
             fields.collect::<Option<_>>().map(Node::Object)
         }
         b'[' => {
             let items = reader.deserialize_seq(Items).ok()?;
-            items.into_iter().map(|raw| read(raw.get())).collect::<Option<_>>().map(Node::Array)
+            let items = items.into_iter().map(|raw| read(raw.get(), levels));
+            items.collect::<Option<_>>().map(Node::Array)
         }
         _ => serde_json::from_str::<&RawValue>(text).ok().map(|raw| Node::Leaf(raw.get())),
     }
@@ -182,13 +187,13 @@ mod tests {
     #[test]
     fn nothing_is_lost() {
         let text = r#"{"b": 1970670598291982290123456789.10, "a": 1e400, "b": [true, null, {}], "c": "\u0061\n"}"#;
-        let Some(Node::Object(fields)) = read(text) else { panic!() };
+        let Some(Node::Object(fields)) = read(text, 9) else { panic!() };
         let keys: Vec<_> = fields.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["b", "a", "b", "c"]);
         assert_eq!(fields[0].1, Node::Leaf("1970670598291982290123456789.10"));
         assert_eq!(fields[1].1, Node::Leaf("1e400"));
         assert_eq!(fields[3].1, Node::Leaf(r#""\u0061\n""#));
-        assert_eq!(lines(&read(text).unwrap()), 8);
+        assert_eq!(lines(&read(text, 9).unwrap()), 8);
     }
 
     #[test]
@@ -197,6 +202,16 @@ mod tests {
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("&lt;script&gt;k") && html.contains("&lt;script&gt;v"), "{html}");
         assert!(!shown("<script> is no JSON").contains("<script"));
+    }
+
+    #[test]
+    fn what_is_deep_is_a_text() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(shown(&nested(LEVELS_MAX - 1)).contains("<details"));
+        for levels in [LEVELS_MAX, 1_000, 100_000] {
+            let html = shown(&nested(levels));
+            assert!(html.starts_with("<pre") && !html.contains("<details"), "{levels}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .open_post("/login", login::log_in)
         .open_post("/logout", login::log_out)
         .open_post("/theme", login::theme)
-        .get("/events", Viewer, events::events)
+        .get("/events", Viewer, events::changes)
         .post("/actions/retry", Operator, actions::retry)
         .post("/actions/cancel", Operator, actions::cancel)
         .post("/actions/rerun", Operator, actions::rerun)

@@ -93,6 +93,13 @@ impl From<StoreError> for Problem {
                     "The tables are missing or of another version. Run `task-engine migrate` with the version of the engines.",
                 )
             }
+            // For engines it is a matter of time, as it is while a standby takes over.
+            StoreError::Unavailable(why) if why.contains("read-only transaction") => {
+                tracing::warn!(%why, "the database takes no changes");
+                Self::unavailable(
+                    "This database can only be read: it is a standby, or read-only. Nothing was changed; changes go to the primary.",
+                )
+            }
             StoreError::Unavailable(why) => {
                 tracing::warn!(%why, "the dashboard cannot reach the database");
                 Self::unavailable(

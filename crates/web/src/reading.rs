@@ -10,10 +10,10 @@ use task_engine_model::schedule::row::{FiredSlot, ScheduleRow};
 use task_engine_model::secret::{Redactor, Secrets};
 use task_engine_model::token::Role;
 use task_engine_model::why::{Why, why};
-use task_engine_model::{Filter, StoreError, TaskDetails, TaskId};
+use task_engine_model::{Filter, NewTask, StoreError, TaskDetails, TaskId};
 
 use crate::access::Actor;
-use crate::action::{no_task, schedule_problem};
+use crate::action::{Choice, no_task, schedule_problem};
 use crate::app::Inner;
 use crate::problem::Problem;
 
@@ -99,16 +99,42 @@ impl Inner {
         Ok((row, fired, now))
     }
 
-    /// Whether somebody may ask by this filter. The answers to
-    /// `params.password~a` would tell a secret letter by letter.
-    pub(crate) async fn check_filter(&self, actor: &Actor, filter: &Filter) -> Result<(), Problem> {
-        let harmless = actor.role >= Role::Admin || !filter.asks_about_parameters();
-        if harmless || !self.secrets().await?.any() {
-            return Ok(());
+    /// This filter as somebody may ask by it. The answers to `params.password~a`
+    /// would tell a secret letter by letter.
+    pub(crate) async fn allowed(&self, actor: &Actor, filter: Filter) -> Result<Filter, Problem> {
+        if actor.role >= Role::Admin || !filter.asks_about_parameters() {
+            return Ok(filter);
         }
-        Err(Problem::forbidden(
-            "Some classes have secret parameters, so only an admin may ask by parameters (params.…).",
-        ))
+        if self.secrets().await?.any() {
+            return Err(Problem::forbidden(
+                "Some classes have secret parameters, so only an admin may ask by parameters (params.…).",
+            ));
+        }
+        // No engine that is known has said so. The tasks themselves may.
+        Ok(filter.and(Filter::without_secrets()))
+    }
+
+    /// The same for what is chosen.
+    pub(crate) async fn allowed_choice(
+        &self,
+        actor: &Actor,
+        choice: Choice,
+    ) -> Result<Choice, Problem> {
+        match choice {
+            Choice::Filter(filter) => self.allowed(actor, filter).await.map(Choice::Filter),
+            ids @ Choice::Ids(_) => Ok(ids),
+        }
+    }
+
+    /// New tasks that remember which of their parameters are secret, so that they
+    /// stay so when no engine is known that says it.
+    pub(crate) async fn with_secrets_named(
+        &self,
+        tasks: &[NewTask],
+    ) -> Result<Vec<NewTask>, Problem> {
+        let secrets = self.secrets().await?;
+        let named = tasks.iter().map(|task| task.clone().secret(&secrets.of_class(&task.class)));
+        named.collect::<Result<_, _>>().map_err(|bad| Problem::bad(bad.to_string()))
     }
 
     async fn secrets(&self) -> Result<Secrets, StoreError> {

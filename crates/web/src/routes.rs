@@ -33,6 +33,8 @@ pub(crate) struct Routes {
 
 /// Larger bodies are refused before they are read.
 const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// From those whom nobody knows.
+const OPEN_BODY_MAX_BYTES: usize = 64 * 1024;
 
 impl Routes {
     /// For everybody, known or not.
@@ -53,7 +55,8 @@ impl Routes {
         handler: H,
     ) -> Self {
         self.list.push(Route { method: "POST", path, needs: None });
-        self.router = self.router.route(path, post(handler));
+        let limit = DefaultBodyLimit::max(OPEN_BODY_MAX_BYTES);
+        self.router = self.router.route(path, post(handler).layer(limit));
         self
     }
 

@@ -2,8 +2,10 @@
 //!
 //! A session is a cookie that says who, until when, and by which token, with a
 //! keyed hash over it: nothing is kept here, and two servers with the same
-//! password know each other's sessions. One that was begun with a token ends
-//! with it, because the token is looked up at every request.
+//! password know each other's sessions that were begun with it. One that was
+//! begun with a token ends with it, because the token is looked up at every
+//! request; its key is this server's own. Else whoever has a token, and so a
+//! cookie, could try passwords on that cookie, as fast as their machine can.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,22 +32,16 @@ pub(crate) const MAX_AGE_SECS: u64 = LASTS.as_secs();
 
 /// Makes and reads sessions.
 pub(crate) struct Sessions {
-    key: [u8; 32],
+    by_password: [u8; 32],
+    by_token: [u8; 32],
 }
 
 impl Sessions {
     pub(crate) fn new(password: Option<&str>) -> Self {
-        let key = match password {
-            Some(password) => {
-                blake3::derive_key("task-engine dashboard sessions 2026", password.as_bytes())
-            }
-            None => {
-                let mut key = [0; 32];
-                getrandom::fill(&mut key).expect("the system has random numbers");
-                key
-            }
-        };
-        Self { key }
+        let by_password = password.map_or_else(random, |password| {
+            blake3::derive_key("task-engine dashboard sessions 2026", password.as_bytes())
+        });
+        Self { by_password, by_token: random() }
     }
 
     /// The value of the cookie.
@@ -54,22 +50,29 @@ impl Sessions {
         let session = Session { name, role, expires, token };
         let text = serde_json::to_vec(&session).expect("texts and numbers are JSON");
         let text = to_hex(&text);
-        format!("{text}.{}", self.mark(&text))
+        let mark = blake3::keyed_hash(self.key_of(&session), text.as_bytes());
+        format!("{text}.{}", mark.to_hex())
     }
 
     /// Whose cookie this is, unless it is somebody's invention, or too old.
     pub(crate) fn read(&self, cookie: &str) -> Option<Session> {
         let (text, mark) = cookie.split_once('.')?;
-        let expected = blake3::keyed_hash(&self.key, text.as_bytes());
+        let session: Session = serde_json::from_slice(&from_hex(text)?).ok()?;
+        let expected = blake3::keyed_hash(self.key_of(&session), text.as_bytes());
         // In constant time, as this type compares itself.
         let same = blake3::Hash::from_hex(mark).is_ok_and(|mark| mark == expected);
-        let session: Session = serde_json::from_slice(&from_hex(text)?).ok()?;
         (same && session.expires > now()).then_some(session)
     }
 
-    fn mark(&self, text: &str) -> String {
-        blake3::keyed_hash(&self.key, text.as_bytes()).to_hex().to_string()
+    fn key_of(&self, session: &Session) -> &[u8; 32] {
+        if session.token.is_some() { &self.by_token } else { &self.by_password }
     }
+}
+
+fn random() -> [u8; 32] {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).expect("the system has random numbers");
+    key
 }
 
 /// Of this machine: a session is nothing that the database knows about.
@@ -103,12 +106,23 @@ const FAILURES_OVER: Duration = Duration::from_secs(60);
 /// More addresses are not remembered: then those of long ago are forgotten.
 const ADDRESSES_MAX: usize = 10_000;
 
+/// Somebody with one address of IPv6 has 2^64 of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        address => address,
+    }
+}
+
 impl Attempts {
     /// Whether this address must wait.
     pub(crate) fn too_many(&self, from: IpAddr) -> bool {
         let attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         attempts
-            .get(&from)
+            .get(&network(from))
             .is_some_and(|(count, since)| *count >= FAILURES_MAX && since.elapsed() < FAILURES_OVER)
     }
 
@@ -121,7 +135,7 @@ impl Attempts {
                 attempts.clear();
             }
         }
-        let (count, since) = attempts.entry(from).or_insert((0, Instant::now()));
+        let (count, since) = attempts.entry(network(from)).or_insert((0, Instant::now()));
         if since.elapsed() >= FAILURES_OVER {
             (*count, *since) = (0, Instant::now());
         }
@@ -130,7 +144,7 @@ impl Attempts {
     }
 
     pub(crate) fn succeeded(&self, from: IpAddr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&from);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&network(from));
     }
 }
 
@@ -147,6 +161,18 @@ mod tests {
         assert!(Sessions::new(Some("a long password")).read(&cookie).is_some());
         assert!(Sessions::new(Some("another password")).read(&cookie).is_none());
         assert!(Sessions::new(None).read(&cookie).is_none());
+    }
+
+    #[test]
+    fn the_session_of_a_token_tells_nothing_about_the_password() {
+        let sessions = Sessions::new(Some("a long password"));
+        let cookie = sessions.begin("ann".into(), Role::Viewer, Some("00".into()));
+        assert!(sessions.read(&cookie).is_some());
+        // A guess that is right cannot be told from one that is wrong.
+        assert!(Sessions::new(Some("a long password")).read(&cookie).is_none());
+        let (text, mark) = cookie.split_once('.').unwrap();
+        let own = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("\"00\"", "null");
+        assert_eq!(sessions.read(&format!("{}.{mark}", to_hex(own.as_bytes()))), None);
     }
 
     #[test]
@@ -176,5 +202,17 @@ mod tests {
         assert!(attempts.too_many(one) && !attempts.too_many(other));
         attempts.succeeded(one);
         assert!(!attempts.too_many(one));
+    }
+
+    #[test]
+    fn a_network_is_one_address() {
+        let attempts = Attempts::default();
+        for host in 0..10 {
+            attempts.failed(format!("2001:db8:1:2::{host}").parse().unwrap());
+            attempts.failed(format!("::ffff:10.0.0.{host}").parse().unwrap());
+        }
+        let waits = |from: &str| attempts.too_many(from.parse().unwrap());
+        assert!(waits("2001:db8:1:2:ffff::1") && !waits("2001:db8:1:3::1"));
+        assert!(!waits("10.0.0.1") && !waits("::ffff:10.0.0.1"));
     }
 }

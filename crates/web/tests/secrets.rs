@@ -124,3 +124,40 @@ async fn who_sees_a_secret_is_on_record() {
         assert_eq!(entry.reason.as_deref(), Some("a support case"));
     }
 }
+
+/// As an application creates it that knows the class, before any engine has.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_guesses_the_secret_of_a_task_that_no_engine_knows() {
+    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    store.migrate().await.unwrap();
+    let parameters =
+        || Json::parse(format!(r#"{{"user": "ann", "password": "{CANARY}"}}"#)).unwrap();
+    let mut secret = NewTask::new("log_in", parameters()).unwrap();
+    secret.context = Json::parse(r#"{"secret_parameters": ["password"]}"#).unwrap();
+    let open = NewTask::new("greet", parameters()).unwrap();
+    store.create(&[secret, open]).await.unwrap();
+    for letter in ["canary", "zebra"] {
+        for field in ["password", "user"] {
+            let path = format!("/api/v1/tasks?filter=params.{field}~{letter}");
+            let (status, text) = ask(&store, Role::Viewer, get(&path)).await;
+            assert_eq!(status, StatusCode::OK, "{text}");
+            assert!(!text.contains("log_in"), "{path}: {text}");
+            let page = ask(&store, Role::Viewer, get(&path.replace("/api/v1", ""))).await.1;
+            assert!(!page.contains("log_in"), "{path}: {page}");
+        }
+        let cancels = |dry_run: bool| {
+            let filter = format!("params.password~{letter} class=log_in");
+            let body = serde_json::json!({"filter": filter, "dry_run": dry_run}).to_string();
+            let request = Request::post("/api/v1/tasks/cancel").header(header::HOST, "localhost");
+            request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body)).unwrap()
+        };
+        let (_, text) = ask(&store, Role::Operator, cancels(true)).await;
+        assert!(text.contains(r#""count":0"#), "{text}");
+        let (status, text) = ask(&store, Role::Operator, cancels(false)).await;
+        assert!(status.is_success() && text.contains(r#""counts":{}"#), "{text}");
+    }
+    let (_, text) = ask(&store, Role::Viewer, get("/api/v1/tasks?filter=params.user=ann")).await;
+    assert!(text.contains("greet") && !text.contains("log_in"), "{text}");
+    let (_, text) = ask(&store, Role::Admin, get("/api/v1/tasks?filter=params.user=ann")).await;
+    assert!(text.contains("log_in"), "{text}");
+}

@@ -39,6 +39,7 @@ impl Browser {
                 "--disable-background-networking",
                 "--hide-scrollbars",
             ])
+            .arg("--host-resolver-rules=MAP *.test 127.0.0.1")
             .args(["--remote-debugging-port=0", "--force-color-profile=srgb"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")

@@ -230,3 +230,51 @@ fn a_stranger_logs_in() {
     browser.go(&web.at("/tasks"));
     assert!(browser.eval("location.pathname").as_str().is_some_and(|path| path == "/login"));
 }
+
+#[test]
+fn a_double_click_does_a_thing_once() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks/1"));
+    let sent = "(form => [1, 2].map(() => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))))";
+    let form = "document.querySelector('form[action=\"/actions/cancel\"]')";
+    assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,false");
+    // One that only asks may be sent as often as somebody likes.
+    browser.go(&web.at("/tasks"));
+    let form = "document.querySelector('form[role=search]')";
+    assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,true");
+    nothing_to_complain(&mut browser);
+}
+
+/// Where a browser says less about where a request comes from. (It also complains
+/// that it takes one of the headers over HTTPS only.)
+#[test]
+fn forms_are_sent_over_plain_http_too() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://tasks.test:{}", free.port());
+    let args = ["web", &free.to_string(), "--web-url", &url, "--web-role", "admin"];
+    let web = Served::by(&place, &args);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks/1"));
+    browser.follow(|browser| browser.click("form[action='/actions/cancel'] button"));
+    let flash = browser.text(".flash");
+    assert!(flash.contains("cancelled"), "{flash}");
+}
+
+/// A proxy on this machine brings everybody.
+#[test]
+fn what_has_a_url_is_not_open_to_everybody() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://tasks.test:{}", free.port());
+    let web = Served::by(&place, &["web", &free.to_string(), "--web-url", &url]);
+    let mut browser = Browser::start();
+    browser.go(&web.at("/tasks/1"));
+    let text = browser.page_text();
+    assert!(text.contains("Password or token") && !text.contains("WaitingTask"), "{text}");
+}

@@ -1,4 +1,7 @@
-//! Every command and every statement in the documents is run.
+//! Every command and every statement in the documents is run, every link leads
+//! somewhere, and every test that is named is there.
+
+mod names;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +12,17 @@ use task_engine_conformance::TestServer;
 
 use super::support::{Place, Running, eventually};
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Those of the project, then those of its guide.
 fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut documents = vec![root.join("README.md")];
-    for entry in fs::read_dir(root.join("docs")).unwrap() {
-        documents.push(entry.unwrap().path());
+    let mut documents = Vec::new();
+    for folder in [root(), root().join("docs")] {
+        let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        documents.extend(all.filter(|path| path.extension().is_some_and(|end| end == "md")));
     }
-    documents.retain(|path| path.extension().is_some_and(|end| end == "md"));
     documents
 }
 
@@ -30,36 +37,101 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 fn every_command_in_the_documents_works() {
     let mut run = 0;
     for document in documents() {
-        // One folder a document, as a reader would have.
-        let place = Place::new();
+        let mut reader = Reader::new();
         if document.ends_with("executables.md") {
-            super::executables::copy_examples(&place);
+            super::executables::copy_examples(&reader.place);
         }
-        let mut engines: Vec<Running> = Vec::new();
-        for line in
-            blocks(&fs::read_to_string(&document).unwrap(), "sh").iter().flat_map(|b| b.lines())
-        {
-            let command = line.strip_prefix("cargo run -- ").or(line.strip_prefix("task-engine "));
-            let command = command.unwrap_or_else(|| panic!("{}: {line}", document.display()));
-            let words = words(command);
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            run += 1;
-            if words[0] == "start" {
-                let engine = place.start(&words);
-                engine.says("started with");
-                // What it found is done before the reader goes on.
-                eventually("the task ends", || place.status("1") == "stopped");
-                engines.push(engine);
-            } else {
-                place.ok(&words);
+        for block in blocks(&fs::read_to_string(&document).unwrap(), "sh") {
+            for line in block.lines() {
+                reader.types(line).unwrap_or_else(|why| panic!("{}: {why}", document.display()));
+                run += 1;
             }
         }
-        for engine in engines {
-            engine.signal("TERM");
-            assert_eq!(engine.end().code, Some(0));
-        }
+        reader.leaves();
     }
     assert!(run > 10, "the documents have commands");
+}
+
+/// Somebody who types what a document says, in a folder of their own.
+struct Reader {
+    place: Place,
+    /// What was started and goes on.
+    started: Vec<Running>,
+    /// Where the dashboard is that was started last.
+    web: Option<String>,
+}
+
+/// Where documents have the dashboard. Here it gets a port that nobody else has.
+const WEB: &str = "localhost:8642";
+const ANY_PORT: &str = "127.0.0.1:0";
+/// An answer that is an error is an error.
+const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body \"$@\"; };";
+
+impl Reader {
+    fn new() -> Self {
+        Self { place: Place::new(), started: Vec::new(), web: None }
+    }
+
+    fn types(&mut self, line: &str) -> Result<(), String> {
+        let line = line.replacen("cargo run -- ", "task-engine ", 1);
+        match line.split_once(' ') {
+            Some(("task-engine", rest)) if rest.starts_with("start") => self.starts(rest),
+            Some(("task-engine", rest)) if rest == "web" || rest.starts_with("web ") => {
+                self.serves(rest);
+            }
+            Some(("task-engine", _)) => self.runs(&line)?,
+            Some(("curl", _)) => self.asks(&line)?,
+            _ => return Err(format!("nobody knows what this is: {line}")),
+        }
+        Ok(())
+    }
+
+    fn starts(&mut self, command: &str) {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        if let Some(at) = words.iter().position(|word| *word == "--web") {
+            words.insert(at + 1, ANY_PORT);
+        }
+        let engine = self.place.start(&words);
+        engine.says("started with");
+        // What it found is done before the reader goes on.
+        eventually("the task ends", || self.place.status("1") == "stopped");
+        self.started.push(engine);
+    }
+
+    fn serves(&mut self, command: &str) {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        words.insert(1, ANY_PORT);
+        let server = self.place.start(&words);
+        server.says("/\n");
+        let said = server.err();
+        let (_, url) = said.rsplit_once("Dashboard: http://").unwrap();
+        self.web = url.lines().next().map(|url| url.trim_end_matches('/').to_owned());
+        self.started.push(server);
+    }
+
+    fn runs(&self, line: &str) -> Result<(), String> {
+        let done = self.place.shell(line);
+        if done.code == Some(0) { Ok(()) } else { Err(format!("{line}: {done:?}")) }
+    }
+
+    /// `# 400` behind a request: that is the answer which the document tells of.
+    fn asks(&self, line: &str) -> Result<(), String> {
+        let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
+        let done = self.place.shell(&format!("{CURL} {}", line.replace(WEB, web)));
+        let refusal = line.rsplit_once("# ").map(|(_, status)| format!("\"status\":{status},"));
+        let fits = match &refusal {
+            Some(status) => done.code == Some(22) && done.out.contains(status),
+            None => done.code == Some(0) && !done.out.is_empty(),
+        };
+        if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
+    }
+
+    fn leaves(self) {
+        for one in self.started {
+            one.signal("TERM");
+            assert_eq!(one.end().code, Some(0));
+        }
+    }
 }
 
 #[test]
@@ -81,32 +153,4 @@ fn every_statement_in_the_documents_works() {
         }
     }
     assert!(run >= 2, "the documents have statements");
-}
-
-/// Every file that a document points to is there.
-#[test]
-fn no_link_is_dead() {
-    for document in documents() {
-        let text = fs::read_to_string(&document).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.starts_with("http") || link.starts_with('#') {
-                continue;
-            }
-            let target = document.parent().unwrap().join(link.split('#').next().unwrap());
-            assert!(target.exists(), "{}: {link}", document.display());
-        }
-    }
-}
-
-/// Words as a shell has them: single quotes keep what is inside together.
-fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (n, part) in line.split('\'').enumerate() {
-        if n % 2 == 1 {
-            words.push(part.to_owned());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_owned));
-        }
-    }
-    words
 }

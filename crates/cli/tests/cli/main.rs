@@ -18,6 +18,7 @@ mod persistent_executables;
 mod queues;
 mod recovers;
 mod says;
+mod serves;
 mod stops;
 mod support;
 mod trace;

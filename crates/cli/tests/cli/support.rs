@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 /// Nothing here takes this long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PROGRAM: &str = env!("CARGO_BIN_EXE_task-engine");
 
 /// A folder, and a database: the default one in it, or another.
 pub(crate) struct Place {
@@ -47,10 +48,17 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_task-engine"));
-        command.args(args).current_dir(self.folder.path()).env("TZ", "UTC");
+        let mut command = self.command_of(PROGRAM);
+        command.args(args);
+        command
+    }
+
+    fn command_of(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).env("TZ", "UTC");
         for variable in [
             "TASK_ENGINE_DATABASE_URL",
+            "TASK_ENGINE_WEB_PASSWORD",
             "TASK_ENGINE_INSTANCE",
             "TASK_ENGINE_LOG",
             "CARGO_MANIFEST_DIR",
@@ -70,21 +78,16 @@ impl Place {
     }
 
     pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Finished {
-        let mut command = self.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program runs");
-        let mut stdin = child.stdin.take().expect("a piped stdin");
-        let (input, (send, receive)) = (input.to_vec(), mpsc::channel());
-        // The program may stop reading early, as it should with too much.
-        std::thread::spawn(move || stdin.write_all(&input));
-        std::thread::spawn(move || send.send(child.wait_with_output()));
-        let output = receive.recv_timeout(PATIENCE);
-        let output = output.unwrap_or_else(|_| panic!("{args:?} hangs")).expect("an end");
-        Finished {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).expect("text"),
-            err: String::from_utf8(output.stderr).expect("text"),
-        }
+        finish(self.command(args), input)
+    }
+
+    /// Runs a script as somebody has it who has installed the program.
+    pub(crate) fn shell(&self, script: &str) -> Finished {
+        let folder = Path::new(PROGRAM).parent().expect("a folder");
+        let others = std::env::var("PATH").unwrap_or_default();
+        let mut command = self.command_of("sh");
+        command.arg("-c").arg(script).env("PATH", format!("{}:{others}", folder.display()));
+        finish(command, b"")
     }
 
     /// Runs a command that must work; returns what it printed.
@@ -144,6 +147,24 @@ impl Place {
         let engine = self.start(&[args, &["--witness", "witness"]].concat());
         eventually("the task begins", || witness.words().contains(&"begin".to_owned()));
         (engine, witness)
+    }
+}
+
+/// Waits for the end of a command, which gets this to read.
+fn finish(mut command: Command, input: &[u8]) -> Finished {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program runs");
+    let mut stdin = child.stdin.take().expect("a piped stdin");
+    let (input, (send, receive)) = (input.to_vec(), mpsc::channel());
+    // The program may stop reading early, as it should with too much.
+    std::thread::spawn(move || stdin.write_all(&input));
+    std::thread::spawn(move || send.send(child.wait_with_output()));
+    let output = receive.recv_timeout(PATIENCE);
+    let output = output.unwrap_or_else(|_| panic!("{command:?} hangs")).expect("an end");
+    Finished {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).expect("text"),
+        err: String::from_utf8(output.stderr).expect("text"),
     }
 }
 

@@ -91,6 +91,11 @@ pub fn failover_async(arena: &mut Arena) {
     arena.until("more is done than the standby knows", || arena.done() > before + 50);
     fail_over(arena, &primary, &standby, &proxy);
     arena.settle();
+    let told = |name: &str| {
+        let log = arena.fleet.logged(name);
+        log.contains("bytes of its log") || log.contains("has taken over")
+    };
+    arena.until("engines say that something may be lost", || told("a") && told("b"));
     arena.fleet.stop_all();
     let (_, broken) = arena.reckon_up();
     let lost = broken.iter().filter(|words| words.starts_with("I1:")).count();

@@ -11,6 +11,10 @@ use serde_json::value::RawValue;
 use super::{Redactor, SHOWN};
 use crate::json::Json;
 
+/// What is nested deeper is not looked at, and not shown. Nobody creates such
+/// JSON here, but a database takes it from others; and a stack has an end.
+const LEVELS_MAX: usize = 200;
+
 /// Puts `[secret]` where the paths lead to, and collects what was there. A path
 /// goes through the items of a list by their numbers, and through all of them
 /// without; `*` is every name.
@@ -21,11 +25,20 @@ pub(super) fn without_paths(
 ) -> Json {
     let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
     let mut out = String::with_capacity(json.as_str().len());
-    by_path(json.as_str(), &paths, secrets, &mut out);
+    by_path(json.as_str(), &paths, secrets, LEVELS_MAX, &mut out);
     Json::from_store(out)
 }
 
-fn by_path(text: &str, paths: &[&[&str]], secrets: &mut BTreeSet<String>, out: &mut String) {
+fn by_path(
+    text: &str,
+    paths: &[&[&str]],
+    secrets: &mut BTreeSet<String>,
+    levels: usize,
+    out: &mut String,
+) {
+    let Some(levels) = levels.checked_sub(1) else {
+        return out.push_str(&quoted(SHOWN));
+    };
     match Shape::of(text) {
         Shape::Object(fields) => {
             write_object(out, fields, |name, value, out| {
@@ -35,7 +48,7 @@ fn by_path(text: &str, paths: &[&[&str]], secrets: &mut BTreeSet<String>, out: &
                 // A name may have dots in it.
                 let whole =
                     below.contains(&&[][..]) || paths.iter().any(|path| path.join(".") == name);
-                hide(value, whole, &below, secrets, out);
+                hide(value, whole, &below, secrets, levels, out);
             });
         }
         Shape::List(items) => {
@@ -43,7 +56,7 @@ fn by_path(text: &str, paths: &[&[&str]], secrets: &mut BTreeSet<String>, out: &
                 let mut below = steps(paths, &at.to_string());
                 let whole = below.contains(&&[][..]);
                 below.extend(paths);
-                hide(value, whole, &below, secrets, out);
+                hide(value, whole, &below, secrets, levels, out);
             });
         }
         Shape::Scalar => out.push_str(text),
@@ -55,15 +68,16 @@ fn hide(
     whole: bool,
     below: &[&[&str]],
     secrets: &mut BTreeSet<String>,
+    levels: usize,
     out: &mut String,
 ) {
     if whole {
-        collect(value.get(), secrets);
+        collect(value.get(), secrets, levels);
         out.push_str(&quoted(SHOWN));
     } else if below.is_empty() {
         out.push_str(value.get());
     } else {
-        by_path(value.get(), below, secrets, out);
+        by_path(value.get(), below, secrets, levels, out);
     }
 }
 
@@ -77,10 +91,12 @@ fn steps<'a>(paths: &[&'a [&'a str]], name: &str) -> Vec<&'a [&'a str]> {
 }
 
 /// The texts and numbers of a value.
-fn collect(text: &str, secrets: &mut BTreeSet<String>) {
+fn collect(text: &str, secrets: &mut BTreeSet<String>, levels: usize) {
+    let Some(levels) = levels.checked_sub(1) else { return };
+    let mut each = |value: &RawValue| collect(value.get(), secrets, levels);
     match Shape::of(text) {
-        Shape::Object(fields) => fields.iter().for_each(|(_, value)| collect(value.get(), secrets)),
-        Shape::List(items) => items.iter().for_each(|value| collect(value.get(), secrets)),
+        Shape::Object(fields) => fields.iter().for_each(|(_, value)| each(value)),
+        Shape::List(items) => items.iter().for_each(|value| each(value)),
         Shape::Scalar => match serde_json::from_str::<String>(text) {
             Ok(inner) => drop(secrets.insert(inner)),
             Err(_) if matches!(text, "true" | "false" | "null") => {}
@@ -92,19 +108,22 @@ fn collect(text: &str, secrets: &mut BTreeSet<String>) {
 /// Takes the secrets out of all texts, and out of what is one.
 pub(super) fn without_texts(json: &Json, redactor: &Redactor) -> Json {
     let mut out = String::with_capacity(json.as_str().len());
-    by_text(json.as_str(), redactor, &mut out);
+    by_text(json.as_str(), redactor, LEVELS_MAX, &mut out);
     Json::from_store(out)
 }
 
-fn by_text(text: &str, redactor: &Redactor, out: &mut String) {
+fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
+    let Some(levels) = levels.checked_sub(1) else {
+        return out.push_str(&quoted(SHOWN));
+    };
     match Shape::of(text) {
         Shape::Object(fields) => write_object(out, fields, |name, value, out| {
             out.push_str(&quoted(&redactor.text(name)));
             out.push(':');
-            by_text(value.get(), redactor, out);
+            by_text(value.get(), redactor, levels, out);
         }),
         Shape::List(items) => {
-            write_list(out, items, |_, value, out| by_text(value.get(), redactor, out));
+            write_list(out, items, |_, value, out| by_text(value.get(), redactor, levels, out));
         }
         Shape::Scalar => match serde_json::from_str::<String>(text) {
             Ok(inner) => match redactor.text(&inner) {

@@ -114,6 +114,14 @@ fn strange_json_and_texts_do_no_harm() {
     let deep = format!("{}\"hunter22\"{}", "[".repeat(60), "]".repeat(60));
     let parameters = format!(r#"{{"p":{deep},"q":{deep}}}"#);
     assert!(!shown(&parameters, &["p"]).contains("hunter22"));
+    // A database takes what nobody here would create.
+    let deep = format!("{}\"hunter22\"{}", "[".repeat(20_000), "]".repeat(20_000));
+    let deep = Json::from_store(format!(r#"{{"p":{deep},"l":[{deep}],"r":1}}"#));
+    let hides = Redactor::of(&deep, &Json::empty_object(), &["p", "l.x"]);
+    let seen = hides.parameters().unwrap().as_str();
+    assert!(seen.contains(r#""r":1"#) && !seen.contains("hunter22"), "{}", seen.len());
+    let hides = redactor(r#"{"p":"hunter22"}"#, &["p"]);
+    assert!(!hides.json(&deep).as_str().contains("hunter22"));
     let redactor = redactor(r#"{"p":"ééééé","q":"\\u00e9"}"#, &["p", "q"]);
     for text in ["ééééé", "éééééé", "é", "éééé", "\\u00e9\\u00e9"] {
         let once = redactor.text(text).into_owned();

@@ -127,9 +127,7 @@ async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Re
     let object = body.object(&["filter", "ids", "reason", "dry_run"])?;
     let choice = choice(app, &object)?;
     if object.truth("dry_run")? {
-        if let Choice::Filter(filter) = &choice {
-            app.check_filter(actor, filter).await?;
-        }
+        let choice = app.allowed_choice(actor, choice).await?;
         let meant = meant(&*app.store, verb, &choice, None).await?;
         let sample = meant.sample.into_iter().map(Listed::from).collect();
         let (count, and_more) = (meant.ids.len(), meant.and_more);

@@ -82,8 +82,7 @@ impl Query {
         let text = self.text("filter").unwrap_or_default();
         let filter = Filter::parse(text, &app.zone);
         let filter = filter.map_err(|bad| Problem::parameter("filter", bad.to_string()))?;
-        app.check_filter(actor, &filter).await?;
-        Ok(filter)
+        app.allowed(actor, filter).await
     }
 }
 

@@ -203,6 +203,14 @@
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
     tellSelected();
   });
+  // A double click does a thing once.
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    if (form.dataset.sent) { event.preventDefault(); return; }
+    form.dataset.sent = "1";
+    setTimeout(() => { delete form.dataset.sent; }, 2000);
+  });
   const everything = $("[data-select-all]");
   if (everything) everything.hidden = false;
   tellSelected();

@@ -18,6 +18,8 @@ use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
 use crate::problem::Problem;
 
+/// So many engines are shown: the page is read again whenever something changes.
+const ROWS_MAX: usize = 200;
 /// So many tasks of an engine are listed; the list of tasks has the rest.
 const HELD_SHOWN: usize = 10;
 
@@ -89,10 +91,24 @@ fn table(app: &App, now: &Now) -> Markup {
                     th scope="col" { "Takes" }
                     th scope="col" { "Doing" }
                 } }
-                tbody { @for engine in &now.engines { (row(app, now, engine)) } }
+                tbody { @for engine in shown(&now.engines) { (row(app, now, engine)) } }
             }
         }
+        @if now.engines.len() > ROWS_MAX {
+            p .soft .last { "These are " (ROWS_MAX) " of " (now.engines.len()) " engines, the living first. "
+                code { "task-engine instances" } " has all of them." }
+        }
     }
+}
+
+/// The newest, in their order. Of those that have ended only as many as there
+/// is room for beside the others.
+fn shown(engines: &[InstanceRow]) -> Vec<&InstanceRow> {
+    let mut shown: Vec<(usize, &InstanceRow)> = engines.iter().enumerate().collect();
+    shown.sort_by_key(|(place, engine)| (engine.has_ended() && engine.held == 0, *place));
+    shown.truncate(ROWS_MAX);
+    shown.sort_by_key(|(place, _)| *place);
+    shown.into_iter().map(|(_, engine)| engine).collect()
 }
 
 fn row(app: &App, now: &Now, engine: &InstanceRow) -> Markup {

@@ -67,30 +67,31 @@ pub(crate) async fn log_in(
     Form(login): Form<Login>,
 ) -> Result<Response, Problem> {
     let from = guard::address(&parts);
+    let secret = login.secret.trim();
+    let enter = |cookie: &str| {
+        let set = set_cookie(&app, COOKIE, cookie, MAX_AGE_SECS);
+        (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &login.to))).into_response()
+    };
+    // A token that is right is nobody's guess. Nor does it excuse wrong
+    // passwords: else who has one could try as many as they like.
+    if let Some(actor) = guard::by_token(&app, secret).await? {
+        let hash = secret.parse::<Secret>().map(|secret| session::to_hex(&secret.hash())).ok();
+        return Ok(enter(&app.sessions.begin(actor.name, actor.role, hash)));
+    }
     if app.attempts.too_many(from) {
         return Err(Problem::too_many("Too many wrong passwords; wait for a minute."));
     }
-    let secret = login.secret.trim();
-    let cookie = match &app.access.password {
-        Some(password) if session::same(password, secret) => {
-            Some(app.sessions.begin("admin".to_owned(), Role::Admin, None))
-        }
-        _ => guard::by_token(&app, secret).await?.map(|actor| {
-            let hash = secret.parse::<Secret>().map(|secret| session::to_hex(&secret.hash())).ok();
-            app.sessions.begin(actor.name, actor.role, hash)
-        }),
-    };
-    let Some(cookie) = cookie else {
+    let right = app.access.password.as_ref().is_some_and(|it| session::same(it, secret));
+    if !right {
         if app.attempts.failed(from) {
             note_attack(&app, &from.to_string()).await;
         }
         let wrong = "This is not the password, and not a token that is valid.";
         let page = form(&app, shown, &login.to, Some(wrong));
         return Ok((axum::http::StatusCode::UNAUTHORIZED, page).into_response());
-    };
+    }
     app.attempts.succeeded(from);
-    let set = set_cookie(&app, COOKIE, &cookie, MAX_AGE_SECS);
-    Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &login.to))).into_response())
+    Ok(enter(&app.sessions.begin("admin".to_owned(), Role::Admin, None)))
 }
 
 /// That somebody tries is on record; each single try is not, or there would be

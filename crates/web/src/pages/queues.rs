@@ -16,6 +16,9 @@ use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
 use crate::problem::Problem;
 
+/// So many queues are shown: the page is read again whenever something changes.
+const ROWS_MAX: usize = 200;
+
 pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
     let now = app.glance.now().await?;
     let main = html! {
@@ -80,9 +83,13 @@ fn table(app: &App, viewer: &Viewer, now: &Now) -> Markup {
                     th scope="col" { span .visually-hidden { "Actions" } }
                 } }
                 tbody {
-                    @for queue in &now.figures.queues { (row(app, viewer, now, queue)) }
+                    @for queue in now.figures.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }
                 }
             }
+        }
+        @if now.figures.queues.len() > ROWS_MAX {
+            p .soft .last { "These are " (ROWS_MAX) " of " (now.figures.queues.len()) " queues. "
+                code { "task-engine queues" } " has all of them." }
         }
     }
 }

@@ -53,8 +53,8 @@ async fn page(
     let now = app.glance.now().await?;
     let found = match &asked.filter {
         Ok(filter) => {
-            app.check_filter(&viewer.actor, filter).await?;
-            Some(search(&app, filter, asked.before).await?)
+            let filter = app.allowed(&viewer.actor, filter.clone()).await?;
+            Some(search(&app, &filter, asked.before).await?)
         }
         Err(_) => None,
     };

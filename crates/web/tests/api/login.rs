@@ -72,9 +72,49 @@ async fn whoever_guesses_is_stopped_and_noted() {
     let audit = tables.store.audit_page(None, 100).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
     assert_eq!(noted.len(), 2, "asked and refused, once: {noted:?}");
-    let refused = client.token(&format!("te_{}", "0".repeat(64))).get("/api/v1/tasks").await;
+    let refused = log_in(&client, "guess 20").await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "5"));
+}
+
+#[tokio::test]
+async fn who_has_a_token_is_not_stopped_by_those_who_guess() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    let token = tables.token("ann", Role::Viewer).await;
+    let wrong = client.token(&format!("te_{}", "0".repeat(64)));
+    for _ in 0..10 {
+        wrong.get("/api/v1/tasks").await.problem(401);
+    }
+    let refused = wrong.get("/api/v1/tasks").await;
     assert_eq!(refused.header("retry-after"), "5");
     refused.problem(429);
+    client.token(&token).get("/api/v1/tasks").await.ok();
+    assert_eq!(log_in(&client, PASSWORD).await.status, 303, "a login is something else");
+    // Nor does a token buy more guesses.
+    for n in 0..10 {
+        assert_eq!(log_in(&client, &format!("guess {n}")).await.status, 401);
+        assert_eq!(log_in(&client, &token).await.status, 303);
+    }
+    assert_eq!(log_in(&client, PASSWORD).await.status, 429);
+    assert_eq!(log_in(&client, &token).await.status, 303);
+}
+
+#[tokio::test]
+async fn nobody_fills_the_memory_from_outside() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    assert_eq!(log_in(&client, &"x".repeat(50_000)).await.status, 401);
+    assert_eq!(log_in(&client, &"x".repeat(100_000)).await.status, 413);
+}
+
+#[tokio::test]
+async fn whoever_must_log_in_comes_back_to_a_page() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded()).header("sec-fetch-site", "same-origin");
+    let told = client.get("/tasks?filter=id%3D1").await;
+    assert_eq!(told.header("location"), "/login?to=%2Ftasks%3Ffilter%3Did%253D1");
+    let told = client.ask("POST", "/actions/retry", Some("ids=1")).await;
+    assert_eq!(told.header("location"), "/login?to=%2F");
 }
 
 #[tokio::test]
@@ -126,4 +166,19 @@ async fn a_session_cannot_be_used_by_another_site() {
     plain.ask("POST", "/api/v1/tasks", task).await.problem(403);
     let own = inside.header("origin", "http://127.0.0.1:8642");
     assert_eq!(own.ask("POST", "/api/v1/tasks", task).await.status, 201);
+}
+
+#[tokio::test]
+async fn what_a_proxy_would_say_is_not_believed() {
+    let tables = sqlite().await;
+    let client = tables.with(guarded());
+    for n in 0..20 {
+        // Each from another address, if one believes it.
+        let forged = client.header("x-forwarded-for", &format!("10.0.0.{n}"));
+        let forged = forged.header("forwarded", "for=127.0.0.1;host=localhost;proto=https");
+        let told = log_in(&forged.header("x-real-ip", "127.0.0.1"), "a guess").await;
+        assert_eq!(told.status, if n < 10 { 401 } else { 429 });
+    }
+    let named = client.header("x-forwarded-host", "localhost").header("host", "evil.test");
+    assert_eq!(named.get("/livez").await.status, 421);
 }

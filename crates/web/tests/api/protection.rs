@@ -106,7 +106,7 @@ const HEADERS: [(&str, &str); 5] = [
          require-trusted-types-for 'script'; trusted-types task-engine",
     ),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 ];

@@ -31,9 +31,7 @@ pub(super) async fn page(
         )));
     }
     let choice = fields.choice(&app)?;
-    if let Choice::Filter(filter) = &choice {
-        app.check_filter(&viewer.actor, filter).await?;
-    }
+    let choice = app.allowed_choice(&viewer.actor, choice).await?;
     let now = app.glance.now().await?.figures.at;
     let meant = meant(&*app.store, verb, &choice, Some(PATIENCE)).await?;
     let back = fields.get("back").unwrap_or("/tasks");

@@ -1,0 +1,25 @@
+//! Whoever asks may leave before they are answered.
+
+use futures_util::FutureExt as _;
+use serde_json::json;
+use task_engine_conformance::waiting::eventually;
+use task_engine_model::audit::AuditOutcome;
+
+use crate::client::sqlite;
+
+#[tokio::test]
+async fn what_was_begun_is_ended_and_on_record() {
+    let tables = sqlite().await;
+    let client = tables.open();
+    let tasks: Vec<_> = (0..1_000).map(|_| json!({"class": "a"})).collect();
+    client.post("/api/v1/tasks", &json!(tasks)).await.ok();
+    let all = json!({"filter": "class=a"});
+    let asking = client.post("/api/v1/tasks/cancel", &all);
+    assert!(asking.now_or_never().is_none(), "it takes a moment");
+    let ended = eventually("it is done all the same", async || {
+        let newest = tables.store.audit_page(None, 1).await.unwrap().remove(0);
+        (newest.action == "tasks.cancel" && newest.outcome == AuditOutcome::Done).then_some(newest)
+    })
+    .await;
+    assert!(ended.detail.as_str().contains("1000"), "{ended:?}");
+}

@@ -1,0 +1,101 @@
+//! Mounted below a path of an application, which knows who comes.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response, header};
+use task_engine::sqlite::SqliteStore;
+use task_engine::{Json, NewTask, Store};
+use task_engine_web::{Access, Actor, Dashboard, Role};
+use tower::ServiceExt as _;
+
+async fn site(access: Access) -> Router {
+    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    store.migrate().await.unwrap();
+    let task = NewTask::new("a", Json::empty_object()).unwrap();
+    store.create(&[task]).await.unwrap();
+    let tasks = Dashboard::new(store, access).base_path("/admin/tasks").router();
+    Router::new().nest("/admin/tasks", tasks)
+}
+
+async fn ask(site: &Router, request: Request<Body>) -> Response<Body> {
+    site.clone().oneshot(request).await.unwrap()
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).header(header::HOST, "app.example.com").body(Body::empty()).unwrap()
+}
+
+fn post(path: &str, body: &str) -> Request<Body> {
+    let request = Request::post(path).header(header::HOST, "app.example.com");
+    let request = request.header("sec-fetch-site", "same-origin");
+    let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    request.body(Body::from(body.to_owned())).unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    String::from_utf8(to_bytes(response.into_body(), 1 << 24).await.unwrap().to_vec()).unwrap()
+}
+
+fn said<'a>(response: &'a Response<Body>, name: &str) -> &'a str {
+    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn every_address_is_below_the_path() {
+    let everybody = |_: &_| Some(Actor { name: "ann".to_owned(), role: Role::Admin });
+    let site = site(Access::by(everybody)).await;
+    for path in ["", "/tasks", "/tasks/1", "/tasks/1/edit", "/errors", "/queues", "/schedules"]
+        .into_iter()
+        .chain(["/instances", "/audit", "/tokens", "/health", "/tasks/preview?verb=cancel&ids=1"])
+    {
+        let response = ask(&site, get(&format!("/admin/tasks{path}"))).await;
+        assert_eq!(response.status(), 200, "{path}");
+        let page = text(response).await;
+        for part in ["href=\"/", "src=\"/", "action=\"/", "data-events=\"/", "data-suggestions=\"/"]
+        {
+            for (at, _) in page.match_indices(part) {
+                let to = &page[at + part.len() - 1..];
+                assert!(to.starts_with("/admin/tasks"), "{path}: {}", &to[..40]);
+            }
+        }
+        for (at, _) in page.match_indices("name=\"back\" value=\"") {
+            let to = &page[at + 19..];
+            assert!(!to.starts_with("/admin"), "{path}: it would come twice: {}", &to[..40]);
+        }
+    }
+    let told = ask(&site, post("/admin/tasks/actions/cancel", "ids=1&back=/tasks/1")).await;
+    assert_eq!(told.status(), 303);
+    assert!(said(&told, "location").starts_with("/admin/tasks/tasks/1?done="), "{told:?}");
+    let told = ask(&site, post("/admin/tasks/theme", "theme=dark&to=//evil.test")).await;
+    assert_eq!(said(&told, "location"), "/admin/tasks/");
+    assert!(said(&told, "set-cookie").contains("Path=/admin/tasks;"), "{told:?}");
+}
+
+#[tokio::test]
+async fn whom_the_application_does_not_know_is_refused() {
+    let site = site(Access::by(|_: &_| None)).await;
+    for path in ["", "/tasks", "/api/v1/tasks", "/metrics", "/events"] {
+        let told = ask(&site, get(&format!("/admin/tasks{path}"))).await;
+        assert_eq!(told.status(), 401, "{path}");
+    }
+    let told = ask(&site, post("/admin/tasks/actions/cancel", "ids=1")).await;
+    assert_eq!(told.status(), 401);
+    // The password and the tokens of the dashboard are not the application's.
+    let told = ask(&site, post("/admin/tasks/login", "secret=")).await;
+    assert_eq!(said(&told, "set-cookie"), "");
+}
+
+#[tokio::test]
+async fn who_must_log_in_comes_back_below_the_path() {
+    let access = Access::closed().password("correct horse").unwrap();
+    let site = site(access.public_url("https://app.example.com").unwrap()).await;
+    let told = ask(&site, get("/admin/tasks/tasks?filter=id%3D1")).await;
+    let login = said(&told, "location").to_owned();
+    assert_eq!(login, "/admin/tasks/login?to=%2Ftasks%3Ffilter%3Did%253D1");
+    assert!(text(ask(&site, get(&login)).await).await.contains("value=\"/tasks?filter=id%3D1\""));
+    let told = ask(&site, post("/admin/tasks/login", "secret=correct+horse&to=/tasks")).await;
+    assert_eq!(said(&told, "location"), "/admin/tasks/tasks");
+    assert!(said(&told, "set-cookie").contains("Path=/admin/tasks; Max-Age"), "{told:?}");
+}
