@@ -17,6 +17,7 @@ mod packaging;
 mod persistent_executables;
 mod queues;
 mod recovers;
+mod rights;
 mod says;
 mod serves;
 mod stops;
