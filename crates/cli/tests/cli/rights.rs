@@ -81,7 +81,12 @@ fn an_application_creates_with_the_rights_of_the_guide() {
     let create = r"SELECT task_engine.create_task('WaitingTask', '{}', delay => '1 hour')";
     runtime.block_on(execute(&user, create)).expect("it may create");
     assert_eq!(place.tasks().len(), 1);
-    for beyond in ["DELETE FROM task_engine.waiting_tasks", "TABLE task_engine.ended_executions"] {
+    for beyond in [
+        "DELETE FROM task_engine.waiting_tasks",
+        "SELECT task_parameters FROM task_engine.created_tasks",
+        "TABLE task_engine.ended_executions",
+        "TABLE task_engine.tasks",
+    ] {
         let refused = runtime.block_on(execute(&user, beyond)).expect_err(beyond);
         assert_eq!(refused.code().map(|code| code.code()), Some("42501"), "{beyond}");
     }
