@@ -13,7 +13,7 @@ use crate::commands::{
 /// Applications create tasks, engines execute them. `task-engine demo` shows it
 /// in a few seconds and needs nothing else.
 #[derive(Debug, Parser)]
-#[command(name = "task-engine", version, after_help = AFTER_HELP)]
+#[command(name = "task-engine", version, long_version = env!("TASK_ENGINE_VERSION"), after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,

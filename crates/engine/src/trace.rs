@@ -52,7 +52,7 @@ pub(crate) fn ended(span: &Span, outcome: &Outcome) {
         | Outcome::Lost(error) => {
             span.record("otel.status_code", "ERROR");
             let (exception, message) = (&error.exception, &error.message);
-            let words = format_args!("{exception}: {message:.500}");
+            let words = format!("{exception}: {message:.500}");
             span.record("otel.status_description", tracing::field::display(words));
         }
     }

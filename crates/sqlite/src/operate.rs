@@ -116,6 +116,7 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
     match find(turn, held, id)? {
         Place::Waiting { id, retry_number, .. } => {
             leave_queue(turn, id.task_id)?;
+            let error = TaskError::new(TaskError::CANCELLED, "cancelled while it waited");
             let ended = EndedAttempt {
                 id,
                 retry_number,
@@ -125,7 +126,7 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
                 started_at: None,
                 stopped_at: turn.now(),
                 result: None,
-                error: Some(&TaskError::new(TaskError::CANCELLED, "cancelled while it waited")),
+                error: Some(&error),
                 next: Next::End(TaskStatus::Cancelled),
             };
             Fence::new(turn)?.end(&ended)?;

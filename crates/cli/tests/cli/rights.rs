@@ -1,0 +1,93 @@
+//! What the guide grants is enough, and no more than it says.
+
+use std::fs;
+use std::path::Path;
+
+use task_engine::postgres::tokio_postgres::{self, NoTls};
+use task_engine_conformance::TestServer;
+use tokio::runtime::Runtime;
+
+use super::support::{Place, eventually};
+
+/// The statements of the guide that grant to a role, for a role of another
+/// name: roles belong to the server, and it is shared.
+fn grants(role: &str, named: &str) -> String {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/production.md");
+    let text = fs::read_to_string(guide).unwrap();
+    let mut blocks = text.split("```sql\n").skip(1).filter_map(|part| part.split("```").next());
+    let create = format!("CREATE ROLE {role} ");
+    let block = blocks.find(|block| block.contains(&create)).expect("the role is in the guide");
+    block.replace(role, named)
+}
+
+async fn execute(url: &str, statements: &str) -> Result<(), tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client.batch_execute(statements).await
+}
+
+fn as_user(url: &str, user: &str) -> String {
+    let (_, place) = url.split_once('@').expect("a user");
+    format!("postgres://{user}@{place}")
+}
+
+#[test]
+fn an_engine_runs_with_the_rights_of_the_guide() {
+    let runtime = Runtime::new().unwrap();
+    let url = runtime.block_on(TestServer::shared().create_database());
+    Place::with_database(&url).ok(&["migrate"]);
+    let granted = grants("tasks_engine", "granted_engine");
+    runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
+    let user = as_user(&url, "granted_engine");
+
+    let place = Place::with_database(&user);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--unique", "one"]);
+    place.ok(&["create", "ReportingTask", r#"{"steps": 2, "step_time": 0}"#]);
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["schedules", "add", "s", "WaitingTask", r#"{"waiting_time": 0}"#, "--every", "1s"]);
+    let words = ["start", "--no-migrate", "--recovery", "auto", "--web", "127.0.0.1:0"];
+    let engine = place.start(&words);
+    for id in ["1", "2", "3", "5"] {
+        eventually("the task ends", || {
+            place.run(&["show", id, "--json"]).out.contains(r#""stopped""#)
+        });
+    }
+    eventually("the task fails", || place.status("4") == "failed");
+    place.ok(&["queues", "pause", "mail"]);
+    place.ok(&["retry", "4"]);
+    place.ok(&["tokens", "create", "somebody", "--role", "viewer"]);
+    engine.signal("TERM");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(!ended.err.contains("permission denied"), "{}", ended.err);
+    place.ok(&["prune", "--status", "stopped", "--older-than", "0s", "--yes"]);
+    place.ok(&["verify"]);
+
+    let drop = "DROP TABLE task_engine.created_tasks CASCADE";
+    let refused = runtime.block_on(execute(&user, drop)).expect_err("not the owner");
+    assert_eq!(refused.code().map(|code| code.code()), Some("42501"));
+}
+
+#[test]
+fn an_application_creates_with_the_rights_of_the_guide() {
+    let runtime = Runtime::new().unwrap();
+    let url = runtime.block_on(TestServer::shared().create_database());
+    let place = Place::with_database(&url);
+    place.ok(&["migrate"]);
+    let granted = grants("shop", "granted_shop");
+    runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
+    let user = as_user(&url, "granted_shop");
+    let create = r"SELECT task_engine.create_task('WaitingTask', '{}', delay => '1 hour')";
+    runtime.block_on(execute(&user, create)).expect("it may create");
+    assert_eq!(place.tasks().len(), 1);
+    for beyond in [
+        "DELETE FROM task_engine.waiting_tasks",
+        "SELECT task_parameters FROM task_engine.created_tasks",
+        "TABLE task_engine.ended_executions",
+        "TABLE task_engine.tasks",
+    ] {
+        let refused = runtime.block_on(execute(&user, beyond)).expect_err(beyond);
+        assert_eq!(refused.code().map(|code| code.code()), Some("42501"), "{beyond}");
+    }
+}
