@@ -19,7 +19,7 @@ use crate::times::duration;
 
 /// Delete tasks that ended long ago, as engines do by their retention
 ///
-/// Engines started with --keep-… do this by themselves; this is for once. A task
+/// Engines do this for successful tasks by themselves (start --retention); this is for once. A task
 /// that waits or runs is never deleted. This cannot be undone.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
