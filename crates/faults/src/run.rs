@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::harness::arena::Arena;
+use crate::harness::machine::{Group, Network, Volume, must};
 use crate::registry::{FAULTS, Fault, Kind, Proof, Scenario};
 
 /// One run of one fault.
@@ -44,7 +45,7 @@ pub fn main(program: &Path) -> ExitCode {
         runs.iter().for_each(|run| println!("{}: test", name(run)));
         return ExitCode::SUCCESS;
     }
-    let left_out = leave_out_what_needs_root(&mut runs);
+    let left_out = leave_out_what_cannot_be_had(&mut runs);
     println!("\nrunning {} faults", runs.len());
     // Where, and no backtrace: it would be the same for all.
     std::panic::set_hook(Box::new(|panic| {
@@ -69,28 +70,57 @@ pub fn main(program: &Path) -> ExitCode {
     }
     println!("\nfaults: {} survived, {} not", runs.len() - failed.len(), failed.len());
     if left_out > 0 {
-        println!("faults: {left_out} NOT RUN, because they need root; run this as root for all");
+        println!(
+            "faults: {left_out} NOT RUN: this machine does not lend what they need; as root it may"
+        );
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Small file systems, control groups and namespaces are root's alone.
-const NEED_ROOT: [&str; 7] = ["F5", "F6", "F11", "F19", "F20", "F21", "F27"];
-
-/// Tells which, and how many.
-fn leave_out_what_needs_root(runs: &mut Vec<Run>) -> usize {
-    if rustix::process::geteuid().is_root() {
-        return 0;
-    }
+/// Leaves out what this machine does not lend: small file systems, control groups
+/// and namespaces need root, and in many containers even root has none. Tells
+/// which, why, and how many.
+fn leave_out_what_cannot_be_had(runs: &mut Vec<Run>) -> usize {
+    std::panic::set_hook(Box::new(|_| {}));
     let all = runs.len();
+    let mut asked: BTreeMap<&str, Result<(), String>> = BTreeMap::new();
     runs.retain(|run| {
-        let needs_root = NEED_ROOT.contains(&FAULTS[run.fault].id);
-        if needs_root {
-            println!("{} … NOT RUN: it needs root", name(run));
+        let id = FAULTS[run.fault].id;
+        match asked.entry(id).or_insert_with(|| is_lent(id)) {
+            Ok(()) => true,
+            Err(why) => {
+                println!("{} … NOT RUN: {why}", name(run));
+                false
+            }
         }
-        !needs_root
     });
     all - runs.len()
+}
+
+/// Whether the machine lends what a fault needs; if not, in whose words.
+fn is_lent(id: &str) -> Result<(), String> {
+    let tried = catch_unwind(|| match id {
+        "F5" => {
+            let group = Group::new("freezer");
+            group.freeze();
+            group.thaw();
+        }
+        "F6" => drop(must("unshare", &["-T", "true"])),
+        "F11" => drop(Network::new()),
+        "F19" | "F20" | "F21" => {
+            let folder = tempfile::tempdir().expect("a folder");
+            drop(Volume::mount(folder.path().join("small"), 1));
+        }
+        "F27" => Group::new("memory").limit_memory(64 << 20),
+        _ => {}
+    });
+    tried.map_err(|panic| words_of(&*panic))
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").trim().to_owned()
 }
 
 fn name(run: &Run) -> String {
@@ -151,11 +181,7 @@ fn run_one(run: &Run, program: &Path, soak: bool) -> Outcome {
     let mut arena = Arena::new(run.kind, program, run.seed, soak);
     let done = catch_unwind(AssertUnwindSafe(|| (run.scenario.run)(&mut arena)));
     let seconds = begun.elapsed().as_secs_f64();
-    let broke = done.err().map(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_else(|| "a panic without words".to_owned())
-    });
+    let broke = done.err().map(|panic| words_of(&*panic));
     let verdict = if broke.is_none() { "ok" } else { "FAILED" };
     let notes = std::mem::take(&mut arena.notes);
     println!("{} … {verdict} ({seconds:.1} s, seed {}; {})", name(run), run.seed, notes.join("; "));
