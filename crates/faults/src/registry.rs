@@ -457,7 +457,7 @@ pub const FAULTS: &[Fault] = &[
         how: "",
         promises: "",
         proof: Proof::Absent(
-            "there is no dashboard in this workspace yet; that reading never reads history is tested (`watching_reads_no_history`)",
+            "measured by a program, not by a timed test (`crates/web/examples/visitors.rs`, see performance.md); that reading never reads history is tested (`watching_reads_no_history`)",
         ),
     },
     Fault {
