@@ -86,10 +86,13 @@ pub fn failover_async(arena: &mut Arena) {
     let sql = arena.sql();
     let row = arena.wait(sql.query_one("SELECT pid FROM pg_stat_replication", &[]));
     let sender: i32 = row.expect("a standby").get(0);
-    send(u32::try_from(sender).unwrap_or(0), rustix::process::Signal::STOP);
+    let sender = u32::try_from(sender).unwrap_or(0);
+    send(sender, rustix::process::Signal::STOP);
     let before = arena.done();
     arena.until("more is done than the standby knows", || arena.done() > before + 50);
     fail_over(arena, &primary, &standby, &proxy);
+    // One that is stopped does not see that its server is gone.
+    send(sender, rustix::process::Signal::KILL);
     arena.settle();
     let told = |name: &str| {
         let log = arena.fleet.logged(name);
