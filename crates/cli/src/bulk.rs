@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use task_engine::model::search::find_all;
-use task_engine::model::words::count;
+use task_engine::model::words::{capital, count};
 use task_engine::model::{Filter, FoundTask};
 use task_engine::{Store, TaskId, TaskStatus};
 
@@ -237,11 +237,6 @@ fn ask<A: Action>(
         console.say(format_args!("… and {hidden} more{rest}"));
     }
     confirm(&format!("{} {tasks_in_words}?", capital(verb)))
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Asks on a terminal. Where nobody can be asked, somebody must have said yes.

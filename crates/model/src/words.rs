@@ -16,10 +16,25 @@ pub use endings::{fate, verdict};
 pub use reasons::reason;
 pub use times::{clock, clock_and_relative, relative, span};
 
-/// `1 task`, `2 tasks`.
+/// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
 #[must_use]
 pub fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+    if number == 1 {
+        format!("1 {what}")
+    } else if let Some(stem) = what.strip_suffix('y') {
+        format!("{number} {stem}ies")
+    } else if what.ends_with('s') {
+        format!("{number} {what}es")
+    } else {
+        format!("{number} {what}s")
+    }
+}
+
+/// With a capital letter: the beginning of a sentence.
+#[must_use]
+pub fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// `12,345`, or `100,000+` where counting has stopped.
@@ -74,6 +89,11 @@ mod tests {
         assert_eq!(shown(1234, false), "1,234");
         assert_eq!(shown(100_000, true), "100,000+");
         assert_eq!((count(1, "task"), count(2, "task")), ("1 task".into(), "2 tasks".into()));
+        assert_eq!(
+            (count(0, "class"), count(4, "retry")),
+            ("0 classes".into(), "4 retries".into())
+        );
+        assert_eq!((capital(""), capital("é a")), (String::new(), "É a".into()));
     }
 
     #[test]

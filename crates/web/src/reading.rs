@@ -1,5 +1,5 @@
-//! What is read about tasks and schedules for people and programs: without what
-//! their classes have declared secret. Nothing else here asks the store for it.
+//! What is shown of tasks and schedules, to people and to programs: without what
+//! their classes have declared secret. Only what is written back is read elsewhere.
 
 use std::ops::Deref;
 
@@ -137,7 +137,8 @@ impl Inner {
         named.collect::<Result<_, _>>().map_err(|bad| Problem::bad(bad.to_string()))
     }
 
-    async fn secrets(&self) -> Result<Secrets, StoreError> {
+    /// What engines have declared secret.
+    pub(crate) async fn secrets(&self) -> Result<Secrets, StoreError> {
         Ok(Secrets::of(&self.glance.now().await?.engines))
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use task_engine::model::secret::Secrets;
 use task_engine::model::why::{Reason, Wanted, no_taker};
-use task_engine::model::words::{clock_and_relative, count, reason, span};
+use task_engine::model::words::{capital, clock_and_relative, count, reason, span};
 use task_engine::model::{Creation, OnConflict, Scope, Unique};
 use task_engine::{NewTask, Store, TaskId};
 
@@ -147,7 +147,7 @@ async fn say_what_is_in_the_way(
     let now = now();
     let words = |why: &Reason| {
         let words = reason(why, now.timestamp(), now.time_zone());
-        capitalised(&escape(&words))
+        capital(&escape(&words))
     };
     if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
         let they = if created == 1 { "it" } else { "they" };
@@ -210,11 +210,6 @@ fn task(
         )));
     }
     Ok((task, due))
-}
-
-/// A sentence of plain English.
-fn capitalised(words: &str) -> String {
-    format!("{}{}", words[..1].to_uppercase(), &words[1..])
 }
 
 fn print_ids(ids: &[TaskId], mut out: impl Write) -> io::Result<()> {

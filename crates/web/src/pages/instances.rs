@@ -154,7 +154,7 @@ fn takes(engine: &InstanceRow) -> Markup {
         @for pool in &engine.pools { span .item { (pool_words(pool)) } }
         @if !engine.classes.is_empty() {
             details {
-                summary { (count(engine.classes.len(), "class").replace("classs", "classes")) }
+                summary { (count(engine.classes.len(), "class")) }
                 ul .plain-list {
                     @for (class, rules) in &engine.classes {
                         @let rules = Json::encode(rules).map_or_else(|_| String::new(), |json| json.to_string());

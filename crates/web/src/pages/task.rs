@@ -83,7 +83,7 @@ fn reasons(app: &App, why: &Why) -> Markup {
         section #why .card data-live {
             h2 { "Why" }
             ul .reasons {
-                @for reason in reasons { li { (super::tasks::capitalised(&reason)) "." } }
+                @for reason in reasons { li { (words::capital(&reason)) "." } }
             }
         }
     }
@@ -104,7 +104,7 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
                     dt { "Due now" } dd { (parts::time(app, row.scheduled_at, now)) }
                 }
                 dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
-                dt { "Attempts" } dd { (row.attempts) " (" (words::count(usize::try_from(row.retry_number).unwrap_or(0), "retry").replace("retrys", "retries")) ")" }
+                dt { "Attempts" } dd { (row.attempts) " (" (words::count(usize::try_from(row.retry_number).unwrap_or(0), "retry")) ")" }
                 @if let Some(instance) = &row.instance { dt { "Engine" } dd { (instance) } }
                 @if let Some(parent) = task.parent_id {
                     dt { "Created by" } dd { "task " (parts::task_link(app, parent)) }

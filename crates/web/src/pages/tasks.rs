@@ -12,6 +12,7 @@ use maud::{Markup, html};
 use task_engine_model::queue::Count;
 use task_engine_model::search::{Found, PATIENCE, Search};
 use task_engine_model::token::Role::{Operator, Viewer as AsViewer};
+use task_engine_model::words::capital;
 use task_engine_model::{BadFilter, Filter, TaskId, TaskStatus};
 
 use super::actions::Fields;
@@ -161,7 +162,7 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
                       aria-current=[(asked.filter.is_ok() && chosen == Some(status)).then_some("true")] {
                         @match status {
                             None => "All",
-                            Some(status) => (capitalised(status.as_str())),
+                            Some(status) => (capital(status.as_str())),
                         }
                         @if let Some(count) = status.and_then(|status| count(now, status)) {
                             small .number { (parts::number(count)) }
@@ -189,11 +190,6 @@ fn count(now: &Now, status: TaskStatus) -> Option<Count> {
         TaskStatus::Failed => Some(figures.unhappy.failed),
         TaskStatus::Cancelled => Some(figures.unhappy.cancelled),
     }
-}
-
-pub(crate) fn capitalised(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn results(app: &App, viewer: &Viewer, asked: &Asked, found: &Found) -> Markup {
@@ -259,7 +255,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
             span { b data-selected-count { "Selected" } " selected" }
             @for verb in verbs() {
                 button .plain name="verb" value=(verb.as_str()) data-bulk=(verb.as_str())
-                       title=(verb.consequence()) { (capitalised(verb.as_str())) }
+                       title=(verb.consequence()) { (capital(verb.as_str())) }
             }
         }
         @if !asked.text.is_empty() {
@@ -267,7 +263,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
                 span { "All that this filter means, on every page:" }
                 @for verb in verbs() {
                     a href=(preview_address(app, verb, &asked.text, &viewer.here))
-                      title=(verb.consequence()) { (capitalised(verb.as_str())) " all matching" }
+                      title=(verb.consequence()) { (capital(verb.as_str())) " all matching" }
                 }
             }
         }

@@ -6,7 +6,6 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use task_engine_model::schedule::{Missed, Overlap};
-use task_engine_model::secret::Secrets;
 
 use super::form::{Mistakes, Old, Typed, mistakes_of};
 use super::{one, preview};
@@ -91,12 +90,8 @@ async fn stored(app: &App, name: &str) -> Result<Old, Problem> {
     })?;
     let unknown = |why| Problem::conflict(format!("schedule {name:?}: {why}"));
     let stored = row.definition().map_err(unknown)?;
-    secrets(app).await?.schedule(&mut row);
+    app.secrets().await?.schedule(&mut row);
     Ok(Old { stored, shown: row.definition().map_err(unknown)? })
-}
-
-async fn secrets(app: &App) -> Result<Secrets, Problem> {
-    Ok(Secrets::of(&app.glance.now().await?.engines))
 }
 
 pub(crate) async fn add(
@@ -134,7 +129,7 @@ async fn write(
         About::New => None,
         About::Old(old) => Some(&**old),
     };
-    let (status, mistakes) = match typed.schedule(old, &secrets(app).await?) {
+    let (status, mistakes) = match typed.schedule(old, &app.secrets().await?) {
         Err(mistakes) => (StatusCode::BAD_REQUEST, mistakes),
         Ok(schedule) => {
             let schedule = Box::new(schedule);
