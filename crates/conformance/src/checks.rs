@@ -19,7 +19,11 @@ pub async fn all_is_well_where_nothing_is_wrong(db: &dyn Database) {
     bench.create(new_task("later").after(Duration::from_secs(3600))).await;
     for depth in [Depth::Glance, Depth::Usual, Depth::Deep] {
         for check in bench.store.checks(depth).await.expect("checks") {
-            assert_eq!(check.verdict, Verdict::Ok, "{depth:?}: {check:?}");
+            let expected = match check.name {
+                "wake-ups" if !db.is_told() => Verdict::Warning,
+                _ => Verdict::Ok,
+            };
+            assert_eq!(check.verdict, expected, "{depth:?}: {check:?}");
         }
     }
 }

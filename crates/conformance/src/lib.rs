@@ -19,7 +19,8 @@
 //!   [`figures`], [`completions`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
-//! - [`postgres_server`]: a server that lives as long as its tests.
+//! - [`postgres_server`]: a server that lives as long as its tests; [`pooler`]: a
+//!   pgbouncer before it.
 
 pub mod audits;
 pub mod bench;
@@ -36,6 +37,7 @@ pub mod hostile;
 pub mod instances;
 pub mod listing;
 pub mod operations;
+pub mod pooler;
 pub mod postgres_server;
 pub mod properties;
 pub mod queues;
@@ -63,6 +65,7 @@ use task_engine_model::{Store, TaskId};
 
 use crate::completions::{Local, Transaction};
 
+pub use pooler::TestPooler;
 pub use postgres_server::{Plan, TestServer};
 
 /// One empty database, removed when this is dropped or the process ends.
@@ -75,6 +78,12 @@ pub trait Database: Send + Sync {
 
     /// What such transactions have left, in order: [`Transaction::effect`].
     fn effects(&self) -> Local<'_, Vec<TaskId>>;
+
+    /// Whether a store is told what others do. If not, it looks for work by a
+    /// clock, and the rest waits for a heartbeat.
+    fn is_told(&self) -> bool {
+        true
+    }
 }
 
 /// A case that has not ended by then hangs.

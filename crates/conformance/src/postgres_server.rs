@@ -430,7 +430,7 @@ fn is_stopped(process: u32) -> bool {
 /// outgoing connections: a client that tries to reach a stopped server again
 /// and again would otherwise now and then be given the server's own port, and
 /// connect to itself.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     std::iter::repeat_with(|| fastrand::u16(15_000..32_000))
         .take(1000)

@@ -235,7 +235,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F17",
         title: "a pooler in between",
-        how: "pgbouncer 1.18 in transaction mode with a pool of two, which is told and refused, and in session mode; everything goes through it",
+        how: "pgbouncer 1.18 in transaction mode with two connections for all, engines killed meanwhile, and in session mode; everything goes through it",
         promises: "I1–I9",
         proof: Proof::Scenarios(&[
             on(POSTGRES, "transaction_pooler", 3, s::poolers::transaction_pooler),

@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::{JsonIn, JsonOut};
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const AUDIT: &str = include_str!("../sql/audit.sql");
@@ -16,7 +17,7 @@ impl Inner {
         let client = self.connections.work().await?;
         let row = client
             .query_one(
-                &*self.schema.sql(AUDIT),
+                &self.schema.sql(AUDIT),
                 &[
                     &entry.actor(),
                     &entry.action(),
@@ -39,7 +40,7 @@ impl Inner {
     ) -> Result<Vec<AuditEntry>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(AUDIT_PAGE), &[&before.unwrap_or(i64::MAX), &i64::from(limit)])
+            .query(&self.schema.sql(AUDIT_PAGE), &[&before.unwrap_or(i64::MAX), &i64::from(limit)])
             .await
             .map_err(|e| store_error(&e))?;
         rows.iter().map(entry).collect()

@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use task_engine_model::task::Due;
 use task_engine_model::{Edit, EditReport, Json, RemoveReport, StoreError, TaskId, TaskStatus};
-use tokio_postgres::{Client, Error};
+use tokio_postgres::Error;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 use crate::operate::LOCK_TASKS;
 use crate::read::status;
+use crate::session::{Ask as _, Session};
 use crate::store::{Inner, micros};
 
 const EDIT: &str = include_str!("../sql/edit.sql");
@@ -42,7 +43,12 @@ impl Inner {
     }
 
     /// False if it does not wait.
-    async fn edit_once(&self, client: &mut Client, id: TaskId, edit: &Edit) -> Result<bool, Error> {
+    async fn edit_once(
+        &self,
+        client: &mut Session,
+        id: TaskId,
+        edit: &Edit,
+    ) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
         let parameters = edit.parameters.as_ref().map(Json::as_str).map(JsonIn);
         let (at, after) = match edit.due {
@@ -51,10 +57,10 @@ impl Inner {
             Some(Due::After(wait)) => (None, Some(micros(wait))),
             Some(Due::Now) => (None, Some(0)),
         };
-        transaction.query(&*self.schema.sql(LOCK_TASKS), &[&[id.0].as_slice()]).await?;
+        transaction.query(&self.schema.sql(LOCK_TASKS), &[&[id.0].as_slice()]).await?;
         let changed = transaction
             .query(
-                &*self.schema.sql(EDIT),
+                &self.schema.sql(EDIT),
                 &[&id.0, &parameters, &at, &after, &edit.priority, &edit.queue],
             )
             .await?;
@@ -87,10 +93,10 @@ impl Inner {
 
     async fn statuses(
         &self,
-        client: &Client,
+        client: &Session,
         ids: &[i64],
     ) -> Result<HashMap<i64, TaskStatus>, StoreError> {
-        let rows = client.query(&*self.schema.sql(STATUS), &[&ids]).await;
+        let rows = client.query(&self.schema.sql(STATUS), &[&ids]).await;
         let rows = rows.map_err(|e| store_error(&e))?;
         let known = rows.iter().filter_map(|row| Some((row.get(0), status(row.get(1))?)));
         Ok(known.collect())

@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
+use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
 
 const SERVER: &str = include_str!("../sql/checks/server.sql");
@@ -75,7 +76,7 @@ impl Inner {
         // A bitmap would be of the whole index, where the first rows are enough.
         let patience = "SET LOCAL lock_timeout = '1s'; SET LOCAL enable_bitmapscan = off";
         transaction.batch_execute(patience).await.map_err(|e| store_error(&e))?;
-        let rows = transaction.query(&*self.schema.sql(statement), params).await;
+        let rows = transaction.query(&self.schema.sql(statement), params).await;
         rows.map_err(|e| store_error(&e))
     }
 
@@ -195,7 +196,7 @@ impl Inner {
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         let settings = "SET LOCAL enable_seqscan = on; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
-        let row = transaction.query_one(&*self.schema.sql(INVENTORY), &[]).await;
+        let row = transaction.query_one(&self.schema.sql(INVENTORY), &[]).await;
         let row = row.map_err(|e| store_error(&e))?;
         Ok(Inventory {
             tasks: row.get("tasks"),

@@ -15,6 +15,7 @@ use crate::error::store_error;
 use crate::json::JsonOut;
 use crate::look::Outlook;
 use crate::schema::Schema;
+use crate::session::Ask as _;
 use crate::sleep::Sleep;
 use crate::store::{ANSWER_TIMEOUT, Inner, or_distrust};
 
@@ -126,21 +127,18 @@ impl PgClaimer {
         let instance = self.instance.0;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let candidates = i64::try_from(candidates).unwrap_or(i64::MAX);
-        let prepare = async |statement: &str| client.prepare_cached(statement).await;
         let statements = self.statements.clone();
         let mut due = self.outlook.due_lanes(priority);
         let rows = if let [lane] = &due[..] {
             let (queue, class, (time, task)) = (&lane.queue, &lane.class, &lane.from);
-            let statement = prepare(&statements.one_lane).await.map_err(|e| store_error(&e))?;
             let parameters: [&(dyn ToSql + Sync); 8] =
                 [&id.0, &instance, &limit, queue, class, time, task, &priority];
-            client.query(&statement, &parameters).await
+            client.query_cached(&statements.one_lane, &parameters).await
         } else {
             let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
             let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
             let times: Vec<Timestamp> = due.iter().map(|lane| lane.from.0).collect();
             let tasks: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
-            let statement = prepare(&statements.lanes).await.map_err(|e| store_error(&e))?;
             let parameters: [&(dyn ToSql + Sync); 9] = [
                 &id.0,
                 &instance,
@@ -152,7 +150,7 @@ impl PgClaimer {
                 &priority,
                 &candidates,
             ];
-            client.query(&statement, &parameters).await
+            client.query_cached(&statements.lanes, &parameters).await
         };
         let rows = rows.map_err(|e| store_error(&e))?;
         if !rows[0].get::<_, bool>(ALIVE) {

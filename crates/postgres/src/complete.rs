@@ -11,6 +11,7 @@ use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 use crate::record::{Columns, Fence, attempt_id};
 use crate::schema::Schema;
+use crate::session::{Ask as _, Session, Transaction};
 use crate::store::{Inner, micros};
 
 const COMPLETE: &str = include_str!("../sql/complete.sql");
@@ -130,7 +131,7 @@ impl Inner {
         // Not those that were sent before, and whose answer was lost.
         let late = match ended.is_empty() {
             true => Vec::new(),
-            false => self.record_late(&**client, &ended).await?,
+            false => self.record_late(&client, &ended).await?,
         };
         let settled = |ending: &Ending| match ending.id {
             id if completed.contains(&id) || later.contains(&id) => Settled::Completed,
@@ -143,21 +144,17 @@ impl Inner {
 
     async fn completed(
         &self,
-        client: &deadpool_postgres::Client,
+        client: &Session,
         endings: &[Ending],
     ) -> Result<HashSet<AttemptId>, StoreError> {
         if endings.is_empty() {
             return Ok(HashSet::new());
         }
-        let statement = client
-            .prepare_cached(&self.schema.sql(COMPLETED))
-            .await
-            .map_err(|e| store_error(&e))?;
         let task_ids: Vec<i64> = endings.iter().map(|e| e.id.task_id.0).collect();
         let attempts: Vec<i32> = endings.iter().map(|e| e.id.attempt).collect();
         let claim_ids: Vec<i64> = endings.iter().map(|e| e.claim_id.0).collect();
         let rows = client
-            .query(&statement, &[&task_ids, &attempts, &claim_ids])
+            .query_cached(&self.schema.sql(COMPLETED), &[&task_ids, &attempts, &claim_ids])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(attempt_id).collect())
@@ -166,12 +163,12 @@ impl Inner {
     /// Ends those of these attempts that are still held.
     async fn end_held(
         &self,
-        transaction: &mut deadpool_postgres::Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         endings: &[Ending],
     ) -> Result<Tried, tokio_postgres::Error> {
         transaction.batch_execute(SHORT_PATIENCE).await?;
         let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
-        let rows = transaction.query(&*self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
+        let rows = transaction.query(&self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
         let held: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
         let endings: Vec<Ending> =
             endings.iter().filter(|ending| held.contains(&ending.claim_id.0)).cloned().collect();
@@ -183,7 +180,7 @@ impl Inner {
     /// somebody, one by one, to find out for whom.
     pub(crate) async fn end_without_waiting(
         &self,
-        transaction: &mut deadpool_postgres::Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         endings: &[Ending],
     ) -> Result<Tried, tokio_postgres::Error> {
         let mut tried = Tried::default();
@@ -207,16 +204,16 @@ impl Inner {
     /// False, and nothing is changed, if it would have to wait.
     async fn end_at_once(
         &self,
-        transaction: &mut deadpool_postgres::Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         endings: &[Ending],
         tried: &mut Tried,
     ) -> Result<bool, tokio_postgres::Error> {
         let part = transaction.savepoint("task_engine_end").await?;
-        let statement = part.prepare_cached(&self.record_statement(Fence::RowByRow)).await?;
-        match Columns::of(endings).run(&*part, &statement, &[]).await {
+        let statement = self.record_statement(Fence::RowByRow);
+        match Columns::of(endings).run(&part, &statement, &[]).await {
             Ok(recorded) => {
                 if endings.iter().any(|ending| ending.told.is_some()) {
-                    self.record_told(&*part, endings, &recorded).await?;
+                    self.record_told(&part, endings, &recorded).await?;
                 }
                 part.commit().await?;
                 tried.ended.extend(recorded.iter().map(attempt_id));

@@ -4,6 +4,7 @@
 //! handler that blocks the application's runtime cannot hold up a heartbeat.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
@@ -16,6 +17,7 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{pool_error, store_error};
+use crate::session::{Session, Unnamed};
 use crate::tls;
 
 /// What a store is used for.
@@ -43,10 +45,12 @@ impl Purpose {
         }
     }
 
-    fn settings(self) -> &'static str {
+    fn settings(self) -> String {
         match self {
-            Self::Work => "",
-            Self::Watch => "; SET statement_timeout = '5s'; SET lock_timeout = '2s'",
+            Self::Work => SETTINGS.to_owned(),
+            Self::Watch => {
+                format!("{SETTINGS}; SET statement_timeout = '5s'; SET lock_timeout = '2s'")
+            }
         }
     }
 
@@ -158,6 +162,13 @@ impl Connector {
         }
     }
 
+    /// The same, driven by the store's thread; nobody hears what it is told.
+    pub(crate) async fn client(&self) -> Result<Client, StoreError> {
+        let (client, connection) = self.dedicated().await?;
+        self.io.spawn(connection);
+        Ok(client)
+    }
+
     fn explain(&self, error: &tokio_postgres::Error) -> StoreError {
         let place = self.place();
         match store_error(error) {
@@ -171,13 +182,12 @@ impl Connector {
         }
     }
 
-    fn pool(&self, size: usize) -> Result<Pool, StoreError> {
+    fn pool(&self, size: usize, settings: Option<String>) -> Result<Pool, StoreError> {
         let manager = Manager::from_connect(
             self.config.clone(),
             self.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
-        let settings = format!("{SETTINGS}{}", self.purpose.settings());
         Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)
@@ -186,6 +196,7 @@ impl Connector {
             .post_create(Hook::async_fn(move |client, _| {
                 let settings = settings.clone();
                 Box::pin(async move {
+                    let Some(settings) = settings else { return Ok(()) };
                     client.batch_execute(&settings).await.map_err(HookError::Backend)
                 })
             }))
@@ -228,22 +239,33 @@ pub(crate) struct Connections {
     pub(crate) connector: Connector,
     work: Pool,
     lifeline: Pool,
+    /// How statements are sent, if there is a pooler in between.
+    unnamed: Option<Arc<Unnamed>>,
 }
 
 impl Connections {
-    pub(crate) fn new(connector: Connector) -> Result<Self, StoreError> {
-        let work = connector.pool(connector.purpose.work_connections())?;
-        let lifeline = connector.pool(connector.purpose.lifeline_connections())?;
-        Ok(Self { connector, work, lifeline })
+    /// Behind a pooler nothing is set on a connection: it would stay there for
+    /// whichever program gets it next.
+    pub(crate) fn new(connector: Connector, behind_pooler: bool) -> Result<Self, StoreError> {
+        let purpose = connector.purpose;
+        let settings = (!behind_pooler).then(|| purpose.settings());
+        let work = connector.pool(purpose.work_connections(), settings.clone())?;
+        let lifeline = connector.pool(purpose.lifeline_connections(), settings)?;
+        let unnamed = behind_pooler.then(|| Arc::new(Unnamed::new(&purpose.settings())));
+        Ok(Self { connector, work, lifeline, unnamed })
+    }
+
+    pub(crate) fn are_behind_pooler(&self) -> bool {
+        self.unnamed.is_some()
     }
 
     /// A connection for the work: creation, claims, records, reading.
-    pub(crate) async fn work(&self) -> Result<deadpool_postgres::Object, StoreError> {
+    pub(crate) async fn work(&self) -> Result<Session, StoreError> {
         self.get(&self.work).await
     }
 
     /// A connection for what must not wait behind the work.
-    pub(crate) async fn lifeline(&self) -> Result<deadpool_postgres::Object, StoreError> {
+    pub(crate) async fn lifeline(&self) -> Result<Session, StoreError> {
         self.get(&self.lifeline).await
     }
 
@@ -255,10 +277,11 @@ impl Connections {
         }
     }
 
-    async fn get(&self, pool: &Pool) -> Result<deadpool_postgres::Object, StoreError> {
-        pool.get().await.map_err(|error| match &error {
+    async fn get(&self, pool: &Pool) -> Result<Session, StoreError> {
+        let object = pool.get().await.map_err(|error| match &error {
             deadpool_postgres::PoolError::Backend(error) => self.connector.explain(error),
             other => pool_error(other),
-        })
+        })?;
+        Ok(Session { object, unnamed: self.unnamed.clone() })
     }
 }

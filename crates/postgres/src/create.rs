@@ -11,6 +11,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 use crate::schema::Schema;
+use crate::session::Ask as _;
 use crate::store::{Inner, micros};
 
 const CREATE: &str = include_str!("../sql/create.sql");
@@ -26,19 +27,18 @@ impl Inner {
         let mut client = self.connections.work().await?;
         let door = Door::of(tasks);
         if chunk_len(tasks) == tasks.len() {
-            let statement = client
-                .prepare_cached(&self.schema.sql(door.sql()))
-                .await
-                .map_err(|e| store_error(&e))?;
+            let statement = self.schema.sql(door.sql());
+            let columns = Columns::of(tasks);
             loop {
-                match door.run(&**client, &statement, tasks).await {
+                match client.query_cached(&statement, &columns.for_door(door)).await {
                     Err(e) if must_repeat(&e) => {}
-                    answer => return answer.map_err(|e| store_error(&e)),
+                    Err(e) => return Err(store_error(&e)),
+                    Ok(rows) => return Ok(door.creations(&rows)),
                 }
             }
         }
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        let creations = self.schema.create_each_in(&*transaction, tasks).await?;
+        let creations = self.schema.create_each_in(transaction.client(), tasks).await?;
         transaction.commit().await.map_err(|e| store_error(&e))?;
         Ok(creations)
     }
@@ -68,16 +68,16 @@ impl Schema {
         tasks: &[NewTask],
     ) -> Result<Vec<Creation>, StoreError> {
         let door = Door::of(tasks);
-        let statement = transaction
-            .prepare_typed(&self.sql(door.sql()), &door.types())
-            .await
-            .map_err(|e| store_error(&e))?;
+        let statement = self.sql(door.sql());
         let mut creations = Vec::with_capacity(tasks.len());
         let mut rest = tasks;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(chunk_len(rest));
-            let some = door.run(transaction, &statement, chunk).await;
-            creations.extend(some.map_err(|e| store_error(&e))?);
+            let columns = Columns::of(chunk);
+            let parameters: Vec<_> = columns.for_door(door).into_iter().zip(door.types()).collect();
+            // Not prepared: that would be another way to the server and back.
+            let rows = transaction.query_typed(&statement, &parameters).await;
+            creations.extend(door.creations(&rows.map_err(|e| store_error(&e))?));
             rest = after;
         }
         Ok(creations)
@@ -102,7 +102,6 @@ impl Schema {
         tasks: &[NewTask],
     ) -> Result<Vec<Creation>, StoreError> {
         use sqlx::Row as _;
-        let text = |json: &str| json.to_owned();
         let door = Door::of(tasks);
         let mut creations = Vec::with_capacity(tasks.len());
         let mut rest = tasks;
@@ -112,9 +111,10 @@ impl Schema {
             // Times and JSON go as text: no feature of sqlx is needed for them.
             let times: Vec<Option<String>> =
                 columns.times.iter().map(|t| t.map(|t| t.to_string())).collect();
-            let parameters: Vec<String> =
-                chunk.iter().map(|t| text(t.parameters.as_str())).collect();
-            let contexts: Vec<String> = chunk.iter().map(|t| text(t.context.as_str())).collect();
+            let text =
+                |column: &[JsonIn<'_>]| column.iter().map(|json| json.0.to_owned()).collect();
+            let parameters: Vec<String> = text(&columns.parameters);
+            let contexts: Vec<String> = text(&columns.contexts);
             let statement = self
                 .sql(door.sql())
                 .replace("$2::jsonb[]", "$2::text[]::jsonb[]")
@@ -129,7 +129,7 @@ impl Schema {
                 .bind(columns.queues)
                 .bind(contexts);
             if door == Door::Unique {
-                let keys = Keys::of(chunk);
+                let keys = columns.keys;
                 query = query.bind(keys.keys).bind(keys.scopes).bind(keys.answers);
             }
             let rows = query.fetch_all(&mut *connection).await.map_err(|e| sqlx_error(&e))?;
@@ -182,33 +182,12 @@ impl Door {
         types
     }
 
-    async fn run(
-        self,
-        client: &impl GenericClient,
-        statement: &tokio_postgres::Statement,
-        tasks: &[NewTask],
-    ) -> Result<Vec<Creation>, tokio_postgres::Error> {
-        let columns = Columns::of(tasks);
-        let parameters: Vec<_> = tasks.iter().map(|t| JsonIn(t.parameters.as_str())).collect();
-        let contexts: Vec<_> = tasks.iter().map(|t| JsonIn(t.context.as_str())).collect();
-        let plain: [&(dyn ToSql + Sync); 7] = [
-            &columns.classes,
-            &parameters,
-            &columns.times,
-            &columns.waits,
-            &columns.priorities,
-            &columns.queues,
-            &contexts,
-        ];
-        if self == Self::Plain {
-            let rows = client.query(statement, &plain).await?;
-            return Ok(rows.iter().map(|row| Creation::Created(TaskId(row.get(0)))).collect());
-        }
-        let keys = Keys::of(tasks);
-        let mut all = plain.to_vec();
-        all.extend([&keys.keys as &(dyn ToSql + Sync), &keys.scopes, &keys.answers]);
-        let rows = client.query(statement, &all).await?;
-        Ok(rows.iter().map(|row: &Row| creation(row.get(0), row.get(1))).collect())
+    fn creations(self, rows: &[Row]) -> Vec<Creation> {
+        let creation = |row: &Row| match self {
+            Self::Plain => Creation::Created(TaskId(row.get(0))),
+            Self::Unique => creation(row.get(0), row.get(1)),
+        };
+        rows.iter().map(creation).collect()
     }
 }
 
@@ -230,7 +209,7 @@ const TYPES: [Type; 7] = [
     Type::JSONB_ARRAY,
 ];
 
-/// What makes tasks unique, side by side with their [`Columns`].
+/// What makes tasks unique.
 struct Keys<'a> {
     keys: Vec<Option<&'a str>>,
     scopes: Vec<Option<String>>,
@@ -258,34 +237,50 @@ fn scope(scope: Scope) -> String {
 
 struct Columns<'a> {
     classes: Vec<&'a str>,
+    parameters: Vec<JsonIn<'a>>,
     times: Vec<Option<Timestamp>>,
     waits: Vec<Option<i64>>,
     priorities: Vec<i32>,
     queues: Vec<&'a str>,
+    contexts: Vec<JsonIn<'a>>,
+    keys: Keys<'a>,
 }
 
 impl<'a> Columns<'a> {
     fn of(tasks: &'a [NewTask]) -> Self {
-        let mut columns = Self {
-            classes: Vec::with_capacity(tasks.len()),
-            times: Vec::with_capacity(tasks.len()),
-            waits: Vec::with_capacity(tasks.len()),
-            priorities: Vec::with_capacity(tasks.len()),
-            queues: Vec::with_capacity(tasks.len()),
+        let due = |task: &NewTask| match task.due {
+            Due::Now => (None, None),
+            Due::At(time) => (Some(time), None),
+            Due::After(wait) => (None, Some(micros(wait))),
         };
-        for task in tasks {
-            let (time, wait) = match task.due {
-                Due::Now => (None, None),
-                Due::At(time) => (Some(time), None),
-                Due::After(wait) => (None, Some(micros(wait))),
-            };
-            columns.classes.push(&task.class);
-            columns.times.push(time);
-            columns.waits.push(wait);
-            columns.priorities.push(task.priority);
-            columns.queues.push(&task.queue);
+        let (times, waits) = tasks.iter().map(due).unzip();
+        Self {
+            classes: tasks.iter().map(|task| &*task.class).collect(),
+            parameters: tasks.iter().map(|task| JsonIn(task.parameters.as_str())).collect(),
+            times,
+            waits,
+            priorities: tasks.iter().map(|task| task.priority).collect(),
+            queues: tasks.iter().map(|task| &*task.queue).collect(),
+            contexts: tasks.iter().map(|task| JsonIn(task.context.as_str())).collect(),
+            keys: Keys::of(tasks),
         }
-        columns
+    }
+
+    fn for_door(&self, door: Door) -> Vec<&(dyn ToSql + Sync)> {
+        let mut all: Vec<&(dyn ToSql + Sync)> = vec![
+            &self.classes,
+            &self.parameters,
+            &self.times,
+            &self.waits,
+            &self.priorities,
+            &self.queues,
+            &self.contexts,
+        ];
+        if door == Door::Unique {
+            let Keys { keys, scopes, answers } = &self.keys;
+            all.extend([keys as &(dyn ToSql + Sync), scopes, answers]);
+        }
+        all
     }
 }
 

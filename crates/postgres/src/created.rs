@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use task_engine_model::task::{CreatedTask, Due};
 use task_engine_model::{Json, NewTask, StoreError, TaskId};
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use crate::error::store_error;
 use crate::schema::Schema;
@@ -18,7 +19,7 @@ impl Schema {
         transaction: &impl GenericClient,
         class: &str,
     ) -> Result<Vec<CreatedTask>, StoreError> {
-        let rows = transaction.query(&*self.sql(CREATED), &[&class]).await;
+        let rows = transaction.query_typed(&self.sql(CREATED), &[(&class, Type::TEXT)]).await;
         let created = |row: &tokio_postgres::Row| Columns {
             id: row.get(0),
             class: row.get(1),

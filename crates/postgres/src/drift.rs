@@ -11,6 +11,7 @@ use tokio_postgres::AsyncMessage;
 
 use crate::error::store_error;
 use crate::schema::Schema;
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const OBJECTS: &str = include_str!("../sql/checks/objects.sql");
@@ -62,6 +63,11 @@ impl Inner {
     pub(crate) async fn wake_ups(&self) -> Result<Check, StoreError> {
         const NAME: &str = "wake-ups";
         const REMEDY: &str = "connect engines to PostgreSQL itself, or to a pooler in session mode (pgbouncer: pool_mode = session); until then tasks begin up to 10 s late";
+        if self.connections.are_behind_pooler() {
+            let reason = "there is a pooler in between that gives each transaction another connection: engines look for work once a second, and hear of cancellations and new schedules at a heartbeat";
+            let remedy = "nothing, if that is soon enough; else connect engines (not those who create tasks) to PostgreSQL itself, or to a pooler in session mode";
+            return Ok(Check::bad(NAME, Verdict::Warning, reason, remedy));
+        }
         let channel = format!("task-engine-check-{:x}", fastrand::u64(..));
         let (client, mut connection) = self.connections.connector.dedicated().await?;
         let mut messages = poll_fn(move |cx| connection.poll_message(cx));

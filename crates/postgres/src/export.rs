@@ -8,11 +8,12 @@ use task_engine_model::export::{
     ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_model::{Json, StoreError, TaskStatus};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{IsolationLevel, Row, Transaction};
 
 use crate::error::store_error;
 use crate::json::JsonOut;
+use crate::session::{Ask as _, Transaction};
 use crate::store::Inner;
 
 const LAST_IDS: &str = include_str!("../sql/export/last_ids.sql");
@@ -39,13 +40,7 @@ impl Inner {
         mut to: Sink,
     ) -> Result<(), StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client
-            .build_transaction()
-            .isolation_level(IsolationLevel::RepeatableRead)
-            .read_only(true)
-            .start()
-            .await
-            .map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
         // Whoever reads the lines may take its time.
         transaction
             .batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -100,7 +95,7 @@ impl Inner {
 
 struct Pages<'a> {
     inner: &'a Inner,
-    transaction: &'a deadpool_postgres::Transaction<'a>,
+    transaction: &'a Transaction<'a>,
 }
 
 impl Pages<'_> {
@@ -110,7 +105,7 @@ impl Pages<'_> {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
         let transaction: &Transaction<'_> = self.transaction;
-        let rows = transaction.query(&*self.inner.schema.sql(statement), params).await;
+        let rows = transaction.query(&self.inner.schema.sql(statement), params).await;
         rows.map_err(|e| store_error(&e))
     }
 

@@ -7,6 +7,7 @@ use task_engine_model::{InstanceId, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::session::Ask as _;
 use crate::store::{Inner, from_micros, micros};
 
 const FIGURES: &str = include_str!("../sql/figures.sql");
@@ -23,8 +24,6 @@ impl Inner {
             return Ok(());
         }
         let client = self.connections.work().await?;
-        let sql = self.schema.sql(FIGURES);
-        let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(&e))?;
         let minutes: Vec<i64> = rows.iter().map(|row| row.minute).collect();
         let classes: Vec<&str> = rows.iter().map(|row| row.class.as_str()).collect();
         let generations: Vec<i32> = rows.iter().map(|row| row.generation).collect();
@@ -35,8 +34,8 @@ impl Inner {
             rows.iter().flat_map(|row| histogram(&row.tally)).map(|n| n.cast_signed()).collect()
         };
         client
-            .execute(
-                &statement,
+            .query_cached(
+                &self.schema.sql(FIGURES),
                 &[
                     &instance.0,
                     &minutes,
@@ -61,7 +60,7 @@ impl Inner {
     ) -> Result<Vec<FigureRow>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(FIGURES_SINCE), &[&look.over_secs(), &look.step_secs()])
+            .query(&self.schema.sql(FIGURES_SINCE), &[&look.over_secs(), &look.step_secs()])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(figure).collect())
@@ -70,7 +69,7 @@ impl Inner {
     pub(crate) async fn prune_figures(&self, limit: u32) -> Result<u64, StoreError> {
         let client = self.connections.work().await?;
         client
-            .execute(&*self.schema.sql(FIGURES_PRUNE), &[&micros(KEPT), &i64::from(limit)])
+            .execute(&self.schema.sql(FIGURES_PRUNE), &[&micros(KEPT), &i64::from(limit)])
             .await
             .map_err(|e| store_error(&e))
     }

@@ -3,11 +3,12 @@
 use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
 use task_engine_model::task::ExecutionStatus;
 use task_engine_model::{StoreError, TaskId};
-use tokio_postgres::{IsolationLevel, Row};
+use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::JsonOut;
 use crate::read::{error, execution_status, task_row};
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const FLOW: &str = include_str!("../sql/flow.sql");
@@ -17,18 +18,12 @@ impl Inner {
     pub(crate) async fn flow(&self, page: &FlowPage) -> Result<Vec<FlowTask>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for both statements.
-        let transaction = client
-            .build_transaction()
-            .isolation_level(IsolationLevel::RepeatableRead)
-            .read_only(true)
-            .start()
-            .await
-            .map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
         let after = page.after.map_or(0, |id| id.0);
         let own = page.own_task().map(|id| id.0);
         let rows = transaction
             .query(
-                &*self.schema.sql(FLOW),
+                &self.schema.sql(FLOW),
                 &[&page.correlation_id, &after, &i64::from(page.limit), &own],
             )
             .await
@@ -36,7 +31,7 @@ impl Inner {
         let mut tasks: Vec<FlowTask> = rows.iter().map(flow_task).collect();
         let ids: Vec<i64> = tasks.iter().map(|task| task.row.id.0).collect();
         let rows = transaction
-            .query(&*self.schema.sql(EXECUTIONS), &[&ids])
+            .query(&self.schema.sql(EXECUTIONS), &[&ids])
             .await
             .map_err(|e| store_error(&e))?;
         for row in &rows {

@@ -8,9 +8,9 @@ use task_engine_model::export::{
     File, Ids, Imported, InstanceRecord, Line, PausedQueueRecord, ScheduleRecord, Shift, TaskRecord,
 };
 use task_engine_model::{InstanceId, StoreError};
-use tokio_postgres::Transaction;
 
 use crate::error::store_error;
+use crate::session::{Ask as _, Transaction};
 use crate::store::Inner;
 
 const LAST_IDS: &str = include_str!("../sql/export/last_ids.sql");
@@ -59,7 +59,7 @@ impl Inner {
             // What is empty stays so until the end.
             let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
             lock.map_err(|e| store_error(&e))?;
-            let row = transaction.query_one(&*self.schema.sql(IS_EMPTY), &[]).await;
+            let row = transaction.query_one(&self.schema.sql(IS_EMPTY), &[]).await;
             if !row.map_err(|e| store_error(&e))?.get::<_, bool>("is_empty") {
                 return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
             }
@@ -83,13 +83,13 @@ impl Inner {
             }
         }
         let names: Vec<&str> = batch.schedule_names.iter().map(String::as_str).collect();
-        let same = transaction.query_opt(&*self.schema.sql(SAME_SCHEDULE), &[&names]).await;
+        let same = transaction.query_opt(&self.schema.sql(SAME_SCHEDULE), &[&names]).await;
         if let Some(row) = same.map_err(|e| store_error(&e))? {
             return Ok(Imported::same_schedule(row.get("name")));
         }
         self.send(&transaction, &batch).await?;
         self.send_schedules(&transaction, &batch).await?;
-        let woken = transaction.query(&*self.schema.sql(WAKE), &[]).await;
+        let woken = transaction.query(&self.schema.sql(WAKE), &[]).await;
         woken.map_err(|e| store_error(&e))?;
         transaction.commit().await.map_err(|e| store_error(&e))?;
         Ok(Imported::Done { read: file.seen(), shift, holders: holders.into_iter().collect() })
@@ -105,7 +105,7 @@ impl Inner {
     ) -> Result<Shift, StoreError> {
         let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
         lock.map_err(|e| store_error(&e))?;
-        let last = transaction.query_one(&*self.schema.sql(LAST_IDS), &[]).await;
+        let last = transaction.query_one(&self.schema.sql(LAST_IDS), &[]).await;
         let last = last.map_err(|e| store_error(&e))?;
         let last: [i64; 3] = [last.get("tasks"), last.get("instances"), last.get("schedules")];
         let shift = Shift {
@@ -120,7 +120,7 @@ impl Inner {
         let instances = last[1].max(header.last_instance_id + shift.instances);
         let schedules = last[2].max(header.last_schedule_id + shift.schedules);
         let reserved =
-            transaction.query(&*self.schema.sql(RESERVE), &[&tasks, &instances, &schedules]).await;
+            transaction.query(&self.schema.sql(RESERVE), &[&tasks, &instances, &schedules]).await;
         reserved.map_err(|e| store_error(&e))?;
         Ok(shift)
     }
@@ -164,7 +164,7 @@ impl Inner {
             return Ok(());
         }
         let rows = format!("[{}]", rows.0.join(","));
-        let put = transaction.execute(&*self.schema.sql(statement), &[&rows]).await;
+        let put = transaction.execute(&self.schema.sql(statement), &[&rows]).await;
         put.map(|_| ()).map_err(|e| store_error(&e))
     }
 }

@@ -9,6 +9,7 @@ use tokio_postgres::error::SqlState;
 use crate::error::store_error;
 use crate::failover::Position;
 use crate::json::{JsonIn, JsonOut};
+use crate::session::Ask as _;
 use crate::store::{Inner, from_micros, micros};
 
 const REGISTER: &str = include_str!("../sql/register.sql");
@@ -27,7 +28,7 @@ impl Inner {
             .map_err(|e| StoreError::Refused(format!("the pools of workers: {e}")))?;
         let row = client
             .query_one(
-                &*self.schema.sql(REGISTER),
+                &self.schema.sql(REGISTER),
                 &[
                     &new.name,
                     &new.host,
@@ -53,12 +54,9 @@ impl Inner {
 
     pub(crate) async fn heartbeat(&self, instance: InstanceId) -> Result<Pulse, StoreError> {
         let client = self.connections.lifeline().await?;
-        let statement = client
-            .prepare_cached(&self.schema.sql(HEARTBEAT))
-            .await
-            .map_err(|e| store_error(&e))?;
-        let row =
-            client.query_one(&statement, &[&instance.0]).await.map_err(|e| store_error(&e))?;
+        let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await;
+        let rows = rows.map_err(|e| store_error(&e))?;
+        let row = rows.first().ok_or(StoreError::InstanceOver)?;
         self.log_watch.look(Position::of(row.get("log_file"), row.get("log_bytes")));
         let cancel_tasks: Vec<i64> = row.get("cancel_tasks");
         let cancel_attempts: Vec<i32> = row.get("cancel_attempts");
@@ -84,7 +82,7 @@ impl Inner {
     pub(crate) async fn unregister(&self, instance: InstanceId) -> Result<(), StoreError> {
         let client = self.connections.lifeline().await?;
         client
-            .execute(&*self.schema.sql(UNREGISTER), &[&instance.0])
+            .execute(&self.schema.sql(UNREGISTER), &[&instance.0])
             .await
             .map(|_| ())
             .map_err(|e| store_error(&e))
@@ -97,7 +95,7 @@ impl Inner {
     ) -> Result<bool, StoreError> {
         let client = self.connections.lifeline().await?;
         client
-            .query(&*self.schema.sql(DECLARE_LOST), &[&instance.0, &process_gone])
+            .query(&self.schema.sql(DECLARE_LOST), &[&instance.0, &process_gone])
             .await
             .map(|lost| !lost.is_empty())
             .map_err(|e| store_error(&e))
@@ -109,7 +107,7 @@ impl Inner {
     ) -> Result<Vec<InstanceRow>, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client
-            .query(&*self.schema.sql(INSTANCES), &[&name])
+            .query(&self.schema.sql(INSTANCES), &[&name])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(instance_row).collect())
@@ -118,7 +116,7 @@ impl Inner {
     pub(crate) async fn held(&self, instance: InstanceId) -> Result<Vec<HeldTask>, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client
-            .query(&*self.schema.sql(HELD), &[&instance.0])
+            .query(&self.schema.sql(HELD), &[&instance.0])
             .await
             .map_err(|e| store_error(&e))?;
         let held = rows.iter().map(|row| HeldTask {

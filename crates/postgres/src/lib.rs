@@ -51,6 +51,7 @@ mod report;
 mod scan;
 mod schedules;
 pub mod schema;
+mod session;
 mod sleep;
 mod store;
 mod tls;

@@ -1,4 +1,5 @@
-//! Wake-ups: one connection, probed.
+//! Wake-ups: one connection, probed. Behind a pooler, which forgets who listens,
+//! a clock.
 
 use std::time::Duration;
 
@@ -15,11 +16,22 @@ use crate::store::Inner;
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How often engines look for work that nobody can tell them of.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Inner {
     pub(crate) async fn listen(
         &self,
         hear: &(dyn Fn(WakeUp) + Send + Sync),
     ) -> Result<(), StoreError> {
+        if self.connections.are_behind_pooler() {
+            hear(WakeUp::Cancel);
+            hear(WakeUp::Schedule);
+            loop {
+                hear(WakeUp::Work);
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        }
         let (client, mut connection) = self.connections.connector.dedicated().await?;
         let cancel_channel = self.schema.cancel_channel();
         let (channel, cancel) = (self.schema.channel(), cancel_channel.clone());

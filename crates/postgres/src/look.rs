@@ -7,6 +7,7 @@ use task_engine_model::StoreError;
 use task_engine_model::queue::Lanes;
 
 use crate::error::store_error;
+use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
 
 const LOOK: &str = include_str!("../sql/look.sql");
@@ -126,12 +127,10 @@ impl Outlook {
 
     async fn look_whole(&mut self, inner: &Inner) -> Result<Duration, StoreError> {
         let client = inner.connections.work().await?;
-        let statement =
-            client.prepare_cached(&inner.schema.sql(LOOK)).await.map_err(|e| store_error(&e))?;
         let begun = Instant::now();
         let Lanes { queues, classes, lowest_priority } = &self.wanted;
         let rows = client
-            .query(&statement, &[queues, classes, lowest_priority])
+            .query_cached(&inner.schema.sql(LOOK), &[queues, classes, lowest_priority])
             .await
             .map_err(|e| store_error(&e))?;
         let took = begun.elapsed();
@@ -148,17 +147,16 @@ impl Outlook {
 
     async fn look_again(&mut self, inner: &Inner) -> Result<(), StoreError> {
         let client = inner.connections.work().await?;
-        let statement = client
-            .prepare_cached(&inner.schema.sql(LOOK_AGAIN))
-            .await
-            .map_err(|e| store_error(&e))?;
         let queues: Vec<&str> = self.lanes.iter().map(|lane| lane.queue.as_str()).collect();
         let classes: Vec<&str> = self.lanes.iter().map(|lane| lane.class.as_str()).collect();
         let priorities: Vec<i32> = self.lanes.iter().map(|lane| lane.priority).collect();
         let times: Vec<Timestamp> = self.lanes.iter().map(|lane| lane.from.0 - MARGIN).collect();
         let tasks: Vec<i64> = vec![0; self.lanes.len()];
         let rows = client
-            .query(&statement, &[&queues, &classes, &priorities, &times, &tasks])
+            .query_cached(
+                &inner.schema.sql(LOOK_AGAIN),
+                &[&queues, &classes, &priorities, &times, &tasks],
+            )
             .await
             .map_err(|e| store_error(&e))?;
         for (lane, row) in self.lanes.iter_mut().zip(&rows) {

@@ -7,6 +7,7 @@ use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
+use crate::session::Ask;
 use crate::store::Inner;
 
 const MIGRATIONS: &[(i32, &str, &str)] = &[
@@ -54,10 +55,7 @@ impl Inner {
 
     /// The version of the tables, or `None` if there are none. An error if it
     /// is one that this program does not know.
-    async fn version(
-        &self,
-        client: &impl deadpool_postgres::GenericClient,
-    ) -> Result<Option<i32>, StoreError> {
+    async fn version(&self, client: &impl Ask) -> Result<Option<i32>, StoreError> {
         let ask = format!("SELECT max(version) FROM \"{}\".migrations", self.schema);
         let version: Option<i32> = match client.query_one(&ask, &[]).await {
             Ok(row) => row.get(0),

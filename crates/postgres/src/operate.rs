@@ -8,6 +8,7 @@ use task_engine_model::{StoreError, TaskError, TaskId, TaskStatus};
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
+use crate::session::{Ask as _, Session, Transaction};
 use crate::store::{Inner, micros};
 
 const CANCEL_WAITING: &str = include_str!("../sql/cancel_waiting.sql");
@@ -45,20 +46,20 @@ impl Inner {
                 )));
             }
             let waiting = self.schema.sql(CANCEL_WAITING);
-            let cancelled = match client.query(&*waiting, &[&open, &JsonIn(&error)]).await {
+            let cancelled = match client.query(&waiting, &[&open, &JsonIn(&error)]).await {
                 Err(e) if must_repeat(&e) => continue,
                 answer => answer.map_err(|e| store_error(&e))?,
             };
             reports.extend(cancelled.iter().map(|r| (TaskId(r.get(0)), CancelReport::Cancelled)));
             let requested = client
-                .query(&*self.schema.sql(CANCEL_HELD), &[&open])
+                .query(&self.schema.sql(CANCEL_HELD), &[&open])
                 .await
                 .map_err(|e| store_error(&e))?;
             for row in &requested {
                 reports.entry(TaskId(row.get(0))).or_insert(CancelReport::Requested);
             }
             let rest = client
-                .query(&*self.schema.sql(ENDED_STATUS), &[&open])
+                .query(&self.schema.sql(ENDED_STATUS), &[&open])
                 .await
                 .map_err(|e| store_error(&e))?;
             let known: HashMap<i64, Option<String>> =
@@ -122,11 +123,11 @@ impl Inner {
 
     async fn retry_in(
         &self,
-        transaction: &tokio_postgres::Transaction<'_>,
+        transaction: &Transaction<'_>,
         wanted: &[i64],
     ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
-        transaction.query(&*self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
-        transaction.query(&*self.schema.sql(RETRY), &[&wanted]).await
+        transaction.query(&self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
+        transaction.query(&self.schema.sql(RETRY), &[&wanted]).await
     }
 
     pub(crate) async fn prune(
@@ -138,7 +139,7 @@ impl Inner {
         let mut client = self.connections.work().await?;
         let candidates = client
             .query(
-                &*self.schema.sql(PRUNE_CANDIDATES),
+                &self.schema.sql(PRUNE_CANDIDATES),
                 &[&status.as_str(), &micros(age), &i64::from(limit)],
             )
             .await
@@ -155,23 +156,22 @@ impl Inner {
     /// nobody has in hand. Returns which.
     pub(crate) async fn remove_ended(
         &self,
-        client: &mut tokio_postgres::Client,
+        client: &mut Session,
         ids: &[i64],
         statuses: &[&str],
     ) -> Result<Vec<i64>, StoreError> {
         loop {
             let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
             let free = transaction
-                .query(&*self.schema.sql(LOCK_KEYS), &[&ids])
+                .query(&self.schema.sql(LOCK_KEYS), &[&ids])
                 .await
                 .map_err(|e| store_error(&e))?;
             let free: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
             transaction
-                .query(&*self.schema.sql(LOCK_TASKS), &[&free])
+                .query(&self.schema.sql(LOCK_TASKS), &[&free])
                 .await
                 .map_err(|e| store_error(&e))?;
-            let gone = match transaction.query(&*self.schema.sql(PRUNE), &[&free, &statuses]).await
-            {
+            let gone = match transaction.query(&self.schema.sql(PRUNE), &[&free, &statuses]).await {
                 Ok(rows) => transaction.commit().await.map(|()| rows),
                 Err(e) => Err(e),
             };

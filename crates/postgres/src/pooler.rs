@@ -1,64 +1,75 @@
-//! A pooler that gives each transaction another connection, and does not carry
-//! prepared statements over, is refused: a name that one program has prepared
-//! could mean another program's statement there.
+//! Is there a pooler in between that gives each transaction another connection?
+//! Then nothing lasts on a connection: no setting, no name, no LISTEN.
 
 use std::time::Duration;
 
-use deadpool_postgres::Object;
 use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::connection::Connections;
+use crate::connection::Connector;
+use crate::error::store_error;
 
 /// One try may meet the same connection by chance.
 const TRIES: u32 = 3;
-/// With one connection in the pool, the first client waits for the second.
+/// A pooler with one connection has the first client wait for the second.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Fails if statements that were prepared are not there later. What cannot be
-/// found out is no reason to fail.
-pub(crate) async fn check(connections: &Connections) -> Result<(), StoreError> {
-    let (Ok(first), Ok(second)) = (connections.work().await, connections.work().await) else {
-        return Ok(());
+/// Looks for one, with two connections of their own. Without a second one it
+/// cannot be found out, and counts as none.
+pub(crate) async fn is_between(connector: &Connector) -> Result<bool, StoreError> {
+    let first = connector.client().await?;
+    let Ok(second) = connector.client().await else {
+        return Ok(false);
     };
-    let mut kept = true;
+    let mut waited = 0;
     for _ in 0..TRIES {
-        kept = kept && keeps_statements(&first, &second).await;
+        match look(&first, &second).await? {
+            Look::Kept => {}
+            Look::Waited => waited += 1,
+            Look::Lost => return Ok(true),
+        }
     }
-    // One was enough for whoever asked to be connected.
-    drop(Object::take(second));
-    if kept {
-        return Ok(());
-    }
-    Err(StoreError::Refused(format!("{}: {REASON}", connections.connector.place())))
+    // A server that is slow once is not a pooler.
+    Ok(waited == TRIES)
 }
 
-/// What to say, and what to do about it.
-pub(crate) const REASON: &str = "there is a pooler in between that forgets prepared statements (pgbouncer in transaction mode, older than 1.21 or with max_prepared_statements = 0); connect to PostgreSQL itself, or set pool_mode = session";
+enum Look {
+    Kept,
+    Lost,
+    /// For the other's transaction, which locks nothing.
+    Waited,
+}
+
+/// The first sets something; the second takes the server's connection away from
+/// it, if it can be taken; the first looks for what it has set. Nobody else ever
+/// reads it.
+async fn look(first: &Client, second: &Client) -> Result<Look, StoreError> {
+    let mark = format!("{:016x}", fastrand::u64(..));
+    let set = format!("SET task_engine.mark = '{mark}'");
+    first.batch_execute(&set).await.map_err(|e| store_error(&e))?;
+    // A pooler that gives each statement another connection says so here.
+    second.batch_execute("BEGIN").await.map_err(|e| store_error(&e))?;
+    let look = first.simple_query("SELECT current_setting('task_engine.mark', true)");
+    let found = tokio::time::timeout(PATIENCE, look).await;
+    let _ = second.batch_execute("ROLLBACK").await;
+    let is_there = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0) == Some(&*mark),
+        _ => false,
+    };
+    Ok(match found {
+        Ok(Ok(messages)) if messages.iter().any(is_there) => Look::Kept,
+        Ok(Ok(_)) => Look::Lost,
+        Ok(Err(error)) => return Err(store_error(&error)),
+        Err(_) => Look::Waited,
+    })
+}
+
+/// What to say of a pooler that was not there, or not so, before.
+pub(crate) const REASON: &str = "a pooler in between has begun to give each transaction another connection, and forgets prepared statements; restart this program, so that it sends them without names";
 
 /// Whether the server knows a statement by its name no longer, or another one:
 /// nothing but such a pooler does that.
 pub(crate) fn forgot_a_statement(code: &SqlState) -> bool {
     *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
-}
-
-/// The first prepares a statement; the second takes the server's connection
-/// away from it, if it can be taken; the first uses the statement.
-async fn keeps_statements(first: &Object, second: &Object) -> bool {
-    // Others may prepare one of the same name at the same moment.
-    let mark = fastrand::u64(..).to_string();
-    let Ok(statement) = first.prepare(&format!("SELECT '{mark}'::text")).await else {
-        return true;
-    };
-    if second.batch_execute("BEGIN").await.is_err() {
-        return true;
-    }
-    let used = tokio::time::timeout(PATIENCE, first.query_one(&statement, &[])).await;
-    let _ = second.batch_execute("ROLLBACK").await;
-    match used {
-        Ok(Ok(row)) => row.try_get::<_, String>(0).is_ok_and(|text| text == mark),
-        // The server says that it knows no such statement, or another one.
-        Ok(Err(error)) => error.as_db_error().is_none(),
-        Err(_) => true,
-    }
 }

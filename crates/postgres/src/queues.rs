@@ -5,6 +5,7 @@ use task_engine_model::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const PAUSE_QUEUE: &str = include_str!("../sql/pause_queue.sql");
@@ -18,7 +19,7 @@ impl Inner {
     pub(crate) async fn pause_queue(&self, pause: &Pause) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
         let row = client
-            .query_one(&*self.schema.sql(PAUSE_QUEUE), &[&pause.queue(), &pause.reason()])
+            .query_one(&self.schema.sql(PAUSE_QUEUE), &[&pause.queue(), &pause.reason()])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(row.get("is_new"))
@@ -27,7 +28,7 @@ impl Inner {
     pub(crate) async fn resume_queue(&self, queue: &str) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
         let resumed = client
-            .query(&*self.schema.sql(RESUME_QUEUE), &[&queue])
+            .query(&self.schema.sql(RESUME_QUEUE), &[&queue])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(!resumed.is_empty())
@@ -36,7 +37,7 @@ impl Inner {
     pub(crate) async fn paused_queues(&self) -> Result<Vec<PausedQueue>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(PAUSED_QUEUES), &[])
+            .query(&self.schema.sql(PAUSED_QUEUES), &[])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(paused_queue).collect())
@@ -45,19 +46,13 @@ impl Inner {
     pub(crate) async fn queues(&self) -> Result<Vec<QueueRow>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for all of it.
-        let transaction = client
-            .build_transaction()
-            .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-            .read_only(true)
-            .start()
-            .await
-            .map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
         let ask = async |sql| {
-            transaction.query(&*self.schema.sql(sql), &[]).await.map_err(|e| store_error(&e))
+            transaction.query(&self.schema.sql(sql), &[]).await.map_err(|e| store_error(&e))
         };
         let waiting = transaction
             .query(
-                &*self.schema.sql(QUEUES_WAITING),
+                &self.schema.sql(QUEUES_WAITING),
                 &[&(Count::PER_LANE_MAX + 1), &QueueList::LANES_MAX],
             )
             .await

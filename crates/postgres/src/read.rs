@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::JsonOut;
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const TASKS: &str = include_str!("../sql/tasks.sql");
@@ -44,15 +45,9 @@ impl Inner {
     pub(crate) async fn task(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for the three statements.
-        let transaction = client
-            .build_transaction()
-            .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-            .read_only(true)
-            .start()
-            .await
-            .map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
         let ask = async |sql| {
-            transaction.query(&*self.schema.sql(sql), &[&id.0]).await.map_err(|e| store_error(&e))
+            transaction.query(&self.schema.sql(sql), &[&id.0]).await.map_err(|e| store_error(&e))
         };
         let Some(row) = ask(TASK).await?.pop() else {
             return Ok(None);
@@ -81,7 +76,7 @@ impl Inner {
             SET LOCAL enable_mergejoin = on; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
         let rows =
-            transaction.query(&*self.schema.sql(VERIFY), &[]).await.map_err(|e| store_error(&e))?;
+            transaction.query(&self.schema.sql(VERIFY), &[]).await.map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }

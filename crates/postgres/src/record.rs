@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{GenericClient, Row, Statement};
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
+use crate::session::{Ask, Session};
 use crate::store::{Inner, micros};
 
 const RECORD: &str = include_str!("../sql/record.sql");
@@ -30,11 +31,10 @@ impl Inner {
         let mut fence = Fence::ByKeyAlone;
         let recorded = loop {
             let statement = self.record_statement(fence);
-            let statement = client.prepare_cached(&statement).await.map_err(|e| store_error(&e))?;
             let recorded = if answers {
                 self.record_with_answers(&mut client, &columns, &statement, finished).await
             } else {
-                columns.run(&**client, &statement, finished).await
+                columns.run(&client, &statement, finished).await
             };
             match recorded {
                 Err(e) if must_repeat(&e) => {}
@@ -52,16 +52,16 @@ impl Inner {
         }
         let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
         let late: Vec<&Ending> = endings.iter().filter(|e| !recorded.contains(&e.id)).collect();
-        self.record_late(&**client, &late).await
+        self.record_late(&client, &late).await
     }
 
     /// The same, when one of the attempts was told to end. That is rare, so the
     /// statement of every day knows nothing of it.
     async fn record_with_answers(
         &self,
-        client: &mut tokio_postgres::Client,
+        client: &mut Session,
         columns: &Columns<'_>,
-        statement: &Statement,
+        statement: &str,
         finished: &[ClaimId],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let transaction = client.transaction().await?;
@@ -83,7 +83,7 @@ impl Inner {
 
     pub(crate) async fn record_late(
         &self,
-        client: &impl GenericClient,
+        client: &impl Ask,
         late: &[&Ending],
     ) -> Result<Vec<AttemptId>, StoreError> {
         let task_ids: Vec<i64> = late.iter().map(|e| e.id.task_id.0).collect();
@@ -95,7 +95,7 @@ impl Inner {
         let errors: Vec<_> = errors.iter().map(|e| e.as_deref().map(JsonIn)).collect();
         let rows = client
             .query(
-                &*self.schema.sql(RECORD_LATE),
+                &self.schema.sql(RECORD_LATE),
                 &[&task_ids, &attempts, &claim_ids, &results, &errors],
             )
             .await
@@ -166,8 +166,8 @@ impl<'a> Columns<'a> {
     /// May be run again: how long ago an attempt ended is taken at each run.
     pub(crate) async fn run(
         &self,
-        client: &impl GenericClient,
-        statement: &Statement,
+        client: &impl Ask,
+        statement: &str,
         finished: &[ClaimId],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let ended_ago: Vec<i64> = self
@@ -195,7 +195,7 @@ impl<'a> Columns<'a> {
             &errors,
             &finished,
         ];
-        client.query(statement, &parameters).await
+        client.query_cached(statement, &parameters).await
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::Transaction;
 use task_engine_model::attempt::{Outcome, Ran};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::recovery::{Former, Unended};
@@ -13,6 +12,7 @@ use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonOut;
+use crate::session::{Ask as _, Transaction};
 use crate::store::{Inner, from_micros};
 
 const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
@@ -46,7 +46,7 @@ impl Inner {
             }
             TakeBack::Lost(instance) => (*instance, None),
         };
-        let claims = transaction.query(&*self.schema.sql(CLAIMS), &[&instance.0, &ids]).await?;
+        let claims = transaction.query(&self.schema.sql(CLAIMS), &[&instance.0, &ids]).await?;
         let Some(first) = claims.first() else {
             return Ok(Vec::new());
         };
@@ -54,7 +54,7 @@ impl Inner {
         let held: HashMap<AttemptId, Held> = claims.iter().flat_map(held_in).collect();
         let task_ids: Vec<i64> = held.keys().map(|id| id.task_id.0).collect();
         let attempts: Vec<i32> = held.keys().map(|id| id.attempt).collect();
-        let open = transaction.query(&*self.schema.sql(ATTEMPTS), &[&task_ids, &attempts]).await?;
+        let open = transaction.query(&self.schema.sql(ATTEMPTS), &[&task_ids, &attempts]).await?;
         let mut endings = Vec::with_capacity(open.len());
         let mut taken = Vec::with_capacity(open.len());
         for row in &open {
@@ -77,7 +77,7 @@ impl Inner {
         let left: HashSet<ClaimId> = tried.open.iter().map(|id| held[id].claim).collect();
         let ids = claims.iter().map(|claim| claim.get::<_, i64>("id"));
         let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();
-        transaction.execute(&*self.schema.sql(CLOSED), &[&closed]).await?;
+        transaction.execute(&self.schema.sql(CLOSED), &[&closed]).await?;
         // The engine itself may have been faster with some of them.
         taken.retain(|one: &TakenBack| tried.ended.contains(&one.id));
         Ok(taken)

@@ -2,11 +2,12 @@
 
 use task_engine_model::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
 use task_engine_model::{AttemptId, Ending, StoreError, TaskId};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::{must_repeat, store_error};
 use crate::record::attempt_id;
+use crate::session::Ask;
 use crate::store::{Inner, micros};
 
 const REPORT: &str = include_str!("../sql/report.sql");
@@ -20,7 +21,6 @@ impl Inner {
         }
         let client = self.connections.work().await?;
         let sql = self.schema.sql(REPORT);
-        let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(&e))?;
         let of = reports.iter();
         let task_ids: Vec<i64> = of.clone().map(|r| r.id.task_id.0).collect();
         let attempts: Vec<i32> = of.clone().map(|r| r.id.attempt).collect();
@@ -57,7 +57,7 @@ impl Inner {
                 &levels,
                 &texts,
             ];
-            match client.query(&statement, &parameters).await {
+            match client.query_cached(&sql, &parameters).await {
                 Err(e) if must_repeat(&e) => {}
                 Err(e) => return Err(store_error(&e)),
                 Ok(passed_over) => return Ok(passed_over.iter().map(attempt_id).collect()),
@@ -76,7 +76,7 @@ impl Inner {
         let ((attempt, line), last) = filter.bounds();
         let limit = i64::from(filter.limit);
         let rows = client
-            .query(&*sql, &[&id.0, &attempt, &line, &last, &limit])
+            .query(&sql, &[&id.0, &attempt, &line, &last, &limit])
             .await
             .map_err(|e| store_error(&e))?;
         let mut lines: Vec<LogRow> = rows.iter().map(log_row).collect();
@@ -89,7 +89,7 @@ impl Inner {
     /// Writes how the recorded ones of these took it that they were told to end.
     pub(crate) async fn record_told(
         &self,
-        client: &impl GenericClient,
+        client: &impl Ask,
         endings: &[Ending],
         recorded: &[Row],
     ) -> Result<(), tokio_postgres::Error> {
@@ -105,7 +105,7 @@ impl Inner {
         let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.at.elapsed())).collect();
         let answers: Vec<&str> = told.iter().map(|(_, told)| told.answer.as_str()).collect();
         let sql = self.schema.sql(RECORD_TOLD);
-        client.execute(&*sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
+        client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
     }
 }
 

@@ -6,6 +6,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::read::{json, task_row};
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const SCAN: &str = include_str!("../sql/scan.sql");

@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::{JsonIn, JsonOut};
+use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
 
 const SCHEDULE: &str = include_str!("../sql/schedule.sql");
@@ -32,7 +33,7 @@ impl Inner {
     ) -> Result<(Option<ScheduleRow>, Timestamp), StoreError> {
         let client = self.connections.work().await?;
         let row = client
-            .query_one(&*self.schema.sql(SCHEDULE), &[&name])
+            .query_one(&self.schema.sql(SCHEDULE), &[&name])
             .await
             .map_err(|e| store_error(&e))?;
         let there: Option<i64> = row.get("id");
@@ -46,7 +47,7 @@ impl Inner {
     ) -> Result<Vec<ScheduleRow>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(SCHEDULES), &[&after.unwrap_or(""), &i64::from(limit)])
+            .query(&self.schema.sql(SCHEDULES), &[&after.unwrap_or(""), &i64::from(limit)])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(schedule_row).collect())
@@ -63,7 +64,7 @@ impl Inner {
             None => {
                 client
                     .query(
-                        &*self.schema.sql(INSERT),
+                        &self.schema.sql(INSERT),
                         &[
                             &write.name,
                             &definition,
@@ -81,7 +82,7 @@ impl Inner {
             Some(ScheduleVersion { id, version }) => {
                 client
                     .query(
-                        &*self.schema.sql(UPDATE),
+                        &self.schema.sql(UPDATE),
                         &[
                             &write.name,
                             &definition,
@@ -104,16 +105,16 @@ impl Inner {
 
     pub(crate) async fn remove_schedule(&self, name: &str) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
-        let gone = client.query(&*self.schema.sql(REMOVE), &[&name]).await;
+        let gone = client.query(&self.schema.sql(REMOVE), &[&name]).await;
         Ok(!gone.map_err(|e| store_error(&e))?.is_empty())
     }
 
     pub(crate) async fn due_schedules(&self, limit: u32) -> Result<DueSchedules, StoreError> {
         let client = self.connections.work().await?;
-        let statement =
-            client.prepare_cached(&self.schema.sql(DUE)).await.map_err(|e| store_error(&e))?;
-        let rows =
-            client.query(&statement, &[&i64::from(limit)]).await.map_err(|e| store_error(&e))?;
+        let rows = client
+            .query_cached(&self.schema.sql(DUE), &[&i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))?;
         let Some(first) = rows.first() else {
             return Err(StoreError::Refused("PostgreSQL does not tell the time".into()));
         };
@@ -134,17 +135,13 @@ impl Inner {
     /// usual one, with all that belongs to it.
     pub(crate) async fn fire_schedules(&self, firings: &[Firing]) -> Result<Vec<bool>, StoreError> {
         let mut client = self.connections.work().await?;
-        let lock =
-            client.prepare_cached(&self.schema.sql(LOCK)).await.map_err(|e| store_error(&e))?;
-        let fire =
-            client.prepare_cached(&self.schema.sql(FIRE)).await.map_err(|e| store_error(&e))?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         let ids: Vec<i64> = firings.iter().map(|firing| firing.schedule.id).collect();
         let versions: Vec<i64> = firings.iter().map(|firing| firing.schedule.version).collect();
         let after: Vec<Option<i64>> =
             firings.iter().map(|firing| firing.after.map(|task| task.0)).collect();
         let locked = transaction
-            .query(&lock, &[&ids, &versions, &after])
+            .query_cached(&self.schema.sql(LOCK), &[&ids, &versions, &after])
             .await
             .map_err(|e| store_error(&e))?;
         let won: HashSet<i64> = locked.iter().map(|row| row.get(0)).collect();
@@ -157,12 +154,12 @@ impl Inner {
         let created = if tasks.is_empty() {
             Vec::new()
         } else {
-            self.schema.create_in(&*transaction, &tasks).await?
+            self.schema.create_in(transaction.client(), &tasks).await?
         };
         let columns = Columns::of(ours(), &created);
         transaction
-            .execute(
-                &fire,
+            .query_cached(
+                &self.schema.sql(FIRE),
                 &[
                     &columns.ids,
                     &columns.next_ats,
@@ -188,7 +185,7 @@ impl Inner {
     ) -> Result<Vec<FiredSlot>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(FIRED_SLOTS), &[&schedule_id, &i64::from(limit)])
+            .query(&self.schema.sql(FIRED_SLOTS), &[&schedule_id, &i64::from(limit)])
             .await
             .map_err(|e| store_error(&e))?;
         let slot = |row: &Row| FiredSlot {

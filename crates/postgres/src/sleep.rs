@@ -19,6 +19,7 @@ use task_engine_model::instance::InstanceId;
 use task_engine_model::queue::Lanes;
 
 use crate::error::store_error;
+use crate::session::Ask as _;
 use crate::store::Inner;
 
 const FALL_ASLEEP: &str = include_str!("../sql/fall_asleep.sql");
@@ -84,7 +85,7 @@ impl Sleep {
         if first {
             client
                 .execute(
-                    &*inner.schema.sql(FALL_ASLEEP),
+                    &inner.schema.sql(FALL_ASLEEP),
                     &[&instance.0, &self.claimer, &self.queues, &self.lowest_priority],
                 )
                 .await
@@ -93,7 +94,7 @@ impl Sleep {
             self.recheck = RECHECK_MIN;
         }
         let rows =
-            client.query(&*inner.schema.sql(UNDER_WAY), &[]).await.map_err(|e| store_error(&e))?;
+            client.query(&inner.schema.sql(UNDER_WAY), &[]).await.map_err(|e| store_error(&e))?;
         let now: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         if first {
             self.under_way = now;
@@ -125,7 +126,7 @@ impl Sleep {
         }
         if let Ok(client) = inner.connections.work().await
             && client
-                .execute(&*inner.schema.sql(STAY_AWAKE), &[&instance.0, &self.claimer])
+                .execute(&inner.schema.sql(STAY_AWAKE), &[&instance.0, &self.claimer])
                 .await
                 .is_ok()
         {

@@ -87,10 +87,18 @@ impl PgStore {
             .map_err(|e| StoreError::Unavailable(format!("no thread for connections: {e}")))?;
         let handle = io.handle().clone();
         let io = Io(Some(io));
-        let connections = Connections::new(Connector::new(url, handle, purpose)?)?;
+        let connector = Connector::new(url, handle, purpose)?;
+        let behind_pooler = pooler::is_between(&connector).await?;
+        if behind_pooler {
+            tracing::info!(
+                "{} is a pooler that gives each transaction another connection: \
+                 engines look for work once a second",
+                connector.place()
+            );
+        }
+        let connections = Connections::new(connector, behind_pooler)?;
         let inner = Inner { connections, schema, log_watch: LogWatch::default(), _io: io };
         drop(inner.connections.work().await?);
-        pooler::check(&inner.connections).await?;
         Ok(Self { inner: Arc::new(inner) })
     }
 

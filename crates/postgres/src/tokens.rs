@@ -6,6 +6,7 @@ use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::session::Ask as _;
 use crate::store::{Inner, micros};
 
 const TOKEN_ADD: &str = include_str!("../sql/token_add.sql");
@@ -20,7 +21,7 @@ impl Inner {
         let expires_in = new.expires_in().map(micros);
         let row = client
             .query_opt(
-                &*self.schema.sql(TOKEN_ADD),
+                &self.schema.sql(TOKEN_ADD),
                 &[&new.name(), &new.role().as_str(), &&new.hash()[..], &expires_in],
             )
             .await
@@ -31,7 +32,7 @@ impl Inner {
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
         let client = self.connections.work().await?;
         let rows =
-            client.query(&*self.schema.sql(TOKENS), &[]).await.map_err(|e| store_error(&e))?;
+            client.query(&self.schema.sql(TOKENS), &[]).await.map_err(|e| store_error(&e))?;
         rows.iter().map(token).collect()
     }
 
@@ -42,7 +43,7 @@ impl Inner {
         }
         let client = self.connections.work().await?;
         let revoked = client
-            .execute(&*self.schema.sql(TOKEN_REVOKE), &[&name])
+            .execute(&self.schema.sql(TOKEN_REVOKE), &[&name])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(revoked > 0)
@@ -54,7 +55,7 @@ impl Inner {
     ) -> Result<Option<TokenRow>, StoreError> {
         let client = self.connections.work().await?;
         let row = client
-            .query_opt(&*self.schema.sql(TOKEN_BY_HASH), &[&&hash[..], &micros(TOUCH_EVERY)])
+            .query_opt(&self.schema.sql(TOKEN_BY_HASH), &[&&hash[..], &micros(TOUCH_EVERY)])
             .await
             .map_err(|e| store_error(&e))?;
         let Some(row) = row else { return Ok(None) };
@@ -62,7 +63,7 @@ impl Inner {
         if row.get("is_stale") {
             let sql = self.schema.sql(TOKEN_TOUCH);
             // It is good, whether or not that can be written down.
-            match client.query_opt(&*sql, &[&token.id, &micros(TOUCH_EVERY)]).await {
+            match client.query_opt(&sql, &[&token.id, &micros(TOUCH_EVERY)]).await {
                 Ok(Some(touched)) => {
                     token.last_used_at = touched.get::<_, Option<Timestamp>>("last_used_at");
                 }

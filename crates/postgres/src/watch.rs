@@ -9,9 +9,10 @@ use task_engine_model::watch::{
 };
 use task_engine_model::why::{Ahead, AheadLook, Locker};
 use task_engine_model::{InstanceId, StoreError, TaskId};
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::session::{Ask as _, Transaction};
 use crate::store::{Inner, micros};
 
 const HELD: &str = include_str!("../sql/moving_held.sql");
@@ -26,19 +27,13 @@ impl Inner {
     pub(crate) async fn moving(&self, look: MovingLook) -> Result<Moving, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for all of it: in each, a task is in one place.
-        let transaction = client
-            .build_transaction()
-            .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
-            .read_only(true)
-            .start()
-            .await
-            .map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
         let newest = transaction
-            .query_one(&*self.schema.sql(NEWEST), &[])
+            .query_one(&self.schema.sql(NEWEST), &[])
             .await
             .map_err(|e| store_error(&e))?;
         let held =
-            transaction.query(&*self.schema.sql(HELD), &[]).await.map_err(|e| store_error(&e))?;
+            transaction.query(&self.schema.sql(HELD), &[]).await.map_err(|e| store_error(&e))?;
         let next = self.next(&transaction, look).await?;
         Ok(Moving {
             now: newest.get("now"),
@@ -56,7 +51,7 @@ impl Inner {
         let soon = soonest(look.soon);
         let rows = transaction
             .query(
-                &*self.schema.sql(NEXT),
+                &self.schema.sql(NEXT),
                 &[&look.per_lane, &MovingLook::LANES_MAX, &soon, &MovingLook::TASKS_MAX],
             )
             .await
@@ -76,7 +71,7 @@ impl Inner {
             look.ids.iter().map(|(low, high)| (low.0, high.0)).unzip();
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(ENDINGS), &[&low, &high, &look.limit, &soonest(look.age_max)])
+            .query(&self.schema.sql(ENDINGS), &[&low, &high, &look.limit, &soonest(look.age_max)])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(ending_row).collect())
@@ -85,7 +80,7 @@ impl Inner {
     pub(crate) async fn unhappy(&self) -> Result<Unhappy, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&*self.schema.sql(UNHAPPY), &[&(Unhappy::COUNTED_MAX + 1)])
+            .query(&self.schema.sql(UNHAPPY), &[&(Unhappy::COUNTED_MAX + 1)])
             .await
             .map_err(|e| store_error(&e))?;
         let seen = |at: usize| rows.get(at).map_or(0, |row| row.get("seen"));
@@ -96,7 +91,7 @@ impl Inner {
         let client = self.connections.work().await?;
         let rows = client
             .query(
-                &*self.schema.sql(AHEAD),
+                &self.schema.sql(AHEAD),
                 &[&look.id.0, &look.queues, &look.classes, &(Count::PER_LANE_MAX + 1)],
             )
             .await
@@ -109,7 +104,7 @@ impl Inner {
             tasks.add(seen);
         }
         let locked_by = client
-            .query_opt(&*self.schema.sql(LOCKED_BY), &[&look.id.0])
+            .query_opt(&self.schema.sql(LOCKED_BY), &[&look.id.0])
             .await
             .map_err(|e| store_error(&e))?
             .map(|row| Locker {

@@ -1,22 +1,26 @@
-//! Every behaviour that any store has, on a real PostgreSQL server.
+//! Every behaviour that any store has, on a real PostgreSQL server: once on
+//! connections of its own, and once behind a pooler that gives each transaction
+//! another one.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use task_engine_conformance::completions::{Local, Transaction};
-use task_engine_conformance::{Database, TestServer};
+use task_engine_conformance::{Database, TestPooler, TestServer};
 use task_engine_model::{Completion, Store, StoreError, TaskId};
 use task_engine_postgres::{PgStore, Schema};
 use tokio_postgres::{Client, NoTls};
 
 struct Postgres {
     url: String,
+    /// Where the store connects to.
+    store_url: String,
 }
 
 impl Database for Postgres {
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async {
-            let store = PgStore::connect(&self.url).await.expect("the server is there");
+            let store = PgStore::connect(&self.store_url).await.expect("the server is there");
             store.migrate().await.expect("the tables can be made");
             Arc::new(store) as Arc<dyn Store>
         })
@@ -28,6 +32,10 @@ impl Database for Postgres {
             client.batch_execute("BEGIN").await.unwrap();
             Box::new(Own(client)) as Box<dyn Transaction>
         })
+    }
+
+    fn is_told(&self) -> bool {
+        self.store_url == self.url
     }
 
     fn effects(&self) -> Local<'_, Vec<TaskId>> {
@@ -73,7 +81,26 @@ impl Transaction for Own {
 }
 
 async fn fresh() -> Box<dyn Database> {
-    Box::new(Postgres { url: TestServer::shared().create_database().await })
+    let url = TestServer::shared().create_database().await;
+    Box::new(Postgres { store_url: url.clone(), url })
 }
 
 task_engine_conformance::suite!(fresh);
+
+/// So many connections for all stores of a database: fewer than they open.
+const POOLED_CONNECTIONS: u32 = 6;
+
+fn pooler() -> &'static TestPooler {
+    static POOLER: OnceLock<TestPooler> = OnceLock::new();
+    POOLER
+        .get_or_init(|| TestPooler::start(TestServer::shared(), "transaction", POOLED_CONNECTIONS))
+}
+
+async fn behind_a_pooler() -> Box<dyn Database> {
+    let url = TestServer::shared().create_database().await;
+    Box::new(Postgres { store_url: pooler().through(&url), url })
+}
+
+mod behind_a_pooler {
+    task_engine_conformance::suite!(super::behind_a_pooler);
+}

@@ -1,0 +1,95 @@
+//! A real pgbouncer before a [`TestServer`], gone with the test process.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::TestServer;
+use crate::postgres_server::free_port;
+
+/// Where Debian has it.
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
+
+/// `$1` the program, `$2` its settings. Its end is the end of the pipe.
+const KEEPER: &str = r#"
+"$1" "$2" >/dev/null 2>&1 </dev/null &
+pooler=$!
+echo "begun"
+read -r end
+kill -KILL "$pooler"
+"#;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A pooler that lives as long as this value, or at the longest as long as this
+/// process.
+#[derive(Debug)]
+pub struct TestPooler {
+    keeper: Child,
+    port: u16,
+}
+
+impl TestPooler {
+    /// Starts one with so many connections to each database of the server. The
+    /// mode is `session`, `transaction` or `statement`.
+    ///
+    /// # Panics
+    /// If there is no pgbouncer on this machine, or it does not start.
+    #[must_use]
+    pub fn start(server: &TestServer, mode: &str, connections: u32) -> Self {
+        assert!(
+            Path::new(PROGRAM).exists(),
+            "these tests need pgbouncer: on Debian or Ubuntu `apt-get install pgbouncer`"
+        );
+        let port = free_port();
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={} user=postgres\n\
+             [pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nunix_socket_dir=\n\
+             auth_type=any\npool_mode={mode}\ndefault_pool_size={connections}\n\
+             max_client_conn=500\nserver_idle_timeout=2\n\
+             ignore_startup_parameters=extra_float_digits\n",
+            server.port(),
+        );
+        let file = server.directory().join(format!("pgbouncer-{port}.ini"));
+        std::fs::write(&file, settings).expect("a file in the server's directory");
+        let mut keeper = server
+            .program("/bin/sh")
+            .args(["-c", KEEPER, "keeper", PROGRAM])
+            .arg(&file)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a shell");
+        let mut begun = String::new();
+        let answers = keeper.stdout.take().expect("a piped stdout");
+        BufReader::new(answers).read_line(&mut begun).expect("the keeper says that it began");
+        let deadline = Instant::now() + START_LIMIT;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "pgbouncer does not listen: {}", file.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { keeper, port }
+    }
+
+    /// The URL of a database of the server, through this pooler.
+    ///
+    /// # Panics
+    /// If it is not the URL of a [`TestServer`].
+    #[must_use]
+    pub fn through(&self, url: &str) -> String {
+        let (server, database) = url.rsplit_once('/').expect("a URL with a database");
+        let (host, _) = server.rsplit_once(':').expect("a URL with a port");
+        format!("{host}:{}/{database}", self.port)
+    }
+}
+
+impl Drop for TestPooler {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}

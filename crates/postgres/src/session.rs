@@ -1,0 +1,281 @@
+//! Statements, with a name and without.
+//!
+//! A connection of PostgreSQL's own keeps what is set and prepared on it. Behind
+//! a pooler that gives each transaction another connection, nothing of that
+//! lasts, and a name may be another program's. There a statement has no name and
+//! is a transaction with its own settings: its beginning, the statement and its
+//! end are sent together, so that it is still one way to the server and back.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use deadpool_postgres::Object;
+use futures_util::join;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
+
+pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
+
+/// So many statements are remembered; those that are made up for one question
+/// would be ever more.
+const REMEMBERED_MAX: usize = 500;
+
+/// How statements are sent behind a pooler.
+#[derive(Debug)]
+pub(crate) struct Unnamed {
+    /// What each transaction begins with.
+    settings: String,
+    /// The types of a statement's parameters, which only the server knows.
+    types: Mutex<HashMap<String, Arc<[Type]>>>,
+}
+
+impl Unnamed {
+    /// With the settings that a connection would have: `SET a = b; SET …`.
+    pub(crate) fn new(settings: &str) -> Self {
+        let settings = settings.replace("SET ", "SET LOCAL ");
+        Self { settings, types: Mutex::default() }
+    }
+
+    async fn types(&self, client: &Client, sql: &str) -> Result<Arc<[Type]>, Error> {
+        let known = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(types) = known().get(sql) {
+            return Ok(types.clone());
+        }
+        // In one message, which no pooler divides: the name is gone after it.
+        let name = format!("task_engine_{:016x}", fastrand::u64(..));
+        let messages = client
+            .simple_query(&format!(
+                "PREPARE {name} AS {sql}\n;
+                 SELECT unnest(parameter_types)::oid FROM pg_prepared_statements WHERE name = '{name}';
+                 DEALLOCATE {name}"
+            ))
+            .await?;
+        let oids = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        });
+        // Types of a schema's own are written as text.
+        let types: Arc<[Type]> =
+            oids.map(|oid| Type::from_oid(oid).unwrap_or(Type::TEXT)).collect();
+        let mut known = known();
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(sql.to_owned(), types.clone());
+        Ok(types)
+    }
+
+    /// Runs one statement as a transaction. All three are sent before the first
+    /// is answered: whoever stops waiting leaves no open transaction behind.
+    async fn alone<T>(
+        &self,
+        client: &Client,
+        statement: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", self.settings);
+        let (begun, answer, ended) =
+            join!(client.batch_execute(&begin), statement, client.batch_execute("COMMIT"));
+        begun?;
+        let answer = answer?;
+        ended?;
+        Ok(answer)
+    }
+}
+
+fn typed<'a>(
+    parameters: &'a Parameters<'a>,
+    types: &[Type],
+) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    parameters.iter().copied().zip(types.iter().cloned()).collect()
+}
+
+/// Where statements are sent: a connection, or a transaction on it.
+///
+/// Those that are *cached* stay prepared on a connection of PostgreSQL's own.
+pub(crate) trait Ask: Sync {
+    fn client(&self) -> &Client;
+
+    /// How to do it behind a pooler, if there is one.
+    fn unnamed(&self) -> Option<&Unnamed>;
+
+    /// Whether each statement is a transaction.
+    fn alone(&self) -> bool;
+
+    fn prepare_cached(&self, sql: &str) -> impl Future<Output = Result<Statement, Error>> + Send;
+
+    fn query(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
+        async move {
+            match self.unnamed() {
+                None => self.client().query(sql, parameters).await,
+                Some(unnamed) => {
+                    let types = unnamed.types(self.client(), sql).await?;
+                    let parameters = typed(parameters, &types);
+                    let rows = self.client().query_typed(sql, &parameters);
+                    if self.alone() { unnamed.alone(self.client(), rows).await } else { rows.await }
+                }
+            }
+        }
+    }
+
+    fn query_cached(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
+        async move {
+            if self.unnamed().is_some() {
+                return self.query(sql, parameters).await;
+            }
+            let statement = self.prepare_cached(sql).await?;
+            self.client().query(&statement, parameters).await
+        }
+    }
+
+    /// For statements that always have one row.
+    fn query_one(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> impl Future<Output = Result<Row, Error>> + Send {
+        async move {
+            match self.unnamed() {
+                None => self.client().query_one(sql, parameters).await,
+                Some(unnamed) => {
+                    let types = unnamed.types(self.client(), sql).await?;
+                    let parameters = typed(parameters, &types);
+                    let row = self.client().query_typed_one(sql, &parameters);
+                    if self.alone() { unnamed.alone(self.client(), row).await } else { row.await }
+                }
+            }
+        }
+    }
+
+    fn query_opt(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> impl Future<Output = Result<Option<Row>, Error>> + Send {
+        async move { Ok(self.query(sql, parameters).await?.into_iter().next()) }
+    }
+
+    /// How many rows a statement has changed.
+    fn execute(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> impl Future<Output = Result<u64, Error>> + Send {
+        async move {
+            match self.unnamed() {
+                None => self.client().execute(sql, parameters).await,
+                Some(unnamed) => {
+                    let types = unnamed.types(self.client(), sql).await?;
+                    let parameters = typed(parameters, &types);
+                    let count = self.client().execute_typed(sql, &parameters);
+                    if self.alone() {
+                        unnamed.alone(self.client(), count).await
+                    } else {
+                        count.await
+                    }
+                }
+            }
+        }
+    }
+
+    /// Statements without parameters, or settings.
+    fn batch_execute(&self, sql: &str) -> impl Future<Output = Result<(), Error>> + Send {
+        self.client().batch_execute(sql)
+    }
+}
+
+/// A connection, back in its pool when dropped.
+pub(crate) struct Session {
+    pub(crate) object: Object,
+    pub(crate) unnamed: Option<Arc<Unnamed>>,
+}
+
+impl Session {
+    pub(crate) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        self.begin(IsolationLevel::ReadCommitted, false).await
+    }
+
+    /// A transaction that only reads, all of it at one moment.
+    pub(crate) async fn snapshot(&mut self) -> Result<Transaction<'_>, Error> {
+        self.begin(IsolationLevel::RepeatableRead, true).await
+    }
+
+    async fn begin(
+        &mut self,
+        isolation: IsolationLevel,
+        read_only: bool,
+    ) -> Result<Transaction<'_>, Error> {
+        let builder = self.object.build_transaction().isolation_level(isolation);
+        let builder = if read_only { builder.read_only(true) } else { builder };
+        let inner = builder.start().await?;
+        if let Some(unnamed) = &self.unnamed {
+            inner.batch_execute(&unnamed.settings).await?;
+        }
+        Ok(Transaction { inner, unnamed: self.unnamed.clone() })
+    }
+}
+
+impl Ask for Session {
+    fn client(&self) -> &Client {
+        &self.object
+    }
+
+    fn unnamed(&self) -> Option<&Unnamed> {
+        self.unnamed.as_deref()
+    }
+
+    fn alone(&self) -> bool {
+        true
+    }
+
+    fn prepare_cached(&self, sql: &str) -> impl Future<Output = Result<Statement, Error>> + Send {
+        self.object.prepare_cached(sql)
+    }
+}
+
+/// Rolled back when dropped.
+pub(crate) struct Transaction<'a> {
+    inner: deadpool_postgres::Transaction<'a>,
+    unnamed: Option<Arc<Unnamed>>,
+}
+
+impl Transaction<'_> {
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        self.inner.commit().await
+    }
+
+    pub(crate) async fn rollback(self) -> Result<(), Error> {
+        self.inner.rollback().await
+    }
+
+    pub(crate) async fn savepoint(&mut self, name: &str) -> Result<Transaction<'_>, Error> {
+        let inner = self.inner.savepoint(name).await?;
+        Ok(Transaction { inner, unnamed: self.unnamed.clone() })
+    }
+}
+
+impl Ask for Transaction<'_> {
+    fn client(&self) -> &Client {
+        self.inner.client()
+    }
+
+    fn unnamed(&self) -> Option<&Unnamed> {
+        self.unnamed.as_deref()
+    }
+
+    fn alone(&self) -> bool {
+        false
+    }
+
+    fn prepare_cached(&self, sql: &str) -> impl Future<Output = Result<Statement, Error>> + Send {
+        self.inner.prepare_cached(sql)
+    }
+}

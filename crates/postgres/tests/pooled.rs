@@ -1,0 +1,83 @@
+//! Behind a pooler that gives each transaction another connection.
+
+use task_engine_conformance::{TestPooler, TestServer};
+use task_engine_model::unique::Unique;
+use task_engine_model::{Json, NewTask, Store, TaskFilter};
+use task_engine_postgres::PgStore;
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// Nothing that this program needs stays on a connection that another program
+/// gets: no setting, no prepared statement, nobody who listens.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_behind_on_its_connections() {
+    let server = TestServer::shared();
+    let url = server.create_database().await;
+    let pooler = TestPooler::start(server, "transaction", 1);
+    let url = pooler.through(&url);
+    let before = state(&url).await;
+    let store = PgStore::connect(&url).await.expect("connects");
+    store.migrate().await.expect("tables");
+    store.create_each(&[task("a"), task("b")]).await.expect("created");
+    assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
+    assert_eq!(store.verify().await.expect("verified"), Vec::<String>::new());
+    assert_eq!(state(&url).await, before);
+}
+
+/// An application that is behind the pooler, too, creates in its own transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_applications_transaction_creates() {
+    let server = TestServer::shared();
+    let pooler = TestPooler::start(server, "transaction", 2);
+    let url = pooler.through(&server.create_database().await);
+    let store = PgStore::connect(&url).await.expect("connects");
+    store.migrate().await.expect("tables");
+    let mut app = connect(&url).await;
+    for commits in [true, false] {
+        let transaction = app.transaction().await.expect("a transaction");
+        let both = [task("a"), task("b").unique(Unique::by("one")).expect("a key")];
+        store.schema().create_in(&transaction, &both).await.expect("created");
+        if commits {
+            transaction.commit().await.expect("committed");
+        }
+    }
+    assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
+}
+
+/// Without transactions nothing can be promised.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_without_transactions_is_refused() {
+    let server = TestServer::shared();
+    let pooler = TestPooler::start(server, "statement", 2);
+    let url = pooler.through(&server.create_database().await);
+    let refused = PgStore::connect(&url).await.expect_err("it cannot be used").to_string();
+    assert!(refused.contains("not allowed in statement pooling mode"), "{refused}");
+}
+
+fn all() -> TaskFilter {
+    TaskFilter { limit: 10, ..TaskFilter::default() }
+}
+
+fn task(class: &str) -> NewTask {
+    NewTask::new(class, Json::parse("{}").expect("JSON")).expect("a task")
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client
+}
+
+/// What anybody finds who gets the one connection of the pooler.
+async fn state(url: &str) -> Vec<String> {
+    let client = connect(url).await;
+    let ask = "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session' AND name <> 'application_name'
+               UNION ALL SELECT 'prepared ' || statement FROM pg_prepared_statements
+               UNION ALL SELECT 'listens to ' || pg_listening_channels()
+               ORDER BY 1";
+    let messages = client.simple_query(ask).await.expect("the state of a connection");
+    let line = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    };
+    messages.iter().filter_map(line).collect()
+}
