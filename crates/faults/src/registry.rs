@@ -311,11 +311,14 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F25",
         title: "migration under load, engines of two versions",
-        how: "",
-        promises: "",
-        proof: Proof::Absent(
-            "there is one version yet; that many migrate at once is tested (`many_may_migrate_at_once`)",
-        ),
+        how: "the tables get columns, a table and a number of a later version, the first try dies half way; engines of this version are killed and come back",
+        promises: "I1–I9",
+        proof: Proof::Scenarios(&[on(
+            BOTH,
+            "tables_of_a_later_version",
+            10,
+            s::versions::tables_of_a_later_version,
+        )]),
     },
     Fault {
         id: "F26",

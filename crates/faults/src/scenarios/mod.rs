@@ -9,3 +9,4 @@ pub mod operators;
 pub mod poison;
 pub mod poolers;
 pub mod servers;
+pub mod versions;
