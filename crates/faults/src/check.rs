@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use task_engine::TaskStatus;
 use task_engine::model::export::{ExecutionRecord, InstanceRecord, TaskRecord};
-use task_engine::model::{TaskError, task::retry_override};
+use task_engine::model::{TaskError, task::retry_override, unique::key_of};
 
 use crate::history::{History, exception_of};
 use crate::orders::RETRIES;
@@ -50,6 +50,7 @@ pub fn broken(evidence: &Evidence) -> Vec<String> {
     check_seen(evidence, &mut broken);
     check_unchanged(evidence, &mut broken);
     check_workers(evidence, &mut broken);
+    check_keys(evidence, &mut broken);
     check_slots(&evidence.history, &mut broken);
     broken
 }
@@ -209,6 +210,32 @@ fn check_workers(evidence: &Evidence, broken: &mut Vec<String>) {
             broken.push(format!(
                 "I9: process {process} ran {most} tasks at a time, with {workers:?} workers"
             ));
+        }
+    }
+}
+
+/// I9: while a task with a key is open, there is no other with it; so they never
+/// run at the same time.
+fn check_keys(evidence: &Evidence, broken: &mut Vec<String>) {
+    let mut by_key: BTreeMap<String, Vec<(i64, i64, i64)>> = BTreeMap::new();
+    for task in evidence.history.tasks.values() {
+        let Some(key) = key_of(&task.context) else { continue };
+        let seen = || evidence.witness.seen.iter().filter(|((id, _), _)| *id == task.id);
+        let began = seen().map(|(_, seen)| seen.began).min();
+        let over = seen().map(|(_, seen)| over(evidence, *seen).unwrap_or(i64::MAX)).max();
+        if let (Some(began), Some(over)) = (began, over) {
+            by_key.entry(key).or_default().push((began, over, task.id));
+        }
+    }
+    for (key, mut runs) in by_key {
+        runs.sort_unstable();
+        for pair in runs.windows(2) {
+            let ((_, over, first), (began, _, next)) = (pair[0], pair[1]);
+            if began < over {
+                broken.push(format!(
+                    "I9: task {next} began while task {first} with the same key {key} was open"
+                ));
+            }
         }
     }
 }

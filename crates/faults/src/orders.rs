@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::model::RetryOverride;
-use task_engine::{ClassRules, Json, NewTask, RetryRule};
+use task_engine::{ClassRules, Json, NewTask, RetryRule, Unique};
 
 /// The class of every task that a test creates.
 pub const CLASS: &str = "Witness";
@@ -47,6 +47,8 @@ pub struct ProducerOrder {
     pub batch: usize,
     pub pause_ms: u64,
     pub duty: Duty,
+    /// Each task is unique by one of so many keys.
+    pub keys: Option<u64>,
 }
 
 /// The parameters of a task.
@@ -121,6 +123,13 @@ impl Duty {
     pub fn task(&self) -> NewTask {
         let parameters = Json::encode(self).expect("plain numbers and words");
         NewTask::new(CLASS, parameters).expect("an object")
+    }
+
+    /// The task, unique by one of so many keys.
+    #[must_use]
+    pub fn task_with_key(&self, keys: u64) -> NewTask {
+        let key = fastrand::u64(..keys).to_string();
+        self.task().unique(Unique::by(key)).expect("a key")
     }
 
     /// The task, with so many retries.

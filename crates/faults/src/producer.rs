@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine::{Client, Store, TaskId};
+use task_engine::{Client, NewTask, Store, TaskId};
 
 use crate::engine::open;
 use crate::orders::ProducerOrder;
@@ -26,7 +26,8 @@ pub async fn run(order: ProducerOrder) -> Result<(), String> {
     let mut confirmed = 0;
     while confirmed < order.count {
         let batch = order.batch.min(order.count - confirmed);
-        let tasks = vec![order.duty.task(); batch];
+        let task = || order.keys.map_or_else(|| order.duty.task(), |n| order.duty.task_with_key(n));
+        let tasks: Vec<NewTask> = std::iter::repeat_with(task).take(batch).collect();
         match client.create_many(&tasks).await {
             Ok(ids) => {
                 confirmed += ids.len();

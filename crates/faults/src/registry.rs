@@ -6,7 +6,7 @@
 //! overlap while the lease of the first is good; **I5** what comes late changes
 //! nothing and is kept; **I6** crashes count as tries; **I7** the record of
 //! attempts has no gap; **I8** all ends after the fault is healed; **I9** no engine
-//! runs more at a time than it has workers; **I10** a slot fires once; **I11** others
+//! runs more at a time than it has workers, and no key has two open tasks; **I10** a slot fires once; **I11** others
 //! come to their end meanwhile; **I12** memory, CPU,
 //! connections and log stay bounded.
 

@@ -163,6 +163,26 @@ fn a_gap_is_found() {
 }
 
 #[test]
+fn two_open_tasks_of_one_key_are_found() {
+    let key = || Json::parse(r#"{"unique_key":"k"}"#).unwrap();
+    let second = |began: i64| {
+        let mut evidence = sound();
+        task(&mut evidence).context = key();
+        let mut other = task(&mut evidence).clone();
+        other.id = 2;
+        evidence.history.tasks.insert(2, other);
+        evidence.dead.insert(7, None);
+        for (attempt, began) in [(1, began), (2, began + 10)] {
+            evidence.witness.take(&format!("begin 2 {attempt} 9 {began}"));
+            evidence.witness.take(&format!("end 2 {attempt} 9 {}", began + 5));
+        }
+        broken(&evidence)
+    };
+    assert_eq!(second(300), Vec::<String>::new());
+    assert!(second(299).iter().any(|words| words.starts_with("I9:")));
+}
+
+#[test]
 fn too_many_at_a_time_are_found() {
     finds("I9:", |e| {
         e.workers.insert(8, 1);

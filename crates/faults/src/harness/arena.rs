@@ -189,7 +189,18 @@ impl Arena {
     /// Starts a producer.
     pub fn produce(&mut self, count: usize, batch: usize, pause_ms: u64, duty: Duty) {
         let (database, acks) = (self.database.clone(), self.path("acks"));
-        let order = ProducerOrder { database, acks, count, batch, pause_ms, duty };
+        let keys = None;
+        self.produce_as(ProducerOrder { database, acks, count, batch, pause_ms, duty, keys });
+    }
+
+    /// Starts a producer of tasks that are unique by one of a few keys.
+    pub fn produce_unique(&mut self, count: usize, keys: u64, duty: Duty) {
+        let (database, acks) = (self.database.clone(), self.path("acks_unique"));
+        let (batch, pause_ms, keys) = (1, 10, Some(keys));
+        self.produce_as(ProducerOrder { database, acks, count, batch, pause_ms, duty, keys });
+    }
+
+    fn produce_as(&mut self, order: ProducerOrder) {
         let order = serde_json::to_string(&Order::Produce(order)).expect("an order");
         let mut command = self.fleet.command(&[]);
         let child = command.arg(order).stderr(self.fleet.log("producer")).spawn();
@@ -347,7 +358,9 @@ impl Arena {
         let mut evidence = std::mem::take(&mut self.evidence);
         evidence.history = self.wait(History::read(&*store)).expect("the history is read");
         evidence.verify = self.wait(store.verify()).expect("the store is verified");
-        let acks = std::fs::read_to_string(self.path("acks")).unwrap_or_default();
+        let acks = ["acks", "acks_unique"]
+            .map(|file| std::fs::read_to_string(self.path(file)).unwrap_or_default())
+            .concat();
         let whole = acks.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         evidence.acks = whole.filter_map(|line| line.trim_end().parse().ok()).collect();
         evidence.witness = self.witness();

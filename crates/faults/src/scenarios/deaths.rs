@@ -13,6 +13,7 @@ pub fn kill_storm(arena: &mut Arena) {
     let names = ["a", "b", "c"];
     arena.start(&names);
     let count = if arena.soak { 3000 } else { 1000 };
+    arena.produce_unique(count / 5, 5, Duty::work(5));
     arena.produce(count, 20, 20, Duty::work(5));
     arena.until("work has begun", || arena.done() > 20);
     let (mut killed, mut producers) = (0, 0);
