@@ -113,8 +113,9 @@ fn its_pages_are_those_of_the_program(place: &Place, folder: &Path) {
 
 fn it_completes(file: &Path) {
     let script = format!(
-        "source {} && COMP_WORDS=(task-engine doct) COMP_CWORD=1 \
-         && _task-engine task-engine doct task-engine && echo \"${{COMPREPLY[@]}}\"",
+        "source {} && [[ $(complete -p task-engine) =~ -F\\ ([^ ]+) ]] \
+         && COMP_WORDS=(task-engine doct) COMP_CWORD=1 \
+         && \"${{BASH_REMATCH[1]}}\" task-engine doct task-engine && echo \"${{COMPREPLY[@]}}\"",
         file.display()
     );
     assert_eq!(ask(&["bash", "-c", &script]), "doctor\n");
