@@ -1,5 +1,8 @@
 //! The files of `packaging/` fit the program: their command lines are run.
 
+mod crates;
+mod debian;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
