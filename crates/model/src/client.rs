@@ -52,6 +52,7 @@ pub struct Client {
 
 /// Why a task was not created. Nothing was.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The task itself is wrong.
     #[error(transparent)]
@@ -162,6 +163,8 @@ impl Client {
 
     /// A client whose tasks say where they come from. The client of a `Run` is
     /// one.
+    // For engines: an application has it from its `Run`.
+    #[doc(hidden)]
     #[must_use]
     pub fn within(&self, parent: Origin) -> Self {
         Self { parent: Some(Arc::new(parent)), ..self.clone() }
@@ -169,6 +172,8 @@ impl Client {
 
     /// A task with its parent and correlation id, and the span that it is
     /// created under; unseen by hooks.
+    // For engines: an application calls `Run::child`, or `prepare`.
+    #[doc(hidden)]
     #[must_use]
     pub fn stamped(&self, task: NewTask) -> NewTask {
         self.stamped_under(Traceparent::current(), task)
@@ -225,8 +230,8 @@ impl<'a, A> Create<'a, A> {
         self.with(|task| task.queue(queue))
     }
 
-    /// Gives it a retry rule of its own.
-    pub fn retry(self, rule: &RetryOverride) -> Self {
+    /// Gives it a retry rule of its own: see [`NewTask::retry`].
+    pub fn retry(self, rule: impl Into<RetryOverride>) -> Self {
         self.with(|task| Ok(task.retry(rule)))
     }
 

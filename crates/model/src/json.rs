@@ -22,6 +22,7 @@ pub struct Json(Box<str>);
 
 /// Why a text is not acceptable JSON; the message names the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadJson {
     /// Not JSON, or not the shape that was wanted.
     #[error("not valid JSON: {0}")]
@@ -92,6 +93,8 @@ impl Json {
     }
 
     /// Takes a text that a store has given back: it was checked when it went in.
+    // For stores alone: from anywhere else it is a `Json` that may not be JSON.
+    #[doc(hidden)]
     #[must_use]
     pub fn from_store(text: String) -> Self {
         Self(text.into_boxed_str())

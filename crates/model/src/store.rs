@@ -428,6 +428,7 @@ pub enum RetryReport {
 
 /// A hint that something has changed; never the work itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WakeUp {
     /// There may be work.
     Work,
@@ -439,6 +440,7 @@ pub enum WakeUp {
 
 /// Who failed, and what the caller can do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The store cannot be reached, or went away: try again later.
     #[error("{0}")]

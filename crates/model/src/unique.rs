@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use crate::json::Json;
 use crate::task::{BadTask, TaskId, TaskStatus};
+use crate::word::BadWord;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 500;
 
 /// Where the key of a unique task is in its context.
-pub const CONTEXT_KEY: &str = "unique_key";
+pub(crate) const CONTEXT_KEY: &str = "unique_key";
 
 /// What makes a task unique.
 ///
@@ -27,6 +28,7 @@ pub const CONTEXT_KEY: &str = "unique_key";
 /// let nightly = Unique::by("backup").scope(Scope::Within(Duration::from_secs(3600)));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unique {
     /// The key, unique within the class: 1 to [`KEY_BYTES_MAX`] bytes.
     pub key: String,
@@ -150,12 +152,12 @@ impl OnConflict {
 }
 
 impl FromStr for OnConflict {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let word = text.replace('-', "_");
         Self::ALL.into_iter().find(|answer| answer.as_str() == word).ok_or_else(|| {
-            format!("{text:?} is none of keep, replace, replace-parameters, replace-time")
+            BadWord(format!("{text:?} is none of keep, replace, replace-parameters, replace-time"))
         })
     }
 }
@@ -248,7 +250,7 @@ mod tests {
             assert_eq!(answer.as_str().parse(), Ok(answer));
             assert_eq!(answer.as_str().replace('_', "-").parse(), Ok(answer));
         }
-        assert!("drop".parse::<OnConflict>().unwrap_err().contains("keep, replace"));
+        assert!("drop".parse::<OnConflict>().unwrap_err().0.contains("keep, replace"));
     }
 
     #[test]

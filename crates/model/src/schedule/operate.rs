@@ -19,6 +19,7 @@ pub struct Schedules<'a> {
 
 /// Why nothing was done about a schedule.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScheduleError {
     /// It is wrong.
     #[error(transparent)]
