@@ -60,6 +60,8 @@
 //!
 //! Without any of them, it runs on whatever implements [`Store`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // - `engine`: the engine and its settings; `life`: from registration to the end,
 //   and again if it was declared lost;
 // - `handler`, `run`, `failure`: what a task's code sees;

@@ -19,9 +19,10 @@ use crate::unique::{Creation, OnConflict, Scope, Unique};
 /// Creates tasks, and cancels them. Cheap to clone; needs no engine.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use task_engine_model::{Client, NewTask, Store, Task};
+/// use task_engine::{Client, NewTask, Store, Task};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct SendMail { to: String }
@@ -106,8 +107,9 @@ impl Client {
     /// Creates one task: await it, or say more first.
     ///
     /// ```no_run
+    /// # extern crate task_engine_model as task_engine;
     /// # use std::time::Duration;
-    /// # use task_engine_model::{Client, Task};
+    /// # use task_engine::{Client, Task};
     /// # async fn example<T: Task + Clone>(client: Client, mail: T) -> Result<(), Box<dyn std::error::Error>> {
     /// client.create(mail.clone()).await?;
     /// client.create(mail).after(Duration::from_secs(600)).priority(5).await?;
@@ -239,8 +241,9 @@ impl<'a, A> Create<'a, A> {
     /// key waits or runs, that one is kept, and the answer says which it is.
     ///
     /// ```no_run
+    /// # extern crate task_engine_model as task_engine;
     /// # use std::time::Duration;
-    /// # use task_engine_model::{Client, Creation, OnConflict, Scope, Task};
+    /// # use task_engine::{Client, Creation, OnConflict, Scope, Task};
     /// # async fn example<T: Task + Clone>(client: Client, index: T) -> Result<(), Box<dyn std::error::Error>> {
     /// match client.create(index.clone()).unique("customer 7").await? {
     ///     Creation::Created(id) => println!("task {id} is new"),

@@ -1,7 +1,8 @@
 //! What fails: failures in groups of the same error.
 //!
 //! Errors are the same if the classes of their tasks, their kinds and their
-//! messages are, apart from what differs from case to case ([`fold`]).
+//! messages are, apart from what differs from case to case: numbers, ids, what is
+//! in quotes.
 
 use std::collections::HashMap;
 

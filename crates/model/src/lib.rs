@@ -15,7 +15,7 @@
 //! # Map
 //! What applications say:
 //! - [`task`]: what is asked for, and what is known about it;
-//! - [`client`]: creation;
+//! - [`client`]: how tasks are created;
 //! - [`unique`]: what happens when a task is created twice;
 //! - [`schedule`]: regular tasks, and when they run;
 //! - [`retry`]: when a failed attempt is tried again;

@@ -13,8 +13,9 @@ use crate::json::Json;
 /// that recovery after a crash decides as that engine would have done.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::time::Duration;
-/// use task_engine_model::RetryRule;
+/// use task_engine::RetryRule;
 ///
 /// let minute = Duration::from_secs(60);
 /// let rule = RetryRule::default();
@@ -49,8 +50,9 @@ pub struct RetryRule {
 /// What one task says differently from its class, in its context under `retry`.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// # use std::time::Duration;
-/// use task_engine_model::{RetryOverride, RetryRule};
+/// use task_engine::{RetryOverride, RetryRule};
 ///
 /// let own = RetryOverride::default().maximum(2);
 /// let class = RetryRule::every(Duration::from_secs(5), 10);

@@ -38,7 +38,9 @@ use crate::word::BadWord;
 /// A regular task as it is asked for. Mistakes in it are told when it is used.
 ///
 /// ```
-/// # use task_engine_model::{Task, schedule::{Missed, Overlap, Schedule}};
+/// # extern crate task_engine_model as task_engine;
+/// use task_engine::{Missed, Overlap, Schedule, Task};
+///
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendReport { to: String }
 /// # impl Task for SendReport { const CLASS: &'static str = "send_report"; }

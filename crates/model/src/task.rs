@@ -23,10 +23,11 @@ use crate::word::BadWord;
 /// that the engine is given; an application that only creates tasks has none.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct SendMail { to: String }
 ///
-/// impl task_engine_model::Task for SendMail {
+/// impl task_engine::Task for SendMail {
 ///     const CLASS: &'static str = "send_mail";
 /// }
 /// ```
@@ -35,8 +36,9 @@ use crate::word::BadWord;
 /// are [secret](Self::SECRETS), and what makes its tasks [unique](Self::unique).
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::time::Duration;
-/// use task_engine_model::{ClassRules, RetryRule, Task, Unique};
+/// use task_engine::{ClassRules, RetryRule, Task, Unique};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct Charge { order: u64, card: String }
@@ -259,8 +261,9 @@ impl FromStr for TaskStatus {
 /// [`Client::create`](crate::Client::create) is shorter.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::time::Duration;
-/// use task_engine_model::{Json, NewTask, Task};
+/// use task_engine::{Json, NewTask, Task};
 ///
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendMail { to: String }

@@ -21,8 +21,10 @@ pub(crate) const CONTEXT_KEY: &str = "unique_key";
 /// What makes a task unique.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// # use std::time::Duration;
-/// # use task_engine_model::unique::{OnConflict, Scope, Unique};
+/// use task_engine::{OnConflict, Scope, Unique};
+///
 /// let report = Unique::by("report of May");
 /// let index = Unique::by("customer 7").scope(Scope::Waiting).on_conflict(OnConflict::Replace);
 /// let nightly = Unique::by("backup").scope(Scope::Within(Duration::from_secs(3600)));
