@@ -1,6 +1,6 @@
 //! Background tasks for Rust applications, on PostgreSQL or on embedded SQLite:
-//! applications create tasks, engines execute them, and what is on record is
-//! never lost.
+//! applications create tasks, engines execute them, and what became of each is on
+//! record.
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -42,7 +42,9 @@ use crate::unique::{Creation, OnConflict, Scope, Unique};
 /// ```
 ///
 /// Creation inside a transaction of the application's own is in the stores'
-/// crates, because it speaks to the application's driver.
+/// crates, because it speaks to the application's driver: `Schema::create_in` on
+/// PostgreSQL, `create_in` on SQLite. [`Client::prepare`] makes of tasks what this
+/// client would have created.
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
@@ -52,7 +54,7 @@ pub struct Client {
 }
 
 /// Why a task was not created. Nothing was.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The task itself is wrong.

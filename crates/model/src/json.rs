@@ -6,6 +6,7 @@
 //! with the place named, so that both stores say the same thing.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +18,7 @@ pub const BYTES_MAX: usize = 1024 * 1024;
 pub const DEPTH_MAX: usize = 64;
 
 /// A valid JSON text within [`BYTES_MAX`] and [`DEPTH_MAX`], without `\u0000`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 
 /// Why a text is not acceptable JSON; the message names the place.
@@ -120,6 +121,14 @@ impl Json {
             Some(b'n') => Err(BadJson::NotAnObject("null")),
             _ => Err(BadJson::NotAnObject("a number")),
         }
+    }
+}
+
+impl FromStr for Json {
+    type Err = BadJson;
+
+    fn from_str(text: &str) -> Result<Self, BadJson> {
+        Self::parse(text)
     }
 }
 

@@ -340,7 +340,7 @@ fn sorted(text: &str) -> String {
 
 /// What becomes of slots that passed while no engine ran, or while the task of
 /// the slot before made them wait.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Missed {
     /// A slot that is a minute old or older does not fire any more.
@@ -403,7 +403,7 @@ impl TryFrom<String> for Missed {
 }
 
 /// What happens when a slot comes and the task of the slot before has not ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
     /// It fires all the same.

@@ -316,7 +316,7 @@ pub struct CreatedTask {
 }
 
 /// From when on a new task may run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Due {
     /// At once.
     #[default]
@@ -646,7 +646,7 @@ pub struct ExecutionRow {
 }
 
 /// The status of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // The words say it.
 pub enum ExecutionStatus {

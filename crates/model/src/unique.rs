@@ -5,6 +5,7 @@
 //! question of [`Scope`]; what happens if it does, of [`OnConflict`]. Stores
 //! answer both without a race, whoever creates at the same time.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub(crate) const CONTEXT_KEY: &str = "unique_key";
 /// let index = Unique::by("customer 7").scope(Scope::Waiting).on_conflict(OnConflict::Replace);
 /// let nightly = Unique::by("backup").scope(Scope::Within(Duration::from_secs(3600)));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Unique {
     /// The key, unique within the class: 1 to [`KEY_BYTES_MAX`] bytes.
@@ -78,7 +79,7 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// Which task with the same key stands in the way of a new one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// One that waits, also for a retry. One that runs does not: it may have
     /// begun with what was true before.
@@ -104,7 +105,7 @@ impl Scope {
 
 /// What happens if a task with the same key stands in the way. Only one that
 /// waits can be changed: one that runs or has ended is kept as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
     /// The old one is kept as it is.
     #[default]
@@ -153,6 +154,12 @@ impl OnConflict {
     }
 }
 
+impl fmt::Display for OnConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 impl FromStr for OnConflict {
     type Err = BadWord;
 
@@ -165,7 +172,7 @@ impl FromStr for OnConflict {
 }
 
 /// What became of a task that was to be created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Creation {
     /// It is new.
     Created(TaskId),
