@@ -27,7 +27,7 @@ impl Task for Pay {
     const CLASS: &'static str = "pay";
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_millis(10), 5))
+        ClassRules::default().retry(RetryRule::every(Duration::from_millis(10), 5))
     }
 }
 

@@ -23,7 +23,7 @@ impl Task for Download {
     /// At most three more times, a tenth of a second apart. The default is ten
     /// retries over seventeen hours.
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_millis(100), 3))
+        ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), 3))
     }
 }
 

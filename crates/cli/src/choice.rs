@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use task_engine::TaskId;
+use task_engine::model::BadWord;
 use task_engine::model::Filter;
 
 use crate::console::now;
@@ -43,7 +44,7 @@ impl Chosen {
                     "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
-            let id: TaskId = word.parse().map_err(Fault::Usage)?;
+            let id: TaskId = word.parse().map_err(|bad: BadWord| Fault::Usage(bad.into()))?;
             if seen.insert(id) {
                 ids.push(id);
             }

@@ -75,9 +75,7 @@ impl From<EngineError> for Fault {
             EngineError::NameTaken(_) | EngineError::LeftTasks { .. } => {
                 Self::Conflict(error.to_string())
             }
-            EngineError::TwoHandlers { .. } | EngineError::Broken(_) | EngineError::System(_) => {
-                Self::Failure(error.to_string())
-            }
+            _ => Self::Failure(error.to_string()),
         }
     }
 }

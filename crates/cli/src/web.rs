@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use task_engine::Store;
+use task_engine::model::BadWord;
 use task_engine_web::{Access, BadAccess, Dashboard, Recorder, Role};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,7 +36,7 @@ pub(crate) struct WebOptions {
 pub(crate) struct Anybody(Option<Role>);
 
 impl Anybody {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, BadWord> {
         if text == "none" { Ok(Self(None)) } else { text.parse().map(|role| Self(Some(role))) }
     }
 }

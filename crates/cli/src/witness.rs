@@ -39,7 +39,7 @@ pub(crate) fn handle_witness<S: Send + Sync + 'static>(
     engine: Engine<S>,
     file: PathBuf,
 ) -> Engine<S> {
-    let rules = ClassRules::retry(RetryRule::every(Duration::from_millis(100), 100));
+    let rules = ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), 100));
     let file = Arc::new(file);
     engine.handle_class(CLASS, rules, move |task, run| witness(file.clone(), task, run))
 }

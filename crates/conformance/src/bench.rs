@@ -158,7 +158,7 @@ pub fn new_instance(name: &str) -> NewInstance {
 pub fn knowing(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstance {
     new.classes = classes
         .iter()
-        .map(|(class, rule)| ((*class).to_owned(), ClassRules::retry(*rule)))
+        .map(|(class, rule)| ((*class).to_owned(), ClassRules::default().retry(*rule)))
         .collect();
     new
 }

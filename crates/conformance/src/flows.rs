@@ -136,7 +136,11 @@ pub async fn a_large_flow_comes_in_pages(db: &dyn Database) {
 /// that is not there, or null, is fine.
 pub async fn a_bad_correlation_id_is_refused(db: &dyn Database) {
     let bench = Bench::open(db).await;
-    let with = |context: &str| NewTask { context: Json::parse(context).unwrap(), ..new_task(WORK) };
+    let with = |context: &str| {
+        let mut task = new_task(WORK);
+        task.context = Json::parse(context).unwrap();
+        task
+    };
     let long = format!(r#"{{"correlation_id":"{}"}}"#, "é".repeat(101));
     let huge = format!(r#"{{"correlation_id":"{}"}}"#, "x".repeat(100_000));
     for bad in [
@@ -164,7 +168,8 @@ pub async fn a_bad_parent_is_none(db: &dyn Database) {
     let bench = Bench::open(db).await;
     for bad in [r#""x""#, "-1", "0", "1.5", "1e300", "[1]", "null", "12345678901234567890123"] {
         let context = Json::parse(format!(r#"{{"correlation_id":"a","parent_id":{bad}}}"#));
-        let task = NewTask { context: context.unwrap(), ..new_task(WORK) };
+        let mut task = new_task(WORK);
+        task.context = context.unwrap();
         let id = bench.create(task).await;
         assert_eq!(bench.details(id).await.parent_id, None, "{bad}");
     }

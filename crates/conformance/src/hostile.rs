@@ -128,10 +128,12 @@ pub async fn errors_come_back_as_they_went_in(db: &dyn Database) {
     let nul = TaskError::new("a\0b", "c\0d").storable();
     let long = TaskError::new("E", "é\n\"'\\".repeat(10_000)).storable();
     let empty = TaskError::new("", "");
-    let odd = TaskError {
-        backtrace: vec!["{}".into(), "a,b".into(), "\\\"".into(), "NULL".into()],
-        ..TaskError::new("{\"a\":1}", "\u{7f}\u{1}\t\u{2028}")
-    };
+    let odd = TaskError::new("{\"a\":1}", "\u{7f}\u{1}\t\u{2028}").with_backtrace(vec![
+        "{}".into(),
+        "a,b".into(),
+        "\\\"".into(),
+        "NULL".into(),
+    ]);
     for error in [nul, long, empty, odd] {
         let id = bench.create_work(1).await[0];
         let hold = engine.claim_one().await;

@@ -28,15 +28,11 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
         ],
         classes: std::collections::BTreeMap::new(),
     };
-    let often = RetryRule {
-        jitter: 0.25,
-        cap: Duration::from_secs(77),
-        ..RetryRule::every(Duration::from_millis(1500), 4)
-    };
-    let rules = ClassRules::retry(often).timeout(Duration::from_secs(9));
+    let often =
+        RetryRule::every(Duration::from_millis(1500), 4).jitter(0.25).cap(Duration::from_secs(77));
+    let rules = ClassRules::default().retry(often).timeout(Duration::from_secs(9));
     new.classes.insert("often".into(), rules);
-    let rules =
-        ClassRules { queue: "slow".into(), priority: -4, ..ClassRules::retry(RetryRule::never()) };
+    let rules = ClassRules::default().queue("slow").priority(-4).retry(RetryRule::never());
     new.classes.insert("never".into(), rules);
     let id = bench.store.register(&new).await.expect("register");
 

@@ -78,11 +78,9 @@ pub async fn a_failure_is_on_record(db: &dyn Database) {
     let id = bench.create_work(1).await[0];
     let mut engine = bench.engine("a").await;
     let hold = engine.claim_one().await;
-    let error = TaskError {
-        exception: "std::io::Error".to_owned(),
-        message: "no \"paper\"\nin tray 2 – 紙がない 🖨".to_owned(),
-        backtrace: vec!["print at src/main.rs:7".into(), String::new(), "'main'".into()],
-    };
+    let frames = vec!["print at src/main.rs:7".into(), String::new(), "'main'".into()];
+    let error = TaskError::new("std::io::Error", "no \"paper\"\nin tray 2 – 紙がない 🖨")
+        .with_backtrace(frames);
     let mut ending = hold.fails();
     ending.error = Some(error.clone());
     assert_eq!(engine.record(&[ending]).await, []);

@@ -91,13 +91,12 @@ pub async fn the_rule_of_the_task_goes_first(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let rules =
         [("often", RetryRule::every(Duration::from_secs(5), 9)), ("never", RetryRule::never())];
-    let not_at_all = RetryOverride { maximum: Some(0), ..RetryOverride::default() };
-    let once =
-        RetryOverride { maximum: Some(1), first_delay_ms: Some(1500), ..RetryOverride::default() };
-    let id = bench.create(new_task("often").retry(&not_at_all)).await;
+    let not_at_all = RetryOverride::default().maximum(0);
+    let once = RetryOverride::default().maximum(1).first_delay(Duration::from_millis(1500));
+    let id = bench.create(new_task("often").retry(not_at_all)).await;
     let next = crash(&bench, &rules, id).await;
     assert_eq!(next, Next::End(TaskStatus::Failed));
-    let id = bench.create(new_task("never").retry(&once)).await;
+    let id = bench.create(new_task("never").retry(once)).await;
     let next = crash(&bench, &rules, id).await;
     assert_eq!(wait_of(next), (Duration::from_millis(1500), 1));
 }

@@ -162,12 +162,8 @@ impl World {
         }
         let mut rule = rule_of(class);
         if self.chance.u8(0..5) == 0 {
-            let own = RetryOverride {
-                maximum: Some(1),
-                first_delay_ms: Some(0),
-                ..RetryOverride::default()
-            };
-            task = task.retry(&own);
+            let own = RetryOverride::default().maximum(1).first_delay(Duration::ZERO);
+            task = task.retry(own);
             rule = rule.with(&own);
         }
         let known = Known {

@@ -75,7 +75,7 @@
 //!   `complete_in`, whatever the handler returns or does after that, and if its
 //!   engine dies.
 //! - *It rolls back, or is never committed.* The attempt has failed
-//!   (`NotCommitted`, or with the handler's own error), and is retried by the
+//!   ([`NotCommitted`](TaskError::NOT_COMMITTED), or with the handler's own error), and is retried by the
 //!   rule. A handler may also try again by itself, in a new transaction.
 //! - *Somebody else has ended the attempt*: the engine was believed dead, and the
 //!   attempt was taken back. `complete_in` fails with
@@ -96,10 +96,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use task_engine_model::{AttemptId, ClaimId, Completion, Json, Outcome, StoreError, TaskError};
-
-/// The name of the error of an attempt that called `complete_in` and returned
-/// without a commit.
-pub const NOT_COMMITTED: &str = "NotCommitted";
 
 /// A transaction that a task can be completed in: a `Transaction` of
 /// tokio-postgres, of sqlx (with the feature `sqlx`, also a `PgConnection`), or
@@ -252,7 +248,7 @@ pub(crate) fn not_committed() -> Outcome {
     let message = "complete_in was called, but its transaction was not committed; \
         nothing of it counts, and the attempt has failed; \
         call complete_in last, return its error, and commit";
-    Outcome::Failure(TaskError::new(NOT_COMMITTED, message), Default::default())
+    Outcome::Failure(TaskError::new(TaskError::NOT_COMMITTED, message), Default::default())
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use task_engine_model::instance::{InstanceRow, Recovery};
 use task_engine_model::schedule::Schedule;
 use task_engine_model::secret;
 use task_engine_model::store::HeldTask;
-use task_engine_model::{ClassRules, Client, CreationHook, Pool, Store, StoreError, Task};
+use task_engine_model::{
+    ClassRules, Client, CreationHook, Pool, Store, StoreError, Task, TaskError,
+};
 
 use crate::admission;
 use crate::failure::Failure;
@@ -67,6 +69,7 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// assert_eq!(stopped.given_back, 0);
 /// # Ok(()) }
 /// ```
+#[must_use = "an engine does nothing until it is run"]
 pub struct Engine<S> {
     store: Arc<dyn Store>,
     /// What tasks create tasks with.
@@ -74,6 +77,7 @@ pub struct Engine<S> {
     state: Arc<S>,
     classes: Classes<S>,
     hooks: Vec<Registered<S>>,
+    retries: Vec<(String, RetryFunction)>,
     settings: Settings,
     stop: StopHandle,
 }
@@ -89,6 +93,7 @@ impl<S> fmt::Debug for Engine<S> {
 
 /// Why an engine does not run.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EngineError {
     /// Two handlers for one class.
     #[error("class {class} has two handlers: the first at {first}, the second at {second}")]
@@ -174,13 +179,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
             state: Arc::new(state),
             classes: Classes::new(),
             hooks: Vec::new(),
+            retries: Vec::new(),
             settings: Settings::default(),
             stop: StopHandle::new(),
         }
     }
 
     /// Its name, unique among the living. Default: the name of the machine.
-    #[must_use]
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.settings.instance = name.into();
         self
@@ -188,14 +193,12 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// How many tasks it runs at a time, those of queues with workers of their
     /// own aside. Default: 5.
-    #[must_use]
     pub fn workers(mut self, workers: u16) -> Self {
         self.settings.workforce.workers = Some(workers);
         self
     }
 
     /// The queues that these workers take tasks from. Default: `default`.
-    #[must_use]
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.workforce.queues = Some(queues.into_iter().map(Into::into).collect());
         self
@@ -211,7 +214,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// engine.queue("mail", 10).queue("reports", 2)
     /// # }
     /// ```
-    #[must_use]
     pub fn queue(mut self, name: impl Into<String>, workers: u16) -> Self {
         self.settings.workforce.own.push((name.into(), workers));
         self
@@ -220,21 +222,18 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Reserves workers for what is urgent: so many more, which take only tasks
     /// of this priority or a higher one, from all queues of this engine. Then no
     /// crowd of other tasks, however long they run, keeps urgent ones waiting.
-    #[must_use]
     pub fn reserve(mut self, priority: i32, workers: u16) -> Self {
         self.settings.workforce.reserved.push((priority, workers));
         self
     }
 
     /// What happens to the tasks of dead engines. Default: somebody decides.
-    #[must_use]
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.settings.recovery = recovery;
         self
     }
 
     /// How long running tasks may go on after a stop. Default: without limit.
-    #[must_use]
     pub fn stop_timeout(mut self, time: Duration) -> Self {
         self.settings.stop_timeout = Some(time);
         self
@@ -242,7 +241,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// How often it says that it is alive, and how long after the last time it
     /// counts as dead. Default: 5 s and 30 s.
-    #[must_use]
     pub fn heartbeat(mut self, every: Duration, dead_after: Duration) -> Self {
         self.settings.heartbeat = every;
         self.settings.lease = dead_after;
@@ -251,21 +249,18 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// How often it looks for work that no wake-up told it about. Default (and
     /// at the most): 10 s.
-    #[must_use]
     pub fn poll(mut self, every: Duration) -> Self {
         self.settings.poll = every;
         self
     }
 
     /// How long successful tasks are kept; `None` for ever. Default: 30 days.
-    #[must_use]
     pub fn retention(mut self, age: Option<Duration>) -> Self {
         self.settings.retention = age;
         self
     }
 
     /// Whether starting brings the tables to this version. Default: yes.
-    #[must_use]
     pub fn migrate_at_start(mut self, migrate: bool) -> Self {
         self.settings.migrate = migrate;
         self
@@ -285,7 +280,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// engine.schedule(Schedule::cron("tidy", "30 4 * * *").time_zone("Europe/Paris").task(&Tidy))
     /// # }
     /// ```
-    #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.settings.schedules.push(schedule);
         self
@@ -293,7 +287,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// The code of a class: an asynchronous function of the task and its [`Run`].
     /// What it returns is stored as the result; any error becomes a [`Failure`].
-    #[must_use]
     #[track_caller]
     pub fn handle<T, R, E, F, Fut>(mut self, function: F) -> Self
     where
@@ -307,11 +300,17 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The same, with a retry rule that is a function. After a crash, recovery
-    /// uses the rule of the class instead.
+    /// A retry rule that is a function, for a class that has a handler here: of
+    /// how many retries there were before and the error, it makes the wait until
+    /// the next one, or `None` to give up. It is asked in place of the rules of
+    /// class and task, unless the code itself said otherwise
+    /// ([`Failure::no_retry`], [`Failure::retry_after`]).
+    ///
+    /// After a crash, when this program is not there to ask, recovery uses the
+    /// rules instead; so it does if the function panics.
     ///
     /// ```
-    /// # use std::{sync::Arc, time::Duration};
+    /// # use std::time::Duration;
     /// # use task_engine::{Engine, Failure, Run, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)]
     /// # struct Call;
@@ -319,24 +318,17 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// # async fn call(_: Call, _: Run<()>) -> Result<(), Failure> { Ok(()) }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
     /// // Errors of the network are tried again and again, others never.
-    /// let retry = |number: u32, error: &task_engine::model::TaskError| {
+    /// engine.handle(call).retry_with(Call::CLASS, |number, error| {
     ///     error.exception.contains("io::error").then(|| Duration::from_secs(10) * (number + 1))
-    /// };
-    /// engine.handle_with_retry(call, Arc::new(retry))
+    /// })
     /// # }
     /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn handle_with_retry<T, R, E, F, Fut>(mut self, function: F, retry: RetryFunction) -> Self
-    where
-        T: Task,
-        R: Serialize + 'static,
-        E: Into<Failure> + 'static,
-        F: Fn(T, Run<S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
-    {
-        let class = NewClass { retry: Some(retry), ..NewClass::of::<T>(Location::caller()) };
-        self.classes.add_async(class, function);
+    pub fn retry_with(
+        mut self,
+        class: impl Into<String>,
+        rule: impl Fn(u32, &TaskError) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.retries.push((class.into(), Arc::new(rule)));
         self
     }
 
@@ -363,7 +355,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// engine.handle_blocking(checksum)
     /// # }
     /// ```
-    #[must_use]
     #[track_caller]
     pub fn handle_blocking<T, R, E, F>(mut self, function: F) -> Self
     where
@@ -389,7 +380,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// engine.handle_class("any", ClassRules::default(), any)
     /// # }
     /// ```
-    #[must_use]
     #[track_caller]
     pub fn handle_class<P, R, E, F, Fut>(
         mut self,
@@ -404,7 +394,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
         F: Fn(P, Run<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
-        let class = NewClass { name: class.into(), rules, retry: None, place: Location::caller() };
+        let class = NewClass { name: class.into(), rules, place: Location::caller() };
         self.classes.add_async(class, function);
         self
     }
@@ -412,21 +402,18 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// A hook on the creation of tasks by tasks ([`Run::client`]), after those
     /// that are there. What the application creates elsewhere has the hooks of
     /// its own [`Client`].
-    #[must_use]
     pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
         self.client = self.client.hook(hook);
         self
     }
 
     /// Code around the executions of all classes; the first one is outermost.
-    #[must_use]
     pub fn hook(mut self, hook: impl Hook<S>) -> Self {
         self.hooks.push(Registered::new(hook, None));
         self
     }
 
     /// Code around the executions of these classes.
-    #[must_use]
     pub fn hook_for(
         mut self,
         classes: impl IntoIterator<Item = impl Into<String>>,
@@ -438,7 +425,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
     }
 
     /// Is stopped by a handle that was made before.
-    #[must_use]
     pub fn stopped_by(mut self, handle: StopHandle) -> Self {
         self.stop = handle;
         self
@@ -484,6 +470,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     pub(crate) fn life(mut self) -> Result<Life<S>, EngineError> {
         let pools = self.check()?;
         self.classes.hook(&self.hooks);
+        self.classes.retry(&self.retries);
         Ok(Life {
             store: self.store,
             client: self.client,
@@ -511,6 +498,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
         for (class, rules) in self.classes.rules() {
             if let Err(why) = secret::check(&rules.secret) {
                 return wrong(format!("class {class}: {why}"));
+            }
+        }
+        for (class, _) in &self.retries {
+            if self.classes.get(class).is_none() {
+                return wrong(format!(
+                    "a retry rule is for class {class}, which has no handler here; check the name"
+                ));
             }
         }
         for hook in &self.hooks {

@@ -11,10 +11,9 @@ use task_engine_model::cancel::{CancelAnswer, Told};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::retry::DELAY_MAX;
 use task_engine_model::secret::Redactor;
-use task_engine_model::task::retry_override;
 use task_engine_model::{
-    ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryRule, TaskError, TaskStatus,
-    transition,
+    ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryOverride, RetryRule, TaskError,
+    TaskStatus, transition,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
@@ -191,8 +190,8 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     /// How long asynchronous code that was told to end has to do so by itself.
     fn grace(&self) -> Duration {
         let why = self.bench.running.told(self.task.id).map(|told| told.why);
-        match (why, self.class.rules.cancel_grace_ms) {
-            (Some(Cause::Requested), Some(ms)) => Duration::from_millis(ms),
+        match (why, self.class.rules.cancel_grace) {
+            (Some(Cause::Requested), Some(time)) => time,
             _ => GRACE,
         }
     }
@@ -200,11 +199,11 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     /// What an error means: that the code ended as it was told to, if it was.
     fn error(&self, failure: Failure, why: Option<Cause>) -> Outcome {
         match (why, failure.outcome()) {
-            (Some(Cause::Requested), Outcome::Failure(error, _)) => Outcome::Cancelled(TaskError {
-                message: format!("cancelled while it ran; its code returned {error}"),
-                exception: TaskError::CANCELLED.to_owned(),
-                backtrace: error.backtrace,
-            }),
+            (Some(Cause::Requested), Outcome::Failure(error, _)) => {
+                let message = format!("cancelled while it ran; its code returned {error}");
+                let cancelled = TaskError::new(TaskError::CANCELLED, message);
+                Outcome::Cancelled(cancelled.with_backtrace(error.backtrace))
+            }
             (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.given_back(),
             (_, outcome) => outcome,
         }
@@ -291,7 +290,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     /// What comes next, by the rule of the class, the task, or the error.
     fn next(&self, outcome: &Outcome) -> Next {
         let mut rule = self.class.rules.retry;
-        match retry_override(&self.task.context) {
+        match RetryOverride::of(&self.task.context) {
             Ok(task) => rule = rule.with(&task),
             Err(error) => tracing::warn!(
                 "Task {}: the retry rule in its context is not used: {error}",

@@ -2,6 +2,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::error::Error;
+use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +49,7 @@ enum Trace {
 
 impl Failure {
     /// A failure that must not be retried.
+    #[must_use]
     #[track_caller]
     pub fn no_retry(error: impl Into<Self>) -> Self {
         let mut failure = error.into();
@@ -57,6 +59,7 @@ impl Failure {
 
     /// A failure that is retried after this wait instead of the rule's, if the
     /// rule still allows a retry.
+    #[must_use]
     #[track_caller]
     pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
         let mut failure = error.into();
@@ -65,6 +68,7 @@ impl Failure {
     }
 
     /// A failure with a name and a message of one's own.
+    #[must_use]
     #[track_caller]
     pub fn named(exception: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -115,8 +119,15 @@ impl Failure {
                 std::iter::once(place.to_string()).chain(frames(&calls)).collect()
             }
         };
-        let error = TaskError { exception: self.exception, message: self.message, backtrace };
+        let error = TaskError::new(self.exception, self.message).with_backtrace(backtrace);
         Outcome::Failure(error, self.advice)
+    }
+}
+
+/// Its kind and its message.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.exception, self.message)
     }
 }
 

@@ -20,10 +20,9 @@ use crate::run::Run;
 type Work<S> = Box<dyn Fn(&Json, Run<S>) -> Working + Send + Sync>;
 pub(crate) type Working = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
 
-/// A retry rule that is a function of the retry number and the error: the wait,
-/// or `None` to give up. After a crash, when this program is not there to ask,
-/// recovery uses the class's plain rule instead.
-pub type RetryFunction = Arc<dyn Fn(u32, &TaskError) -> Option<Duration> + Send + Sync>;
+/// A retry rule that is a function of the retry number and the error: see
+/// [`Engine::retry_with`](crate::Engine::retry_with).
+pub(crate) type RetryFunction = Arc<dyn Fn(u32, &TaskError) -> Option<Duration> + Send + Sync>;
 
 /// A class as an engine knows it.
 pub(crate) struct Class<S> {
@@ -45,7 +44,7 @@ impl<S> Class<S> {
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.rules.timeout_ms.map(Duration::from_millis)
+        self.rules.timeout
     }
 }
 
@@ -77,6 +76,16 @@ impl<S: Send + Sync + 'static> Classes<S> {
 
     pub(crate) fn rules(&self) -> BTreeMap<String, ClassRules> {
         self.known.iter().map(|(name, class)| (name.clone(), class.rules.clone())).collect()
+    }
+
+    /// Gives classes their rules that are functions.
+    pub(crate) fn retry(&mut self, rules: &[(String, RetryFunction)]) {
+        for (name, rule) in rules {
+            // Nobody else has it yet.
+            if let Some(class) = self.known.get_mut(name).and_then(Arc::get_mut) {
+                class.retry = Some(rule.clone());
+            }
+        }
     }
 
     /// Gives each class its hooks, in their order.
@@ -172,13 +181,12 @@ impl<S: Send + Sync + 'static> Classes<S> {
 pub(crate) struct NewClass {
     pub(crate) name: String,
     pub(crate) rules: ClassRules,
-    pub(crate) retry: Option<RetryFunction>,
     pub(crate) place: &'static Location<'static>,
 }
 
 impl NewClass {
     pub(crate) fn of<T: Task>(place: &'static Location<'static>) -> Self {
-        Self { name: T::CLASS.to_owned(), rules: ClassRules::of::<T>(), retry: None, place }
+        Self { name: T::CLASS.to_owned(), rules: ClassRules::of::<T>(), place }
     }
 
     fn with<S>(self, name: Arc<str>, blocking: bool, work: Work<S>) -> Class<S> {
@@ -186,7 +194,7 @@ impl NewClass {
             name,
             number: 0,
             rules: self.rules,
-            retry: self.retry,
+            retry: None,
             blocking,
             hooks: Hooks::default(),
             work,

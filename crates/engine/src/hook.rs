@@ -35,11 +35,10 @@ use crate::run::Run;
 ///
 /// An attempt that is dropped (its class's timeout, a cancel, a forced stop) drops
 /// its hooks, too, so an `after` may never come. What must happen in any case
-/// belongs into a guard inside `around`, as in [`Metrics`](crate::hooks).
+/// belongs into a guard inside `around`.
 ///
 /// ```
-/// use task_engine::hook::Hook;
-/// use task_engine::{Failure, Run};
+/// use task_engine::{Failure, Hook, Run};
 ///
 /// struct Tenant(String);
 ///

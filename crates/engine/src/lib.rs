@@ -1,65 +1,88 @@
-//! A task engine: applications create tasks, engines execute them.
+//! Background tasks for Rust applications, on PostgreSQL or on embedded SQLite:
+//! applications create tasks, engines execute them, and what became of each is on
+//! record.
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use serde::{Deserialize, Serialize};
 //! use task_engine::{Client, Engine, Failure, Run, Task, sqlite::SqliteStore};
 //!
-//! #[derive(Serialize, Deserialize)]
-//! struct SendMail { to: String }
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Greet { name: String }
+//! impl Task for Greet { const CLASS: &'static str = "greet"; }
 //!
-//! impl Task for SendMail {
-//!     const CLASS: &'static str = "send_mail";
-//! }
-//!
-//! struct App { sender: String }
-//!
-//! async fn send_mail(mail: SendMail, run: Run<App>) -> Result<String, Failure> {
-//!     if mail.to.is_empty() {
-//!         return Err(Failure::no_retry("nobody to send to"));
-//!     }
-//!     Ok(format!("from {} to {}", run.sender, mail.to)) // any Serialize: the result
+//! async fn greet(task: Greet, run: Run<()>) -> Result<usize, Failure> {
+//!     run.log(format!("Hello {}", task.name));
+//!     Ok(task.name.len()) // any `Serialize` is a result, any error a `Failure`
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let store = Arc::new(SqliteStore::open("tasks.db")?);
-//!     let client = Client::new(store.clone());
-//!     let engine = Engine::new(store, App { sender: "me".into() }).handle(send_mail);
+//!     let engine = Engine::new(store.clone(), ()).handle(greet);
 //!     engine.migrate().await?;
-//!     client.create(SendMail { to: "you".into() }).await?;
-//!     engine.run().await?; // until SIGTERM or SIGINT
+//!     Client::new(store).create(Greet { name: "Ada".into() }).await?;
+//!     engine.run().await?; // until SIGTERM or Ctrl-C
 //!     Ok(())
 //! }
 //! ```
 //!
-//! # Map
-//! - [`engine`]: the engine and its settings;
-//! - [`handler`], [`run`], [`failure`]: what a task's code sees;
-//! - `life`: from registration to the end, and again if it was declared lost;
-//! - `pools`: which workers take from which queues;
-//! - `dispatch` → `execute` → `record`: the path of a task through an engine, at its `workplace`;
-//! - [`complete`], `settle`: an end in a transaction of the application's own;
-//! - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`: what goes
-//!   on beside it;
-//! - [`stop`]: how an engine ends;
-//! - [`samples`]: the four tasks of the book;
-//! - [`hook`], [`hooks`], [`extensions`]: code around executions;
-//! - `testing`: for the tests of applications, with the feature `testing`;
-//! - `measure`: the engine's own work as metrics, with the feature `metrics`;
-//! - `trace`: executions as spans; with the feature `otlp`, `otlp`: to OpenTelemetry.
+//! # What to read next
+//! | to | see |
+//! |---|---|
+//! | say what a task is, its retries, timeout, queue and priority | [`Task`], [`ClassRules`], [`RetryRule`] |
+//! | create tasks: later, unique, many at once, cancel them | [`Client`], [`NewTask`], [`Unique`] |
+//! | create them inside a transaction of your own | [`Schema::create_in`], [`sqlite::create_in`], [`Client::prepare`] |
+//! | write what a task does: state, log, progress, children, cancellation | [`Run`], [`Failure`] |
+//! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`StopHandle`] |
+//! | run tasks regularly | [`Schedule`] |
+//! | have an effect in your own database happen once | [`complete`] |
+//! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
+//! | test it | [`testing`] |
+//! | read tasks back, search, repair | [`Store`], [`model`] |
+//!
+//! The [guide] tells the same as a story, and more: what is promised when
+//! machines fail, how to run it, and the command line and the dashboard
+//! ([`task-engine-web`]).
+//!
+//! [`Schema::create_in`]: postgres::Schema::create_in
+//! [guide]: https://github.com/task-engine/task-engine/tree/main/docs
+//! [`task-engine-web`]: https://docs.rs/task-engine-web
+//!
+//! # Features
+//! | feature | | what it adds |
+//! |---|---|---|
+//! | `postgres` | default | tasks in PostgreSQL: [`postgres`] |
+//! | `sqlite` | default | tasks in a file of SQLite, which is built in: [`sqlite`] |
+//! | `sqlx` | | creation and completion inside a transaction of sqlx on PostgreSQL; needs the Rust that sqlx needs |
+//! | `testing` | | for `[dev-dependencies]`: tests that run tasks, look at what was created, and move the clock: [`testing`] |
+//! | `metrics` | | executions and the engine's own work through the facade `metrics`: [`hooks::Metrics`] |
+//! | `otlp` | | executions as spans of OpenTelemetry, and an exporter for them: [`otlp`] |
+//!
+//! Without any of them, it runs on whatever implements [`Store`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// - `engine`: the engine and its settings; `life`: from registration to the end,
+//   and again if it was declared lost;
+// - `handler`, `run`, `failure`: what a task's code sees;
+// - `pools`: which workers take from which queues;
+// - `dispatch` → `execute` → `record`: the path of a task through an engine, at its
+//   `workplace`; `complete`, `settle`: an end in a transaction of the application's own;
+// - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`:
+//   what goes on beside it; `stop`: how it ends;
+// - `hook`, `hooks`, `extensions`: code around executions;
+// - `measure`: the engine's own work as metrics; `trace`, `otlp`: executions as spans.
 mod admission;
 pub mod complete;
 mod dispatch;
-pub mod engine;
+mod engine;
 mod execute;
-pub mod extensions;
-pub mod failure;
+mod extensions;
+mod failure;
 mod figures;
-pub mod handler;
+mod handler;
 mod heartbeat;
-pub mod hook;
+mod hook;
 pub mod hooks;
 mod life;
 mod measure;
@@ -71,12 +94,14 @@ mod process;
 mod record;
 mod report;
 mod retention;
-pub mod run;
+mod run;
 mod running;
+// The tasks of the book: for the command line, the demo, and tests.
+#[doc(hidden)]
 pub mod samples;
 mod schedule;
 mod settle;
-pub mod stop;
+mod stop;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
@@ -86,22 +111,40 @@ mod workplace;
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
 pub use hook::Hook;
+// For the command line and the dashboard, which speak of engines in their place.
+#[doc(hidden)]
 pub use process::{default_instance, process_is_gone};
 pub use run::Run;
 pub use stop::{StopHandle, Stopped};
-pub use task_engine_model as model;
-pub use task_engine_model::instance::Recovery;
-pub use task_engine_model::report::LogLevel;
-pub use task_engine_model::store::CancelReport;
-pub use task_engine_model::{
-    ClassRules, Client, Json, Missed, NewTask, Overlap, RetryRule, Schedule, Store, StoreError,
-    Task, TaskId, TaskStatus,
-};
-pub use task_engine_model::{Creation, CreationHook, OnConflict, Refusal, Scope, Unique};
 
+/// All that the engine, the stores and the tools say to each other: what is on
+/// record about tasks and engines, searches, reports. What applications use every
+/// day is in the root of this crate.
+#[doc(no_inline)]
+pub use task_engine_model as model;
+#[doc(inline)]
+pub use task_engine_model::{
+    attempt::TaskError,
+    client::{Client, Create, CreateError},
+    flow::Origin,
+    hook::{CreationHook, Refusal},
+    instance::Recovery,
+    json::{BadJson, Json},
+    report::LogLevel,
+    retry::{RetryOverride, RetryRule},
+    schedule::{Missed, Overlap, Schedule},
+    store::{CancelReport, Store, StoreError},
+    task::{BadTask, ClassRules, Due, NewTask, Task, TaskId, TaskStatus},
+    unique::{Creation, OnConflict, Scope, Unique},
+};
+
+/// Tasks in PostgreSQL.
 #[cfg(feature = "postgres")]
+#[doc(no_inline)]
 pub use task_engine_postgres as postgres;
+/// Tasks in a file of SQLite.
 #[cfg(feature = "sqlite")]
+#[doc(no_inline)]
 pub use task_engine_sqlite as sqlite;
 
 /// The programs in the documents compile, and run where they can.

@@ -22,11 +22,12 @@ use opentelemetry::trace::{
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SdkTracerProvider, Tracer};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use task_engine_model::Traceparent;
 use task_engine_model::traceparent::set_current_span;
 use tracing::Span;
-use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
 /// From now on every [`Client`](crate::Client) of this process creates tasks
@@ -75,6 +76,7 @@ pub(crate) fn under(span: &Span, creator: Traceparent, is_retry: bool) {
 pub struct ExportError(String);
 
 /// Sends spans to a collector, as OTLP over HTTP with protobuf, in batches.
+#[must_use = "the last spans of a program are sent by `finish`"]
 pub struct Export {
     provider: SdkTracerProvider,
 }
@@ -105,12 +107,15 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// export.finish();
 /// # Ok(()) }
 /// ```
+///
+/// # Errors
+/// If the address is none of the web.
 pub fn export<S>(
     endpoint: Option<&str>,
     service: &str,
-) -> Result<(OpenTelemetryLayer<S, Tracer>, Export), ExportError>
+) -> Result<(impl Layer<S> + Send + Sync + use<S>, Export), ExportError>
 where
-    S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    S: tracing::Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
 {
     let endpoint = endpoint.unwrap_or(ENDPOINT).trim_end_matches('/');
     if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {

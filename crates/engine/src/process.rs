@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use task_engine_model::instance::InstanceRow;
 
 /// The name of an engine that is not given one: the machine's.
+#[doc(hidden)]
 #[must_use]
 pub fn default_instance() -> String {
     host()
@@ -34,6 +35,7 @@ pub(crate) fn mark() -> Option<String> {
 
 /// Whether the process of an engine is known to be gone from this machine, so
 /// that its lease need not run out first.
+#[doc(hidden)]
 #[must_use]
 pub fn process_is_gone(engine: &InstanceRow) -> bool {
     let Some(mark) = &engine.process else {

@@ -58,7 +58,7 @@ pub fn handle_samples<S: Send + Sync + 'static>(engine: Engine<S>) -> Engine<S> 
     let engine = engine.handle_class("ReportingTask", ClassRules::default(), report);
     ["", "TaskEngine::Tasks::"].into_iter().fold(engine, |engine, prefix| {
         let name = |class: &str| format!("{prefix}{class}");
-        let never = ClassRules::retry(RetryRule::never());
+        let never = ClassRules::default().retry(RetryRule::never());
         engine
             .handle_class(name("WaitingTask"), ClassRules::default(), wait)
             .handle_class(name("FailingTask"), ClassRules::default(), fail)

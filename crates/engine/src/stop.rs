@@ -53,6 +53,12 @@ impl StopHandle {
     /// From now on, the first SIGTERM or SIGINT stops in good order, the second
     /// at once, the third kills. A program does this before anything else, so
     /// that no signal is missed: as process 1, one without a handler is ignored.
+    ///
+    /// # Errors
+    /// If the system lets nobody listen to signals.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
     pub fn stop_on_signals(&self) -> std::io::Result<()> {
         on_signals(self.clone()).map(drop)
     }
@@ -102,6 +108,7 @@ impl StopWatch {
 
 /// How an engine ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stopped {
     /// Whether running tasks were cancelled.
     pub forced: bool,

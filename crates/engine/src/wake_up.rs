@@ -84,8 +84,9 @@ impl Hints {
     fn hear(&self, wake_up: WakeUp) {
         match wake_up {
             WakeUp::Schedule => self.schedule.hear(),
-            WakeUp::Work => self.work.iter().for_each(Hint::hear),
             WakeUp::Cancel => self.cancel.hear(),
+            // Work, or what only a newer store knows: to look once more is cheap.
+            _ => self.work.iter().for_each(Hint::hear),
         }
     }
 }

@@ -87,8 +87,8 @@ async fn executions_are_counted_by_class_and_outcome() {
     metrics::set_global_recorder(sums.clone()).unwrap();
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
-    let rules = ClassRules::retry(RetryRule::every(Duration::from_millis(1), 2));
-    let slow = ClassRules::retry(RetryRule::never()).timeout(Duration::from_millis(20));
+    let rules = ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 2));
+    let slow = ClassRules::default().retry(RetryRule::never()).timeout(Duration::from_millis(20));
     let engine = Engine::new(store.clone(), ())
         .instance("test")
         .hook(Metrics)

@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use task_engine::hook::{Hook, Inner};
+use task_engine::hooks::Inner;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, Json, RetryRule, Run, Store, Task};
+use task_engine::{ClassRules, Client, Engine, Failure, Hook, Json, RetryRule, Run, Store, Task};
 use tracing::Instrument as _;
 use tracing_subscriber::prelude::*;
 
@@ -190,7 +190,7 @@ impl Task for Parent {
     const CLASS: &'static str = "parent";
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_millis(1), 3))
+        ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 3))
     }
 }
 

@@ -60,7 +60,7 @@ impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 
     fn rules() -> ClassRules {
-        ClassRules { queue: "slow".to_owned(), ..ClassRules::default() }
+        ClassRules::default().queue("slow")
     }
 }
 

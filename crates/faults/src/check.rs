@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use task_engine::TaskStatus;
 use task_engine::model::export::{ExecutionRecord, InstanceRecord, TaskRecord};
-use task_engine::model::{TaskError, task::retry_override, unique::key_of};
+use task_engine::model::unique::key_of;
+use task_engine::{RetryOverride, TaskError};
 
 use crate::history::{History, exception_of};
 use crate::orders::RETRIES;
@@ -91,7 +92,7 @@ fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) 
 
 /// I6: crashes are counted, too; what was given back is not.
 fn check_retries(task: &TaskRecord, lives: usize, say: &mut impl FnMut(String)) {
-    let rule = retry_override(&task.context).unwrap_or_default();
+    let rule = RetryOverride::of(&task.context).unwrap_or_default();
     let most = rule.maximum.unwrap_or(RETRIES) as usize + 1;
     let free = [TaskError::ENGINE_STOPPED, TaskError::NEVER_STARTED, TaskError::CANCELLED];
     let counted =

@@ -99,7 +99,7 @@ pub enum Deed {
 /// How often a task is retried if nothing else is said, and how soon.
 #[must_use]
 pub fn rules() -> ClassRules {
-    ClassRules::retry(RetryRule::every(Duration::from_millis(100), RETRIES))
+    ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), RETRIES))
 }
 
 /// See [`rules`].
@@ -135,7 +135,6 @@ impl Duty {
     /// The task, with so many retries.
     #[must_use]
     pub fn task_with_retries(&self, maximum: u32) -> NewTask {
-        let maximum = Some(maximum);
-        self.task().retry(&RetryOverride { maximum, ..RetryOverride::default() })
+        self.task().retry(RetryOverride::default().maximum(maximum))
     }
 }

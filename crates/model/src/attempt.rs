@@ -31,6 +31,7 @@ impl fmt::Display for AttemptId {
 
 /// The error of an attempt, with the fields that the book gives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TaskError {
     /// What kind of error: a Rust type, `Panic`, `Timeout`, or a name below.
     pub exception: String,
@@ -50,11 +51,21 @@ impl TaskError {
     pub const NEVER_STARTED: &'static str = "NeverStarted";
     /// Somebody cancelled the task.
     pub const CANCELLED: &'static str = "Cancelled";
+    /// The attempt was to complete its task inside a transaction, and returned
+    /// without a commit.
+    pub const NOT_COMMITTED: &'static str = "NotCommitted";
 
     /// An error without a backtrace.
     #[must_use]
     pub fn new(exception: impl Into<String>, message: impl Into<String>) -> Self {
         Self { exception: exception.into(), message: message.into(), backtrace: Vec::new() }
+    }
+
+    /// The same with these lines as its backtrace.
+    #[must_use]
+    pub fn with_backtrace(mut self, lines: Vec<String>) -> Self {
+        self.backtrace = lines;
+        self
     }
 
     /// What a store can keep: no NUL, and not longer than a page of text.

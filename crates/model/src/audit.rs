@@ -16,6 +16,7 @@ use crate::json::Json;
 use crate::queue::REASON_BYTES_MAX;
 use crate::store::StoreError;
 use crate::task::NAME_BYTES_MAX;
+use crate::word::BadWord;
 
 /// The longest text that says what an action was done to.
 pub const TARGET_BYTES_MAX: usize = 4096;
@@ -59,11 +60,13 @@ impl fmt::Display for AuditOutcome {
 }
 
 impl FromStr for AuditOutcome {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let found = Self::ALL.into_iter().find(|outcome| outcome.as_str() == text);
-        found.ok_or_else(|| format!("no outcome {text:?}; there are asked, done, refused, failed"))
+        found.ok_or_else(|| {
+            BadWord(format!("no outcome {text:?}; there are asked, done, refused, failed"))
+        })
     }
 }
 
@@ -81,6 +84,7 @@ pub struct NewAuditEntry {
 
 /// What is wrong with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadAudit {
     /// Who did it, or what was done.
     #[error(

@@ -7,6 +7,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::word::BadWord;
+
 /// How the code of an attempt took it that it was told to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAnswer {
@@ -31,12 +33,12 @@ impl CancelAnswer {
 }
 
 impl FromStr for CancelAnswer {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let all = [Self::Acknowledged, Self::Killed, Self::Ignored];
         let found = all.into_iter().find(|answer| answer.as_str() == text);
-        found.ok_or_else(|| format!("no answer to a wish to cancel: {text:?}"))
+        found.ok_or_else(|| BadWord(format!("no answer to a wish to cancel: {text:?}")))
     }
 }
 

@@ -55,7 +55,7 @@ impl Edit {
 }
 
 /// The field of the context that says which task this one does once more.
-pub const RERUN_OF: &str = "rerun_of";
+const RERUN_OF: &str = "rerun_of";
 
 /// What belongs to the old task alone: who created it, under which span, what
 /// made it unique, and what the engine has counted.

@@ -19,9 +19,10 @@ use crate::unique::{Creation, OnConflict, Scope, Unique};
 /// Creates tasks, and cancels them. Cheap to clone; needs no engine.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use task_engine_model::{Client, NewTask, Store, Task};
+/// use task_engine::{Client, NewTask, Store, Task};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct SendMail { to: String }
@@ -41,7 +42,9 @@ use crate::unique::{Creation, OnConflict, Scope, Unique};
 /// ```
 ///
 /// Creation inside a transaction of the application's own is in the stores'
-/// crates, because it speaks to the application's driver.
+/// crates, because it speaks to the application's driver: `Schema::create_in` on
+/// PostgreSQL, `create_in` on SQLite. [`Client::prepare`] makes of tasks what this
+/// client would have created.
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
@@ -51,7 +54,8 @@ pub struct Client {
 }
 
 /// Why a task was not created. Nothing was.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The task itself is wrong.
     #[error(transparent)]
@@ -105,8 +109,9 @@ impl Client {
     /// Creates one task: await it, or say more first.
     ///
     /// ```no_run
+    /// # extern crate task_engine_model as task_engine;
     /// # use std::time::Duration;
-    /// # use task_engine_model::{Client, Task};
+    /// # use task_engine::{Client, Task};
     /// # async fn example<T: Task + Clone>(client: Client, mail: T) -> Result<(), Box<dyn std::error::Error>> {
     /// client.create(mail.clone()).await?;
     /// client.create(mail).after(Duration::from_secs(600)).priority(5).await?;
@@ -162,6 +167,8 @@ impl Client {
 
     /// A client whose tasks say where they come from. The client of a `Run` is
     /// one.
+    // For engines: an application has it from its `Run`.
+    #[doc(hidden)]
     #[must_use]
     pub fn within(&self, parent: Origin) -> Self {
         Self { parent: Some(Arc::new(parent)), ..self.clone() }
@@ -169,6 +176,8 @@ impl Client {
 
     /// A task with its parent and correlation id, and the span that it is
     /// created under; unseen by hooks.
+    // For engines: an application calls `Run::child`, or `prepare`.
+    #[doc(hidden)]
     #[must_use]
     pub fn stamped(&self, task: NewTask) -> NewTask {
         self.stamped_under(Traceparent::current(), task)
@@ -225,8 +234,8 @@ impl<'a, A> Create<'a, A> {
         self.with(|task| task.queue(queue))
     }
 
-    /// Gives it a retry rule of its own.
-    pub fn retry(self, rule: &RetryOverride) -> Self {
+    /// Gives it a retry rule of its own: see [`NewTask::retry`].
+    pub fn retry(self, rule: impl Into<RetryOverride>) -> Self {
         self.with(|task| Ok(task.retry(rule)))
     }
 
@@ -234,8 +243,9 @@ impl<'a, A> Create<'a, A> {
     /// key waits or runs, that one is kept, and the answer says which it is.
     ///
     /// ```no_run
+    /// # extern crate task_engine_model as task_engine;
     /// # use std::time::Duration;
-    /// # use task_engine_model::{Client, Creation, OnConflict, Scope, Task};
+    /// # use task_engine::{Client, Creation, OnConflict, Scope, Task};
     /// # async fn example<T: Task + Clone>(client: Client, index: T) -> Result<(), Box<dyn std::error::Error>> {
     /// match client.create(index.clone()).unique("customer 7").await? {
     ///     Creation::Created(id) => println!("task {id} is new"),

@@ -404,7 +404,7 @@ impl TaskRecord {
         }
         let answers = self.cancellations.iter().filter_map(|c| c.answer.as_deref());
         if let Some(Err(why)) = answers.map(str::parse::<CancelAnswer>).find(Result::is_err) {
-            return wrong(why);
+            return wrong(why.to_string());
         }
         if self.has_unique_key && self.unique_key().is_none() {
             return wrong("it has a unique key that its context does not name".to_owned());

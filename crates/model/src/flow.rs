@@ -23,6 +23,7 @@ const TRACEPARENT: &str = "traceparent";
 
 /// The place of a task in its flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Origin {
     /// What it shares with all tasks of its flow.
     pub correlation_id: String,

@@ -3,13 +3,7 @@
 
 /// A message without what differs from case to case: numbers become `<n>`,
 /// hexadecimal ones `<hex>`, UUIDs `<uuid>`, and what stands in quotes `<…>`.
-///
-/// ```
-/// use task_engine_model::folding::fold;
-/// assert_eq!(fold("user 42: no file \"/tmp/a9\""), fold("user 7: no file \"/tmp/b\""));
-/// ```
-#[must_use]
-pub fn fold(message: &str) -> String {
+pub(crate) fn fold(message: &str) -> String {
     let chars: Vec<char> = message.chars().collect();
     let mut folded = String::with_capacity(message.len());
     let mut at = 0;

@@ -18,8 +18,8 @@ use crate::task::{BadTask, NewTask};
 /// Sees every task before it is created. A plain function or closure is one.
 ///
 /// ```
-/// use task_engine_model::hook::{CreationHook, Refusal};
-/// use task_engine_model::NewTask;
+/// # extern crate task_engine_model as task_engine;
+/// use task_engine::{CreationHook, NewTask, Refusal};
 ///
 /// struct OfTenant(u64);
 ///

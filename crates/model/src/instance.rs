@@ -101,7 +101,7 @@ impl InstanceRow {
 }
 
 /// What happens to the tasks of dead engines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Recovery {
     /// Somebody decides: an engine whose name left tasks behind refuses to start.
     #[default]

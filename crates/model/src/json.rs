@@ -6,6 +6,7 @@
 //! with the place named, so that both stores say the same thing.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,11 +18,12 @@ pub const BYTES_MAX: usize = 1024 * 1024;
 pub const DEPTH_MAX: usize = 64;
 
 /// A valid JSON text within [`BYTES_MAX`] and [`DEPTH_MAX`], without `\u0000`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 
 /// Why a text is not acceptable JSON; the message names the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadJson {
     /// Not JSON, or not the shape that was wanted.
     #[error("not valid JSON: {0}")]
@@ -92,6 +94,8 @@ impl Json {
     }
 
     /// Takes a text that a store has given back: it was checked when it went in.
+    // For stores alone: from anywhere else it is a `Json` that may not be JSON.
+    #[doc(hidden)]
     #[must_use]
     pub fn from_store(text: String) -> Self {
         Self(text.into_boxed_str())
@@ -117,6 +121,14 @@ impl Json {
             Some(b'n') => Err(BadJson::NotAnObject("null")),
             _ => Err(BadJson::NotAnObject("a number")),
         }
+    }
+}
+
+impl FromStr for Json {
+    type Err = BadJson;
+
+    fn from_str(text: &str) -> Result<Self, BadJson> {
+        Self::parse(text)
     }
 }
 

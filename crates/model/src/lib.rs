@@ -1,35 +1,46 @@
 //! The words of Task Engine as types, its decisions as pure functions, and the
 //! contract that every store keeps.
 //!
-//! An application that only *creates* tasks needs this crate and one store:
-//! describe what is stored with [`Task`], then create it through a [`Client`].
-//! Nothing here knows a database driver, and nothing here runs a task.
+//! **For applications this is not the crate to add**: [`task-engine`] has all of
+//! it that an application needs in its root, and the rest as
+//! `task_engine::model`. This one is for those who write a store (implement
+//! [`Store`]), or a tool that looks at one. Nothing here knows a database driver,
+//! and nothing here runs a task.
+//!
+//! Examples at what applications use too are written as an application would
+//! write them, with `task_engine` in place of `task_engine_model`.
+//!
+//! [`task-engine`]: https://docs.rs/task-engine
 //!
 //! # Map
-//! - [`task`]: what was asked for, and what is known about it;
-//! - [`json`]: JSON text that every store accepts;
+//! What applications say:
+//! - [`task`]: what is asked for, and what is known about it;
+//! - [`client`]: how tasks are created;
+//! - [`unique`]: what happens when a task is created twice;
+//! - [`schedule`]: regular tasks, and when they run;
 //! - [`retry`]: when a failed attempt is tried again;
+//! - [`hook`]: what an application wants of every task that it creates;
+//! - [`secret`]: parameters that are not shown;
+//! - [`json`]: JSON text that every store accepts.
+//!
+//! What stores and engines say to each other:
+//! - [`store`]: the contract;
 //! - [`attempt`]: what can happen to an attempt, and what comes next;
+//! - [`completion`]: an end in a transaction of the application's own;
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
 //! - [`queue`]: who serves queues, what waits in them, and which are paused;
-//! - [`schedule`]: regular tasks, and when they run;
-//! - [`store`]: the contract;
-//! - [`client`]: creation for applications;
-//! - [`filter`], [`search`]: which tasks somebody means, and how they are found;
-//! - [`folding`], [`errors`]: what is the same in two messages, and what fails;
-//! - [`change`]: what an operator may change about a task;
-//! - [`hook`]: what an application wants of every task that it creates;
-//! - [`unique`]: what happens when a task is created twice;
-//! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom;
-//! - [`secret`]: parameters that are not shown;
 //! - [`report`]: what an attempt says while it runs;
-//! - [`completion`]: an end in a transaction of the application's own;
 //! - [`cancel`]: what became of a wish to cancel it;
+//! - [`flow`], [`traceparent`]: which tasks belong together, and who created whom.
+//!
+//! What people ask, and change:
+//! - [`filter`], [`search`]: which tasks somebody means, and how they are found;
+//! - [`errors`]: what fails, and how often;
 //! - [`watch`], [`why`]: what goes on, and why a task does not run;
-//! - [`words`]: all of that in words for people; [`typed`]: times as they type them;
 //! - [`check`]: whether all is well, and what to do about it;
 //! - [`figures`]: what engines have counted, for charts;
+//! - [`change`]: what an operator may change about a task;
 //! - [`audit`], [`token`]: what operators did, and how they prove who they are;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
@@ -45,7 +56,7 @@ pub mod export;
 pub mod figures;
 pub mod filter;
 pub mod flow;
-pub mod folding;
+mod folding;
 pub mod hook;
 pub mod instance;
 pub mod json;
@@ -60,10 +71,14 @@ pub mod store;
 pub mod task;
 pub mod token;
 pub mod traceparent;
+// The command line and the dashboard speak alike; how is not a promise.
+#[doc(hidden)]
 pub mod typed;
 pub mod unique;
 pub mod watch;
 pub mod why;
+mod word;
+#[doc(hidden)]
 pub mod words;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
@@ -88,3 +103,4 @@ pub use task::{
 pub use token::{NewToken, Role, TokenRow};
 pub use traceparent::Traceparent;
 pub use unique::{Creation, OnConflict, Scope, Unique};
+pub use word::BadWord;

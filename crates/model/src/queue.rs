@@ -63,6 +63,7 @@ pub const REASON_BYTES_MAX: usize = 1000;
 
 /// What is wrong with a pause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadPause {
     /// The name of the queue.
     #[error(transparent)]

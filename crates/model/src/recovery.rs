@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::attempt::{Next, Outcome, TaskError, transition};
 use crate::json::Json;
+use crate::retry::RetryOverride;
 use crate::store::TakeBack;
-use crate::task::{ClassRules, retry_override};
+use crate::task::ClassRules;
 
 pub use by_name::{RecoverError, Recovered, recover};
 
@@ -49,7 +50,7 @@ impl Former {
     #[must_use]
     pub fn decide(&self, what: &TakeBack, attempt: Unended<'_>, chance: f64) -> (Outcome, Next) {
         let rule = self.classes.get(attempt.class).map(|rules| rules.retry).unwrap_or_default();
-        let rule = rule.with(&retry_override(attempt.context).unwrap_or_default());
+        let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
         let outcome = self.outcome(what, attempt.cancel_requested);
         let next = transition(&outcome, &rule, attempt.retry_number, chance);
         (outcome, next)
@@ -85,7 +86,7 @@ mod tests {
     const LOST: TakeBack = TakeBack::Lost(InstanceId(1));
 
     fn decide(what: &TakeBack, context: &str, cancel_requested: bool) -> Next {
-        let rules = ClassRules::retry(RetryRule::every(Duration::from_secs(7), 3));
+        let rules = ClassRules::default().retry(RetryRule::every(Duration::from_secs(7), 3));
         let former = Former {
             name: "a".into(),
             host: "h".into(),

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::attempt::{AttemptId, clean};
+use crate::word::BadWord;
 
 /// How many lines of an attempt are kept; those after them are counted.
 pub const LINES_MAX: usize = 1000;
@@ -57,11 +58,13 @@ impl fmt::Display for LogLevel {
 }
 
 impl FromStr for LogLevel {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let found = Self::ALL.into_iter().find(|level| level.as_str() == text);
-        found.ok_or_else(|| format!("no level {text:?}; there are debug, info, warn, error"))
+        found.ok_or_else(|| {
+            BadWord(format!("no level {text:?}; there are debug, info, warn, error"))
+        })
     }
 }
 

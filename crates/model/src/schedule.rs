@@ -6,7 +6,7 @@
 //! [`Store::fire_schedules`](crate::Store::fire_schedules).
 //!
 //! # Map
-//! - [`cron`], [`timetable`]: which slots there are;
+//! - [`cron`], [`Timetable`]: which slots there are;
 //! - [`decision`]: which of them fire now;
 //! - [`row`]: a schedule as a store keeps it;
 //! - [`operate`]: what applications and operators do to schedules.
@@ -16,7 +16,7 @@ pub mod decision;
 mod fields;
 pub mod operate;
 pub mod row;
-pub mod timetable;
+mod timetable;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,15 +29,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use fields::BadCron;
-pub use timetable::{BadRule, Rule, Timetable};
+pub use timetable::{BadRule, Preview, Rule, Timetable};
 
 use crate::json::{BadJson, Json};
 use crate::task::{BadTask, NAME_BYTES_MAX, NewTask, Task};
+use crate::word::BadWord;
 
 /// A regular task as it is asked for. Mistakes in it are told when it is used.
 ///
 /// ```
-/// # use task_engine_model::{Task, schedule::{Missed, Overlap, Schedule}};
+/// # extern crate task_engine_model as task_engine;
+/// use task_engine::{Missed, Overlap, Schedule, Task};
+///
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendReport { to: String }
 /// # impl Task for SendReport { const CLASS: &'static str = "send_report"; }
@@ -266,8 +269,7 @@ impl Definition {
     }
 
     /// Whether it gives the same slots as another one.
-    #[must_use]
-    pub fn has_slots_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_slots_of(&self, other: &Self) -> bool {
         self.rule == other.rule && self.time_zone == other.time_zone
     }
 
@@ -338,7 +340,7 @@ fn sorted(text: &str) -> String {
 
 /// What becomes of slots that passed while no engine ran, or while the task of
 /// the slot before made them wait.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Missed {
     /// A slot that is a minute old or older does not fire any more.
@@ -368,19 +370,19 @@ impl fmt::Display for Missed {
 }
 
 impl FromStr for Missed {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         match text {
             "skip" => Ok(Self::Skip),
             "last" => Ok(Self::Last),
             "all" => Ok(Self::All(Self::ALL_DEFAULT)),
             _ => match text.strip_prefix("all:").and_then(|number| number.parse().ok()) {
                 Some(number) if (1..=Self::ALL_MAX).contains(&number) => Ok(Self::All(number)),
-                _ => Err(format!(
+                _ => Err(BadWord(format!(
                     "{text:?} is not known; there are skip, last, all, and all:N with N from 1 to {}",
                     Self::ALL_MAX
-                )),
+                ))),
             },
         }
     }
@@ -393,15 +395,15 @@ impl From<Missed> for String {
 }
 
 impl TryFrom<String> for Missed {
-    type Error = String;
+    type Error = BadWord;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, BadWord> {
         text.parse()
     }
 }
 
 /// What happens when a slot comes and the task of the slot before has not ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
     /// It fires all the same.
@@ -434,14 +436,14 @@ impl fmt::Display for Overlap {
 }
 
 impl FromStr for Overlap {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         match text {
             "allow" => Ok(Self::Allow),
             "skip" => Ok(Self::Skip),
             "wait" => Ok(Self::Wait),
-            _ => Err(format!("{text:?} is not known; there are allow, skip, wait")),
+            _ => Err(BadWord(format!("{text:?} is not known; there are allow, skip, wait"))),
         }
     }
 }
@@ -459,6 +461,7 @@ pub struct BadSchedule {
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // The messages say it.
+#[non_exhaustive]
 pub enum Wrong {
     #[error("a schedule needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters")]
     Name,

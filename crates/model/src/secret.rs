@@ -28,7 +28,7 @@ use crate::task::{ClassRules, TaskDetails};
 /// What stands in the place of a secret.
 pub const SHOWN: &str = "[secret]";
 /// Under this name, the context of a task has the paths of its secrets.
-pub const CONTEXT_NAME: &str = "secret_parameters";
+pub(crate) const CONTEXT_NAME: &str = "secret_parameters";
 /// The longest path.
 pub const PATH_BYTES_MAX: usize = 200;
 /// More paths than these have no class.
@@ -39,6 +39,7 @@ const CHARS_MIN: usize = 4;
 
 /// Why something is not the path of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadSecret {
     /// No path.
     #[error(

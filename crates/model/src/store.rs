@@ -36,7 +36,16 @@ use crate::why::{Ahead, AheadLook};
 /// What a store's methods return.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Where tasks are kept.
+/// Where tasks are kept: PostgreSQL (`PgStore`), SQLite (`SqliteStore`), or what
+/// else keeps this contract.
+///
+/// An application gives it to its engine and its client. It may also ask it, for
+/// instance about [one task](Self::task), [many](Self::tasks) or
+/// [engines](Self::instances). Most other methods are for engines, the command
+/// line and the dashboard.
+///
+/// Whoever implements it should know that it may get methods: see
+/// [Versions](https://github.com/task-engine/task-engine/blob/main/docs/versions.md).
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where this is, without secrets: for logs and messages.
     fn place(&self) -> String;
@@ -397,7 +406,7 @@ pub struct HeldTask {
 }
 
 /// What became of a wish to cancel a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CancelReport {
     /// It waited, and is cancelled.
     Cancelled,
@@ -410,7 +419,7 @@ pub enum CancelReport {
 }
 
 /// What became of a wish to retry a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RetryReport {
     /// It had ended, and waits again, due at once.
     Waiting,
@@ -427,7 +436,8 @@ pub enum RetryReport {
 }
 
 /// A hint that something has changed; never the work itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WakeUp {
     /// There may be work.
     Work,
@@ -438,7 +448,8 @@ pub enum WakeUp {
 }
 
 /// Who failed, and what the caller can do.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The store cannot be reached, or went away: try again later.
     #[error("{0}")]

@@ -13,19 +13,21 @@ use crate::cancel::CancelRow;
 use crate::flow;
 use crate::json::{BadJson, Json};
 use crate::report::ProgressRow;
-use crate::retry::{RetryOverride, RetryRule};
+use crate::retry::{RetryOverride, RetryRule, millis};
 use crate::secret::{self, BadSecret};
 use crate::traceparent::{BadTraceparent, Traceparent};
 use crate::unique::{KEY_BYTES_MAX, Unique};
+use crate::word::BadWord;
 
 /// A task class in Rust: *what is stored*. How it runs is a plain function
 /// that the engine is given; an application that only creates tasks has none.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct SendMail { to: String }
 ///
-/// impl task_engine_model::Task for SendMail {
+/// impl task_engine::Task for SendMail {
 ///     const CLASS: &'static str = "send_mail";
 /// }
 /// ```
@@ -34,8 +36,9 @@ use crate::unique::{KEY_BYTES_MAX, Unique};
 /// are [secret](Self::SECRETS), and what makes its tasks [unique](Self::unique).
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::time::Duration;
-/// use task_engine_model::{ClassRules, RetryRule, Task, Unique};
+/// use task_engine::{ClassRules, RetryRule, Task, Unique};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct Charge { order: u64, card: String }
@@ -45,8 +48,11 @@ use crate::unique::{KEY_BYTES_MAX, Unique};
 ///     const SECRETS: &'static [&'static str] = &["card"];
 ///
 ///     fn rules() -> ClassRules {
-///         let rules = ClassRules::retry(RetryRule::times(3)).timeout(Duration::from_secs(20));
-///         ClassRules { queue: "payments".into(), priority: 5, ..rules }
+///         ClassRules::default()
+///             .retry(RetryRule::times(3))
+///             .timeout(Duration::from_secs(20))
+///             .queue("payments")
+///             .priority(5)
 ///     }
 ///
 ///     fn unique(&self) -> Option<Unique> {
@@ -81,20 +87,23 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 /// [`Task::rules`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ClassRules {
     /// When a failed attempt is tried again.
     pub retry: RetryRule,
-    /// How long an attempt may run, in milliseconds.
+    /// How long an attempt may run.
+    #[serde(rename = "timeout_ms", with = "millis::optional")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
+    pub timeout: Option<Duration>,
     /// The queue that new tasks go to.
     pub queue: String,
     /// The priority of new tasks.
     pub priority: i32,
     /// How long asynchronous code has to end by itself when somebody cancels its
-    /// task, in milliseconds, before it is dropped; a second if nothing is said.
+    /// task, before it is dropped; a second if nothing is said.
+    #[serde(rename = "cancel_grace_ms", with = "millis::optional")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cancel_grace_ms: Option<u64>,
+    pub cancel_grace: Option<Duration>,
     /// The paths of parameters that are not shown: see [`crate::secret`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secret: Vec<String>,
@@ -104,26 +113,49 @@ impl Default for ClassRules {
     fn default() -> Self {
         Self {
             retry: RetryRule::default(),
-            timeout_ms: None,
+            timeout: None,
             queue: DEFAULT_QUEUE.to_owned(),
             priority: 0,
-            cancel_grace_ms: None,
+            cancel_grace: None,
             secret: Vec::new(),
         }
     }
 }
 
 impl ClassRules {
-    /// Rules that differ from the default in the retry rule alone.
+    /// The same with another rule for retries.
     #[must_use]
-    pub fn retry(rule: RetryRule) -> Self {
-        Self { retry: rule, ..Self::default() }
+    pub fn retry(mut self, rule: RetryRule) -> Self {
+        self.retry = rule;
+        self
     }
 
     /// The same with a limit on the time of an attempt.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// The same with another queue for new tasks.
+    #[must_use]
+    pub fn queue(mut self, name: impl Into<String>) -> Self {
+        self.queue = name.into();
+        self
+    }
+
+    /// The same with another priority for new tasks.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The same with these parameters as secrets, too: see [`crate::secret`]. A
+    /// class that is a Rust type names its own in [`Task::SECRETS`].
+    #[must_use]
+    pub fn secret(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.secret.extend(paths.into_iter().map(Into::into));
         self
     }
 
@@ -142,7 +174,7 @@ impl ClassRules {
     /// The same with another time to end by itself for what is cancelled.
     #[must_use]
     pub fn cancel_grace(mut self, time: Duration) -> Self {
-        self.cancel_grace_ms = Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        self.cancel_grace = Some(time);
         self
     }
 }
@@ -162,12 +194,12 @@ impl fmt::Display for TaskId {
 }
 
 impl FromStr for TaskId {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         match text.parse() {
             Ok(id) if id > 0 => Ok(Self(id)),
-            _ => Err(format!("a task id is a whole number from 1 up, not {text:?}")),
+            _ => Err(BadWord(format!("a task id is a whole number from 1 up, not {text:?}"))),
         }
     }
 }
@@ -213,11 +245,13 @@ impl fmt::Display for TaskStatus {
 }
 
 impl FromStr for TaskStatus {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
-            format!("no status {text:?}; there are waiting, running, stopped, failed, cancelled")
+            BadWord(format!(
+                "no status {text:?}; there are waiting, running, stopped, failed, cancelled"
+            ))
         })
     }
 }
@@ -227,8 +261,9 @@ impl FromStr for TaskStatus {
 /// [`Client::create`](crate::Client::create) is shorter.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// use std::time::Duration;
-/// use task_engine_model::{Json, NewTask, Task};
+/// use task_engine::{Json, NewTask, Task};
 ///
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendMail { to: String }
@@ -241,6 +276,7 @@ impl FromStr for TaskStatus {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct NewTask {
     /// The class.
     pub class: String,
@@ -258,19 +294,29 @@ pub struct NewTask {
     pub unique: Option<Unique>,
 }
 
-/// A task as it was created, before anything has happened to it.
+/// A task as it was created, before anything has happened to it: for tests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreatedTask {
     /// Its id.
     pub id: TaskId,
-    /// What was asked for; its time is [`Due::At`].
-    pub task: NewTask,
+    /// Its class.
+    pub class: String,
+    /// Its parameters.
+    pub parameters: Json,
+    /// Its context.
+    pub context: Json,
+    /// Its queue.
+    pub queue: String,
+    /// Its priority.
+    pub priority: i32,
+    /// From when on it may run.
+    pub due_at: Timestamp,
     /// When it was created.
     pub created_at: Timestamp,
 }
 
 /// From when on a new task may run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Due {
     /// At once.
     #[default]
@@ -286,6 +332,7 @@ pub const NAME_BYTES_MAX: usize = 200;
 
 /// Why a task cannot be created as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadTask {
     /// The parameters are not storable.
     #[error("parameters of {class}: {why}")]
@@ -400,9 +447,11 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Gives it a retry rule of its own.
+    /// Gives it a retry rule of its own: a whole [`RetryRule`], or with
+    /// [`RetryOverride`] what differs from the rule of its class.
     #[must_use]
-    pub fn retry(mut self, rule: &RetryOverride) -> Self {
+    pub fn retry(mut self, rule: impl Into<RetryOverride>) -> Self {
+        let rule: RetryOverride = rule.into();
         let mut context: serde_json::Map<String, serde_json::Value> =
             self.context.decode().unwrap_or_default();
         context.insert("retry".into(), serde_json::json!(rule));
@@ -497,20 +546,6 @@ pub(crate) fn checked_name(what: &'static str, name: String) -> Result<String, B
 
 fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
-}
-
-/// Reads the retry rule of one task from its context.
-pub fn retry_override(context: &Json) -> Result<RetryOverride, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Context {
-        #[serde(default)]
-        retry: RetryOverride,
-    }
-    // The usual case costs no parsing.
-    if context.as_str() == "{}" {
-        return Ok(RetryOverride::default());
-    }
-    context.decode::<Context>().map(|context| context.retry)
 }
 
 /// Which tasks to list: newest first.
@@ -611,7 +646,7 @@ pub struct ExecutionRow {
 }
 
 /// The status of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // The words say it.
 pub enum ExecutionStatus {
@@ -658,7 +693,7 @@ mod tests {
         impl Task for Index {
             const CLASS: &'static str = "index";
             fn rules() -> ClassRules {
-                ClassRules { priority: 7, queue: "slow".into(), ..ClassRules::default() }
+                ClassRules::default().priority(7).queue("slow")
             }
             fn unique(&self) -> Option<Unique> {
                 Some(Unique::by(format!("customer {}", self.customer)))
@@ -668,6 +703,19 @@ mod tests {
         assert_eq!((task.priority, task.queue.as_str()), (7, "slow"));
         assert_eq!(task.unique, Some(Unique::by("customer 3")));
         assert_eq!(task.priority(-1).priority, -1, "the task's own word goes first");
+    }
+
+    #[test]
+    fn rules_are_stored_with_times_in_milliseconds() {
+        let minute = Duration::from_secs(60);
+        let rules = ClassRules::default().timeout(minute).cancel_grace(Duration::MAX);
+        let stored = serde_json::to_value(&rules).unwrap();
+        assert_eq!(stored["timeout_ms"], 60_000);
+        assert_eq!(stored["cancel_grace_ms"], u64::MAX);
+        assert_eq!(serde_json::from_value::<ClassRules>(stored).unwrap().timeout, Some(minute));
+        let stored = serde_json::to_value(ClassRules::default()).unwrap();
+        assert_eq!(stored.get("timeout_ms"), None);
+        assert_eq!(serde_json::from_value::<ClassRules>(stored).unwrap(), ClassRules::default());
     }
 
     #[test]
@@ -695,12 +743,12 @@ mod tests {
 
     #[test]
     fn the_retry_rule_of_a_task_is_in_its_context() {
-        let wanted = RetryOverride { maximum: Some(3), ..RetryOverride::default() };
-        let task = NewTask::new("a", Json::empty_object()).unwrap().retry(&wanted);
+        let wanted = RetryOverride::default().maximum(3);
+        let task = NewTask::new("a", Json::empty_object()).unwrap().retry(wanted);
         assert_eq!(task.context.as_str(), r#"{"retry":{"maximum":3}}"#);
-        assert_eq!(retry_override(&task.context).unwrap(), wanted);
-        assert_eq!(retry_override(&Json::empty_object()).unwrap(), RetryOverride::default());
+        assert_eq!(RetryOverride::of(&task.context).unwrap(), wanted);
+        assert_eq!(RetryOverride::of(&Json::empty_object()).unwrap(), RetryOverride::default());
         let odd = Json::parse(r#"{"retry":{"maximum":"many"}}"#).unwrap();
-        assert!(retry_override(&odd).is_err());
+        assert!(RetryOverride::of(&odd).is_err());
     }
 }

@@ -14,9 +14,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::store::StoreError;
 use crate::task::NAME_BYTES_MAX;
+use crate::word::BadWord;
 
 /// What every token begins with, so that one that has leaked is found.
-pub const PREFIX: &str = "te_";
+const PREFIX: &str = "te_";
 /// The longest time that a token can be made for.
 pub const EXPIRES_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// The time of a token's last use is not written more often than this.
@@ -58,11 +59,11 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = String;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        found.ok_or_else(|| format!("no role {text:?}; there are viewer, operator, admin"))
+        found.ok_or_else(|| BadWord(format!("no role {text:?}; there are viewer, operator, admin")))
     }
 }
 
@@ -137,6 +138,7 @@ pub struct NewToken {
 
 /// What is wrong with a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadToken {
     /// Its name.
     #[error(

@@ -5,28 +5,33 @@
 //! question of [`Scope`]; what happens if it does, of [`OnConflict`]. Stores
 //! answer both without a race, whoever creates at the same time.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::json::Json;
 use crate::task::{BadTask, TaskId, TaskStatus};
+use crate::word::BadWord;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 500;
 
 /// Where the key of a unique task is in its context.
-pub const CONTEXT_KEY: &str = "unique_key";
+pub(crate) const CONTEXT_KEY: &str = "unique_key";
 
 /// What makes a task unique.
 ///
 /// ```
+/// # extern crate task_engine_model as task_engine;
 /// # use std::time::Duration;
-/// # use task_engine_model::unique::{OnConflict, Scope, Unique};
+/// use task_engine::{OnConflict, Scope, Unique};
+///
 /// let report = Unique::by("report of May");
 /// let index = Unique::by("customer 7").scope(Scope::Waiting).on_conflict(OnConflict::Replace);
 /// let nightly = Unique::by("backup").scope(Scope::Within(Duration::from_secs(3600)));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Unique {
     /// The key, unique within the class: 1 to [`KEY_BYTES_MAX`] bytes.
     pub key: String,
@@ -74,7 +79,7 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// Which task with the same key stands in the way of a new one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// One that waits, also for a retry. One that runs does not: it may have
     /// begun with what was true before.
@@ -100,7 +105,7 @@ impl Scope {
 
 /// What happens if a task with the same key stands in the way. Only one that
 /// waits can be changed: one that runs or has ended is kept as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
     /// The old one is kept as it is.
     #[default]
@@ -149,19 +154,25 @@ impl OnConflict {
     }
 }
 
-impl FromStr for OnConflict {
-    type Err = String;
+impl fmt::Display for OnConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for OnConflict {
+    type Err = BadWord;
+
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let word = text.replace('-', "_");
         Self::ALL.into_iter().find(|answer| answer.as_str() == word).ok_or_else(|| {
-            format!("{text:?} is none of keep, replace, replace-parameters, replace-time")
+            BadWord(format!("{text:?} is none of keep, replace, replace-parameters, replace-time"))
         })
     }
 }
 
 /// What became of a task that was to be created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Creation {
     /// It is new.
     Created(TaskId),
@@ -248,7 +259,7 @@ mod tests {
             assert_eq!(answer.as_str().parse(), Ok(answer));
             assert_eq!(answer.as_str().replace('_', "-").parse(), Ok(answer));
         }
-        assert!("drop".parse::<OnConflict>().unwrap_err().contains("keep, replace"));
+        assert!("drop".parse::<OnConflict>().unwrap_err().0.contains("keep, replace"));
     }
 
     #[test]

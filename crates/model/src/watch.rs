@@ -350,8 +350,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 impl Moving {
     /// Where what has just ended is likely to be: below the newest task, below
     /// the first task of each lane, and below what runs.
-    #[must_use]
-    pub fn look_for_endings(&self) -> EndingsLook {
+    pub(crate) fn look_for_endings(&self) -> EndingsLook {
         let mut near: Vec<TaskId> = self.newest.into_iter().collect();
         let mut lanes = BTreeMap::new();
         for next in &self.next {

@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::instance::InstanceRow;
 use crate::queue::{Count, PausedQueue, Pool};
 use crate::report::ProgressRow;
-use crate::task::{ExecutionStatus, TaskDetails, TaskId, TaskRow, TaskStatus, retry_override};
+use crate::retry::RetryOverride;
+use crate::task::{ExecutionStatus, TaskDetails, TaskId, TaskRow, TaskStatus};
 use crate::watch::{EndingRow, Moving};
 
 /// Which tasks count as being before another one.
@@ -89,6 +90,7 @@ pub const POLL: Duration = Duration::from_secs(10);
 /// One thing to know about why a task is where it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reason {
     /// It has ended.
     Ended {
@@ -212,8 +214,7 @@ pub struct Knows {
 
 /// What a store is asked for to tell what is before a task: what those would
 /// claim who could claim it.
-#[must_use]
-pub fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLook {
+pub(crate) fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLook {
     let mut look = AheadLook { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
     for (engine, pool) in takers((&task.row).into(), engines) {
         look.queues.extend(pool.queues.iter().cloned());
@@ -298,7 +299,7 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
 /// How many retries it may have: by the newest engine that knows its class, and
 /// by its own context.
 fn retries(facts: &Facts<'_>) -> Option<u32> {
-    let own = retry_override(&facts.task.context).unwrap_or_default();
+    let own = RetryOverride::of(&facts.task.context).unwrap_or_default();
     let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
     Some(rule.retry.with(&own).maximum)
 }

@@ -1,7 +1,7 @@
 //! What operators did.
 
-use task_engine_model::StoreError;
 use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use task_engine_model::{BadWord, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
@@ -56,7 +56,10 @@ fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
         target: row.get("target"),
         reason: row.get("reason"),
         detail: row.get::<_, JsonOut>("detail").0,
-        outcome: row.get::<_, &str>("outcome").parse().map_err(StoreError::Version)?,
+        outcome: row
+            .get::<_, &str>("outcome")
+            .parse()
+            .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
         of: row.get("of_id"),
     })
 }

@@ -1,8 +1,8 @@
 //! What a transaction has created and not yet committed: for tests.
 
 use jiff::Timestamp;
-use task_engine_model::task::{CreatedTask, Due};
-use task_engine_model::{Json, NewTask, StoreError, TaskId};
+use task_engine_model::task::CreatedTask;
+use task_engine_model::{Json, StoreError, TaskId};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
@@ -76,15 +76,12 @@ impl From<Columns> for CreatedTask {
         let time = |micros| Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
         Self {
             id: TaskId(row.id),
-            task: NewTask {
-                class: row.class,
-                parameters: Json::from_store(row.parameters),
-                context: Json::from_store(row.context),
-                queue: row.queue,
-                priority: row.priority,
-                due: Due::At(time(row.scheduled_at)),
-                unique: None,
-            },
+            class: row.class,
+            parameters: Json::from_store(row.parameters),
+            context: Json::from_store(row.context),
+            queue: row.queue,
+            priority: row.priority,
+            due_at: time(row.scheduled_at),
             created_at: time(row.created_at),
         }
     }

@@ -1,25 +1,49 @@
-//! Task Engine's ledger on PostgreSQL, in a schema of its own.
+//! Task Engine's ledger on PostgreSQL, in a schema of its own. Applications have
+//! this crate as `task_engine::postgres`.
 //!
-//! [`PgStore`] implements the contract of `task_engine_model::Store`. Creation
-//! inside a transaction of the application's own is [`Schema::create_in`] (and
-//! `Schema::create_in_sqlx` with the feature `sqlx`); from any other language
-//! it is the SQL function `task_engine.create_task`.
+//! ```no_run
+//! # mod task_engine { pub use task_engine_model::*; pub use task_engine_postgres as postgres; }
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use task_engine::postgres::{PgStore, tokio_postgres};
+//! use task_engine::{Json, NewTask, Store};
 //!
-//! The statements are in `sql/`, each with its reason and the index it uses.
+//! let url = "postgres://app@localhost/shop";
+//! let store = PgStore::connect(url).await?;
+//! store.migrate().await?;
 //!
-//! # Map
-//! - [`schema`]: which schema, and its statements;
-//! - `connection`: sockets, on a thread of their own;
-//! - `pooler`: what must not be in between;
-//! - `migrate`: the tables and their versions;
-//! - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
-//! - `complete`: its end in a transaction of the application's own;
-//! - `schedules`: regular tasks;
-//! - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
-//!   contract;
-//! - `audit`, `tokens`, `figures`: what a dashboard needs;
-//! - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
+//! // A task that commits or rolls back with the application's own rows.
+//! let (mut client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+//! tokio::spawn(connection);
+//! let transaction = client.transaction().await?;
+//! transaction.execute("INSERT INTO orders (customer) VALUES ('ada')", &[]).await?;
+//! let task = NewTask::new("send_mail", Json::parse(r#"{"to": "ada@example.org"}"#)?)?;
+//! store.schema().create_in(&transaction, &[task]).await?;
+//! transaction.commit().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! With the feature `sqlx` the same is `Schema::create_in_sqlx`; from any other
+//! language it is the SQL function `task_engine.create_task`.
+//!
+//! # Features
+//! - `sqlx`: creation and completion inside a transaction of sqlx;
+//! - `testing`: what a transaction has created before it commits.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// The statements are in `sql/`, each with its reason and the index it uses.
+//
+// - `schema`: which schema, and its statements;
+// - `connection`: sockets, on a thread of their own;
+// - `pooler`: what must not be in between;
+// - `migrate`: the tables and their versions;
+// - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+// - `complete`: its end in a transaction of the application's own;
+// - `schedules`: regular tasks;
+// - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
+//   contract;
+// - `audit`, `tokens`, `figures`: what a dashboard needs;
+// - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 mod audit;
 mod change;
 mod checks;
@@ -50,7 +74,7 @@ mod recover;
 mod report;
 mod scan;
 mod schedules;
-pub mod schema;
+mod schema;
 mod session;
 mod sleep;
 mod store;
@@ -60,7 +84,12 @@ mod watch;
 
 pub use schema::Schema;
 pub use store::PgStore;
+
+/// The driver, so that an application uses the version that this crate uses.
+#[doc(no_inline)]
 pub use tokio_postgres;
 
+/// The same for sqlx.
 #[cfg(feature = "sqlx")]
+#[doc(no_inline)]
 pub use sqlx;

@@ -1,8 +1,8 @@
 //! Tokens: who may use the dashboard.
 
 use jiff::Timestamp;
-use task_engine_model::StoreError;
 use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
+use task_engine_model::{BadWord, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
@@ -79,7 +79,10 @@ fn token(row: &Row) -> Result<TokenRow, StoreError> {
     Ok(TokenRow {
         id: row.get("id"),
         name: row.get("name"),
-        role: row.get::<_, &str>("role").parse().map_err(StoreError::Version)?,
+        role: row
+            .get::<_, &str>("role")
+            .parse()
+            .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
         created_at: row.get("created_at"),
         expires_at: row.get("expires_at"),
         last_used_at: row.get("last_used_at"),

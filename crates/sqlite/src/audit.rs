@@ -2,7 +2,7 @@
 
 use rusqlite::{Row, params};
 use task_engine_model::audit::{AuditEntry, NewAuditEntry};
-use task_engine_model::{Json, StoreError};
+use task_engine_model::{BadWord, Json, StoreError};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -45,7 +45,10 @@ fn entry(row: &Row<'_>) -> Result<AuditEntry, Fault> {
         target: row.get(4)?,
         reason: row.get(5)?,
         detail: Json::from_store(row.get(6)?),
-        outcome: row.get::<_, String>(7)?.parse().map_err(StoreError::Version)?,
+        outcome: row
+            .get::<_, String>(7)?
+            .parse()
+            .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
         of: row.get(8)?,
     })
 }

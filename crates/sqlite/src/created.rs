@@ -1,8 +1,8 @@
 //! What a transaction has created and not yet committed: for tests.
 
 use rusqlite::{Connection, OpenFlags};
-use task_engine_model::task::{CreatedTask, Due};
-use task_engine_model::{Json, NewTask, StoreError, TaskId};
+use task_engine_model::task::CreatedTask;
+use task_engine_model::{Json, StoreError, TaskId};
 
 use crate::fault::explain;
 use crate::moment::timestamp;
@@ -40,15 +40,12 @@ fn committed(connection: &Connection) -> rusqlite::Result<i64> {
 fn created(row: &rusqlite::Row<'_>) -> rusqlite::Result<CreatedTask> {
     Ok(CreatedTask {
         id: TaskId(row.get(0)?),
-        task: NewTask {
-            class: row.get(1)?,
-            parameters: Json::from_store(row.get(2)?),
-            context: Json::from_store(row.get(3)?),
-            queue: row.get(4)?,
-            priority: row.get(5)?,
-            due: Due::At(timestamp(row.get(6)?)),
-            unique: None,
-        },
+        class: row.get(1)?,
+        parameters: Json::from_store(row.get(2)?),
+        context: Json::from_store(row.get(3)?),
+        queue: row.get(4)?,
+        priority: row.get(5)?,
+        due_at: timestamp(row.get(6)?),
         created_at: timestamp(row.get(7)?),
     })
 }

@@ -1,10 +1,11 @@
 //! Task Engine's ledger on embedded SQLite: no server, one file, the same
-//! promises.
+//! promises. Applications have this crate as `task_engine::sqlite`.
 //!
 //! ```no_run
+//! # mod task_engine { pub use task_engine_model::*; pub use task_engine_sqlite as sqlite; }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use task_engine_model::{Json, NewTask, Store};
-//! use task_engine_sqlite::{SqliteStore, create_in, rusqlite};
+//! use task_engine::sqlite::{SqliteStore, create_in, rusqlite};
+//! use task_engine::{Json, NewTask, Store};
 //!
 //! let store = SqliteStore::open("app.db")?;
 //! store.migrate().await?;
@@ -25,22 +26,27 @@
 //! Whoever speaks only SQL writes
 //! `INSERT INTO task_engine_tasks (task_class, task_parameters) VALUES (…)`.
 //!
-//! # Map
-//! - `connection`: opens the file, and says what is wrong with it;
-//! - `desk`: the threads that own the connections; jobs go in, answers come out;
-//! - `writer`: many jobs, one commit;
-//! - `complete`: the end of an attempt in a transaction of the application's own;
-//! - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
-//!   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
-//!   `verify`, `checks`, `audit`, `tokens`,
-//!   `figures`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
-//! - `listen`: wake-ups, within the process and across processes;
-//! - `clock`, `created`: for tests, with the feature `testing`.
-//!
 //! # Limits
 //! One process writes at a time, and each commit waits for the disk. Many
 //! processes on one machine may share a file; a file on a network drive is
 //! asking for trouble, as SQLite's own manual says.
+//!
+//! # Features
+//! - `testing`: a clock that can be moved on, and what a transaction has created
+//!   before it commits.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// - `connection`: opens the file, and says what is wrong with it;
+// - `desk`: the threads that own the connections; jobs go in, answers come out;
+// - `writer`: many jobs, one commit;
+// - `complete`: the end of an attempt in a transaction of the application's own;
+// - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
+//   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
+//   `verify`, `checks`, `audit`, `tokens`,
+//   `figures`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
+// - `listen`: wake-ups, within the process and across processes;
+// - `clock`, `created`: for tests, with the feature `testing`.
 
 /// A statement from `sql/`, by its name.
 macro_rules! sql {
@@ -92,5 +98,6 @@ pub use create::{create_each_in, create_in};
 #[cfg(feature = "testing")]
 pub use created::created_in;
 /// The driver, so that an application uses the version that this crate uses.
+#[doc(no_inline)]
 pub use rusqlite;
 pub use store::SqliteStore;

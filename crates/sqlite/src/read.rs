@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rusqlite::{Row, params};
 use task_engine_model::task::{ExecutionStatus, LateResult};
 use task_engine_model::{
-    AttemptId, ExecutionRow, Json, Origin, StoreError, TaskDetails, TaskError, TaskFilter, TaskId,
-    TaskRow, TaskStatus,
+    AttemptId, BadWord, ExecutionRow, Json, Origin, StoreError, TaskDetails, TaskError, TaskFilter,
+    TaskId, TaskRow, TaskStatus,
 };
 
 use crate::desk::Turn;
@@ -226,7 +226,7 @@ fn late_results(turn: &Turn<'_>, id: TaskId) -> Result<Vec<LateResult>, Fault> {
 
 /// A stored status.
 pub(crate) fn status(word: &str) -> Result<TaskStatus, Fault> {
-    word.parse().map_err(|why| Fault::Store(StoreError::Refused(why)))
+    word.parse().map_err(|why: BadWord| Fault::Store(StoreError::Refused(why.to_string())))
 }
 
 pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {

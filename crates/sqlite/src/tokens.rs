@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use task_engine_model::StoreError;
-use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
+use task_engine_model::token::{NewToken, Role, TOUCH_EVERY, TokenHash, TokenRow};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -60,9 +60,9 @@ pub(crate) fn touch(turn: &Turn<'_>, id: i64) -> Result<Timestamp, Fault> {
 }
 
 fn token(row: &Row<'_>) -> rusqlite::Result<Result<TokenRow, StoreError>> {
-    let role = match row.get::<_, String>(2)?.parse() {
+    let role = match row.get::<_, String>(2)?.parse::<Role>() {
         Ok(role) => role,
-        Err(why) => return Ok(Err(StoreError::Version(why))),
+        Err(bad) => return Ok(Err(StoreError::Version(bad.to_string()))),
     };
     let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(timestamp));
     Ok(Ok(TokenRow {

@@ -9,6 +9,7 @@ use task_engine_model::token::Role;
 
 /// Who a request is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Actor {
     /// The name in the audit.
     pub name: String,
@@ -16,10 +17,35 @@ pub struct Actor {
     pub role: Role,
 }
 
+impl Actor {
+    /// Somebody with this name, who may do what this role may.
+    #[must_use]
+    pub fn new(name: impl Into<String>, role: Role) -> Self {
+        Self { name: name.into(), role }
+    }
+}
+
 type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
 
 /// Who may come in, and under which names this server is known.
+///
+/// ```
+/// use task_engine_web::{Access, Actor, Role};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Those with a token, or with the password:
+/// let access = Access::closed().password("correct horse")?;
+/// // Everybody on this machine, to look:
+/// let access = Access::open_to(Role::Viewer);
+/// // Whom the application knows:
+/// let access = Access::by(|request| {
+///     let user = request.headers.get("x-user")?.to_str().ok()?;
+///     Some(Actor::new(user, Role::Operator))
+/// });
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Access {
     /// What somebody may do who shows nothing. `None`: nothing at all.
     pub(crate) anybody: Option<Role>,
@@ -46,6 +72,7 @@ impl fmt::Debug for Access {
 
 /// An access that would be no protection.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BadAccess {
     /// Others than this machine could come in unasked.
     #[error(
@@ -65,7 +92,6 @@ impl Access {
     pub const PASSWORD_MIN: usize = 8;
 
     /// Only those with a token, or a password if there will be one.
-    #[must_use]
     pub fn closed() -> Self {
         Self {
             anybody: None,
@@ -79,14 +105,12 @@ impl Access {
 
     /// Everybody who can reach it may do what this role may; a token of a higher
     /// role allows more. For addresses of this machine alone.
-    #[must_use]
     pub fn open_to(role: Role) -> Self {
         Self { anybody: Some(role), ..Self::closed() }
     }
 
     /// Decided by the application, which has its own users. A request that it
     /// knows nobody for is refused.
-    #[must_use]
     pub fn by(authenticate: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static) -> Self {
         let authenticate: Arc<Authenticate> = Arc::new(authenticate);
         // The application decides about its own names, too.

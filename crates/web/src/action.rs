@@ -336,6 +336,6 @@ pub(crate) fn schedule_problem(error: ScheduleError) -> Problem {
         ScheduleError::Store(error) => error.into(),
         ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),
         ScheduleError::Exists(_) => Problem::conflict(error.to_string()),
-        ScheduleError::Bad(_) => Problem::bad(error.to_string()),
+        _ => Problem::bad(error.to_string()),
     }
 }

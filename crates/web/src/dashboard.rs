@@ -18,6 +18,7 @@ pub(crate) type Render = dyn Fn() -> String + Send + Sync;
 ///
 /// Give it a store of its own: its connections are then its own, too, and
 /// however many pages are open, engines do not wait behind them.
+#[must_use = "a dashboard does nothing until its router is served"]
 pub struct Dashboard {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) access: Access,
@@ -39,7 +40,6 @@ impl fmt::Debug for Dashboard {
 
 impl Dashboard {
     /// For those whom `access` lets in.
-    #[must_use]
     pub fn new(store: Arc<dyn Store>, access: Access) -> Self {
         Self {
             store,
@@ -55,7 +55,6 @@ impl Dashboard {
     ///
     /// # Panics
     /// If it is not empty and does not begin with a slash, or ends with one.
-    #[must_use]
     pub fn base_path(mut self, path: &str) -> Self {
         let fits = path.is_empty() || (path.starts_with('/') && !path.ends_with('/'));
         assert!(fits, "a base path looks like /tasks, not {path:?}");
@@ -64,7 +63,6 @@ impl Dashboard {
     }
 
     /// The zone in which times are shown; that of this machine if it is not set.
-    #[must_use]
     pub fn time_zone(mut self, zone: TimeZone) -> Self {
         self.zone = zone;
         self
@@ -72,7 +70,6 @@ impl Dashboard {
 
     /// What `/metrics` shows besides what is in the store: the figures of an
     /// engine in this process, in the text format of Prometheus.
-    #[must_use]
     pub fn engine_metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Arc::new(render));
         self
@@ -80,7 +77,6 @@ impl Dashboard {
 
     /// Ends streams of events, which have no end of their own, when this is
     /// cancelled: a server that waits for its last request would wait for ever.
-    #[must_use]
     pub fn stop_with(mut self, stop: CancellationToken) -> Self {
         self.stop = stop;
         self

@@ -14,23 +14,31 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Everything that a page does, the API does, and both through the same few
-//! functions: [`action`](crate) decides nothing about roles, `routes` does, for
-//! each route where it is declared. Pages read without JavaScript; with it, they
-//! stay up to date.
+//! [`Dashboard`] is what an application sets, [`Access`] who may come in;
+//! [`serve`] is for programs that have no server of their own. Everything that a
+//! page does, the API does, and both need the same role. Pages read without
+//! JavaScript; with it, they stay up to date.
 //!
-//! # Map
-//! - `dashboard`: what an application sets; `app`: what every request sees;
-//! - `access`, `session`, `guard`: who may come in, and what no request may do;
-//! - `routes`: all routes with the role that each needs;
-//! - `action`: all that changes something, each with its line in the audit;
-//! - `glance`: what pages share, read once for all of them; `series`: what
-//!   engines have counted, ready to be drawn;
-//! - `layout`, `parts`, `chart`, `assets`: what pages are made of;
-//! - `shown`, `json_tree`: what tasks carry and say, as pages show it;
-//! - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
-//! - `serve`: the router on a socket;
-//! - `recorder`: what code in this process measures, with the feature `prometheus`.
+//! # Features
+//! - `prometheus`: [`Recorder`], which counts what code in this process measures
+//!   through the facade `metrics`, for `/metrics`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// `action` decides nothing about roles, `routes` does, for each route where it is
+// declared.
+//
+// - `dashboard`: what an application sets; `app`: what every request sees;
+// - `access`, `session`, `guard`: who may come in, and what no request may do;
+// - `routes`: all routes with the role that each needs;
+// - `action`: all that changes something, each with its line in the audit;
+// - `glance`: what pages share, read once for all of them; `series`: what
+//   engines have counted, ready to be drawn;
+// - `layout`, `parts`, `chart`, `assets`: what pages are made of;
+// - `shown`, `json_tree`: what tasks carry and say, as pages show it;
+// - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
+// - `serve`: the router on a socket;
+// - `recorder`: what code in this process measures, with the feature `prometheus`.
 
 mod access;
 mod action;
@@ -61,6 +69,7 @@ pub use dashboard::Dashboard;
 pub use recorder::{Recorder, RecorderTaken};
 pub use routes::Route;
 pub use serve::serve;
+#[doc(inline)]
 pub use task_engine_model::token::Role;
 
 /// The programs in the documents compile.

@@ -106,7 +106,8 @@ impl From<StoreError> for Problem {
                     "The database did not answer, or not in time. Engines go on by themselves; try again in a moment.",
                 )
             }
-            StoreError::Refused(why) => {
+            // Refused, or what this version does not know.
+            why => {
                 tracing::warn!(%why, "the database refused what the dashboard asked for");
                 Self::new(
                     StatusCode::INTERNAL_SERVER_ERROR,

@@ -16,7 +16,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # use task_engine_model::Store;
+/// # use task_engine::Store;
 /// # use task_engine_web::{Access, Dashboard, Recorder};
 /// # fn example(store: Arc<dyn Store>) -> Result<(), Box<dyn std::error::Error>> {
 /// let recorder = Recorder::install()?;

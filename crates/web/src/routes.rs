@@ -15,6 +15,7 @@ use crate::{api, guard, pages};
 
 /// A route, and who may use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Route {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE`.
     pub method: &'static str,

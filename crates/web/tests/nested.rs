@@ -44,7 +44,7 @@ fn said<'a>(response: &'a Response<Body>, name: &str) -> &'a str {
 
 #[tokio::test]
 async fn every_address_is_below_the_path() {
-    let everybody = |_: &_| Some(Actor { name: "ann".to_owned(), role: Role::Admin });
+    let everybody = |_: &_| Some(Actor::new("ann", Role::Admin));
     let site = site(Access::by(everybody)).await;
     for path in ["", "/tasks", "/tasks/1", "/tasks/1/edit", "/errors", "/queues", "/schedules"]
         .into_iter()

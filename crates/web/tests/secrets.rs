@@ -28,8 +28,7 @@ fn get(path: &str) -> Request<Body> {
 async fn store_with_secret() -> Arc<SqliteStore> {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
-    let rules =
-        ClassRules { secret: vec!["password".to_owned()], ..ClassRules::retry(RetryRule::never()) };
+    let rules = ClassRules::default().secret(["password"]).retry(RetryRule::never());
     let engine = Engine::new(store.clone(), ()).instance("test").handle_class(
         "log_in",
         rules,

@@ -55,5 +55,6 @@ fn fault(error: RecoverError) -> Fault {
         RecoverError::Unknown { .. } => Fault::NotFound(words),
         RecoverError::Alive(_) => Fault::Conflict(words),
         RecoverError::Store(error) => error.into(),
+        _ => Fault::Failure(words),
     }
 }

@@ -79,12 +79,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 impl From<ScheduleError> for Fault {
     fn from(error: ScheduleError) -> Self {
         match error {
-            ScheduleError::Bad(_) => Self::Usage(error.to_string()),
             ScheduleError::Exists(_) => {
                 Self::Conflict(format!("{error}; change it with `schedules set`"))
             }
             ScheduleError::NotFound(_) => Self::NotFound(error.to_string()),
             ScheduleError::Store(error) => error.into(),
+            _ => Self::Usage(error.to_string()),
         }
     }
 }

@@ -166,7 +166,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 
 /// What the end of an engine means for whoever started it.
 pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
-    let Stopped { forced, given_back, unrecorded } = stopped;
+    let Stopped { forced, given_back, unrecorded, .. } = stopped;
     if unrecorded > 0 {
         return Err(Fault::Failure(format!(
             "the results of {} could not be written, because the database was away; recovery decides about them",

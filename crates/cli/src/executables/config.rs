@@ -101,7 +101,7 @@ impl Executable {
     /// The rules of the class. The time limit is not among them: it is kept
     /// here, where the end of an attempt can wait for the end of its processes.
     pub(crate) fn rules(&self) -> ClassRules {
-        let mut rules = ClassRules::retry(self.retry).cancel_grace(self.grace);
+        let mut rules = ClassRules::default().retry(self.retry).cancel_grace(self.grace);
         if let Some(queue) = &self.queue {
             rules.queue.clone_from(queue);
         }

@@ -12,13 +12,9 @@ use super::support::{Place, eventually};
 /// A task, as one that the parent has created.
 fn child_of(parent: &str, correlation_id: &str, class: &str, parameters: &str) -> NewTask {
     let task = NewTask::new(class, Json::parse(parameters).unwrap()).unwrap();
-    let parent: i64 = parent.trim().parse().unwrap();
-    let origin = Origin {
-        correlation_id: correlation_id.to_owned(),
-        parent_id: Some(TaskId(parent)),
-        traceparent: None,
-    };
-    origin.stamp(task)
+    let parent: TaskId = parent.trim().parse().unwrap();
+    let context = Json::parse(format!(r#"{{"correlation_id": {correlation_id:?}}}"#)).unwrap();
+    Origin::of(parent, &context).for_children_of(parent).stamp(task)
 }
 
 fn create(store: &dyn Store, tasks: &[NewTask]) -> Vec<TaskId> {

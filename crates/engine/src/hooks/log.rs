@@ -44,8 +44,7 @@ struct Line<'a, S> {
 
 impl<S> Line<'_, S> {
     fn write(&self, outcome: &str, failure: Option<&Failure>) {
-        let error =
-            failure.map(|failure| format!("{}: {}", failure.exception(), failure.message()));
+        let error = failure.map(Failure::to_string);
         let error = error.as_deref().map(|error| self.run.without_secrets(error));
         tracing::info!(
             task_id = self.run.task_id().0,

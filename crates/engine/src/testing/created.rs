@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use task_engine_model::secret::Redactor;
-use task_engine_model::task::{CreatedTask, Due, TaskDetails};
+use task_engine_model::task::{CreatedTask, TaskDetails};
 use task_engine_model::{Json, NewTask, Task, TaskId};
 use task_engine_sqlite::rusqlite;
 
@@ -38,12 +38,8 @@ pub struct Created<T> {
 impl<T: Task> Created<T> {
     #[track_caller]
     fn of(created: CreatedTask) -> Self {
-        let CreatedTask { id, task, created_at } = created;
-        let due_at = match task.due {
-            Due::At(time) => time,
-            Due::Now | Due::After(_) => created_at,
-        };
-        let decoded = task.parameters.decode().or_else(|error| {
+        let CreatedTask { id, parameters, .. } = created;
+        let decoded = parameters.decode().or_else(|error| {
             // `{}` is how the parameters of a type without fields are stored.
             Json::null().decode().map_err(|_| error)
         });
@@ -52,12 +48,12 @@ impl<T: Task> Created<T> {
             task: decoded.unwrap_or_else(|error| {
                 panic!("the parameters of task {id} do not fit class {}: {error}", T::CLASS)
             }),
-            queue: task.queue,
-            priority: task.priority,
-            due_at,
-            created_at,
-            context: task.context,
-            parameters: task.parameters,
+            queue: created.queue,
+            priority: created.priority,
+            due_at: created.due_at,
+            created_at: created.created_at,
+            context: created.context,
+            parameters,
         }
     }
 
@@ -65,15 +61,12 @@ impl<T: Task> Created<T> {
         let row = details.row;
         Self::of(CreatedTask {
             id: row.id,
-            task: NewTask {
-                class: row.task_class,
-                parameters: details.task_parameters,
-                context: details.context,
-                queue: row.queue,
-                priority: row.priority,
-                due: Due::At(row.scheduled_at),
-                unique: None,
-            },
+            class: row.task_class,
+            parameters: details.task_parameters,
+            context: details.context,
+            queue: row.queue,
+            priority: row.priority,
+            due_at: row.scheduled_at,
             created_at: row.created_at,
         })
     }

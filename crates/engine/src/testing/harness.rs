@@ -139,7 +139,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
 
     /// The same for a task of a class that is known by its name alone, or with
     /// more to say about it. Its time, queue and key do not matter.
-    pub async fn perform_new(&self, task: NewTask) -> Executed {
+    pub async fn perform_new(&self, mut task: NewTask) -> Executed {
         let _alone = self.one_at_a_time.lock().await;
         let known = self.life.classes.names();
         assert!(
@@ -148,7 +148,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
             task.class,
             known.join(", ")
         );
-        let task = NewTask { due: Due::Now, unique: None, queue: PERFORMED.to_owned(), ..task };
+        (task.due, task.unique) = (Due::Now, None);
+        task.queue = PERFORMED.to_owned();
         let ids = expected(self.store().create(std::slice::from_ref(&task)).await);
         lock(&self.performed).extend(&ids);
         let session = expected(Session::begin(&self.life).await);

@@ -275,7 +275,7 @@ async fn code_that_panics_when_it_is_told_has_failed() {
     let begun: &'static Notify = Box::leak(Box::default());
     let engine = start(fresh.engine().handle_class(
         "fails",
-        ClassRules::retry(RetryRule::never()),
+        ClassRules::default().retry(RetryRule::never()),
         move |_: serde_json::Value, run: Run<()>| async move {
             begun.notify_one();
             goes_on.notified().await;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use task_engine::hook::Hook;
 use task_engine::model::{Completion, Json, TaskDetails};
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    CancelReport, ClassRules, Client, Engine, Failure, Recovery, RetryRule, Run, Store, StoreError,
-    Task, TaskId, TaskStatus,
+    CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, Store,
+    StoreError, Task, TaskError, TaskId, TaskStatus,
 };
 use task_engine_conformance::TestServer;
 use tokio_postgres::NoTls;
@@ -40,7 +39,7 @@ impl Task for Effect {
     const CLASS: &'static str = "effect";
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
+        ClassRules::default().retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
     }
 }
 
@@ -262,7 +261,7 @@ async fn without_a_commit_it_is_tried_again(scene: Scene) {
         for task in scene.play(act).await {
             assert_eq!(task.executions.len(), 2);
             let error = task.executions[0].error.as_ref().unwrap();
-            assert_eq!(error.exception, task_engine::complete::NOT_COMMITTED);
+            assert_eq!(error.exception, TaskError::NOT_COMMITTED);
             assert!(error.message.contains("was not committed"), "{error}");
         }
         scene = start_over(scene).await;
@@ -323,7 +322,7 @@ async fn slow() -> Slow {
         .workers(4)
         .handle_class(
             "slow",
-            ClassRules::retry(RetryRule::every(Duration::from_millis(5), 10)),
+            ClassRules::default().retry(RetryRule::every(Duration::from_millis(5), 10)),
             move |_: serde_json::Value, run: Run<()>| {
                 let (url, hold) = (url.clone(), hold.clone());
                 async move {
@@ -408,7 +407,7 @@ async fn an_engine_that_stops_waits_for_an_open_transaction() {
     let task = fresh.details(id).await;
     assert_eq!(task.row.status, TaskStatus::Waiting);
     let error = task.executions[0].error.as_ref().unwrap();
-    assert_eq!(error.exception, task_engine::complete::NOT_COMMITTED);
+    assert_eq!(error.exception, TaskError::NOT_COMMITTED);
     assert_eq!(slow.scene.effects().await, []);
     fresh.assert_sound().await;
 }

@@ -24,7 +24,7 @@ impl Task for Once {
     const CLASS: &'static str = "once";
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
+        ClassRules::default().retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
     }
 }
 

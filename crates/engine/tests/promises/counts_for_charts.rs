@@ -60,8 +60,7 @@ async fn on_record(store: &dyn Store) -> Numbers {
 
 fn working(engine: Engine<()>, begun: &Arc<Notify>) -> Engine<()> {
     let begins = begun.clone();
-    let rule = RetryRule { maximum: 2, ..RetryRule::default() };
-    let rules = ClassRules { retry: rule, ..ClassRules::default() };
+    let rules = ClassRules::default().retry(RetryRule::times(2));
     engine
         .handle_class("good", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
             Ok::<_, Failure>(())

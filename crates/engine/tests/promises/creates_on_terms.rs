@@ -108,7 +108,7 @@ async fn a_hook_that_refuses_or_panics_is_an_error_of_its_caller(fresh: Fresh) {
     let engine =
         fresh.engine().creation_hook(|_: &mut NewTask| panic!("it went off again")).handle_class(
             "parent",
-            ClassRules::retry(task_engine::RetryRule::never()),
+            ClassRules::default().retry(task_engine::RetryRule::never()),
             |_: serde_json::Value, run: Run<()>| async move {
                 Ok::<_, Failure>(run.client().create(Index { customer: 1 }).await?)
             },
@@ -127,7 +127,7 @@ impl Task for Urgent {
     const CLASS: &'static str = "urgent";
 
     fn rules() -> ClassRules {
-        ClassRules { priority: 9, ..ClassRules::default() }
+        ClassRules::default().priority(9)
     }
 }
 
@@ -138,7 +138,7 @@ impl Task for Idle {
     const CLASS: &'static str = "idle";
 
     fn rules() -> ClassRules {
-        ClassRules { priority: -9, ..ClassRules::default() }
+        ClassRules::default().priority(-9)
     }
 }
 

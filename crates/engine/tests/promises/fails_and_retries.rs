@@ -1,6 +1,5 @@
 //! Every execution is recorded; failures are retried by the rule.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -66,7 +65,7 @@ async fn the_books_names_run_too(fresh: Fresh) {
 }
 
 fn failing(fresh: &Fresh, rule: RetryRule) -> task_engine::Engine<()> {
-    let rules = ClassRules::retry(rule);
+    let rules = ClassRules::default().retry(rule);
     fresh.engine().handle_class("fail", rules, |_: serde_json::Value, _: Run<()>| async {
         Err::<(), _>(Failure::from("no"))
     })
@@ -86,8 +85,8 @@ async fn retries_run_until_the_rule_gives_up(fresh: Fresh) {
 }
 
 async fn a_task_has_its_own_rule(fresh: Fresh) {
-    let rule = RetryOverride { maximum: Some(0), ..RetryOverride::default() };
-    let once = fresh.create_task(task("fail", nothing()).retry(&rule)).await;
+    let rule = RetryOverride::default().maximum(0);
+    let once = fresh.create_task(task("fail", nothing()).retry(rule)).await;
     let engine = start(failing(&fresh, RetryRule::every(Duration::from_millis(1), 50)));
     let task = fresh.until_status(once, TaskStatus::Failed).await;
     engine.stop().await;
@@ -124,13 +123,13 @@ impl Task for Ticking {
 async fn a_rule_may_be_a_function(fresh: Fresh) {
     let client = task_engine::Client::new(fresh.store.clone());
     let id = client.create(Ticking).await.unwrap();
-    let engine = fresh.engine().handle_with_retry(
-        |_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) },
-        Arc::new(|retry, error| {
+    let engine = fresh
+        .engine()
+        .retry_with(Ticking::CLASS, |retry, error| {
             assert_eq!(error.message, "tick");
             (retry < 2).then_some(Duration::from_millis(5))
-        }),
-    );
+        })
+        .handle(|_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) });
     let engine = start(engine);
     let task = fresh.until_status(id, TaskStatus::Failed).await;
     engine.stop().await;
@@ -140,10 +139,11 @@ async fn a_rule_may_be_a_function(fresh: Fresh) {
 async fn a_rule_that_panics_is_not_used(fresh: Fresh) {
     let client = task_engine::Client::new(fresh.store.clone());
     let id = client.create(Ticking).await.unwrap();
-    let engine = fresh.engine().workers(1).handle_with_retry(
-        |_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) },
-        Arc::new(|_, _| panic!("no rule")),
-    );
+    let engine = fresh
+        .engine()
+        .workers(1)
+        .handle(|_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) })
+        .retry_with(Ticking::CLASS, |_, _| panic!("no rule"));
     let engine = start(engine);
     let task =
         fresh.until(id, |t| !t.executions.is_empty() && t.row.status == TaskStatus::Waiting).await;
@@ -169,7 +169,7 @@ async fn a_result_that_cannot_be_stored_is_a_failure(fresh: Fresh) {
     let huge = fresh.create("huge", nothing()).await;
     let number = fresh.create("number", nothing()).await;
     let good = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
-    let rules = || ClassRules::retry(RetryRule::never());
+    let rules = || ClassRules::default().retry(RetryRule::never());
     let engine = handle_samples(fresh.engine())
         .handle_class("nul", rules(), |_: serde_json::Value, _: Run<()>| async {
             Ok::<_, Failure>("a\0b")
@@ -198,7 +198,7 @@ async fn an_error_keeps_its_causes_and_its_place(fresh: Fresh) {
     #[error("mail not sent")]
     struct NotSent(#[source] std::io::Error);
     let id = fresh.create("mail", nothing()).await;
-    let rules = ClassRules::retry(RetryRule::never());
+    let rules = ClassRules::default().retry(RetryRule::never());
     let engine =
         fresh.engine().handle_class("mail", rules, |_: serde_json::Value, _: Run<()>| async {
             Err::<(), _>(NotSent(std::io::Error::other("connection reset")))?;

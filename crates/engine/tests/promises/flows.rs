@@ -33,7 +33,7 @@ impl Task for Ancestor {
     const CLASS: &'static str = "ancestor";
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_millis(1), 5))
+        ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 5))
     }
 }
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use task_engine::hook::{Hook, Inner};
+use task_engine::hooks::Inner;
 use task_engine::hooks::{Budget, Log};
-use task_engine::{ClassRules, Engine, Failure, Json, RetryRule, Run, Task, TaskStatus};
+use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Task, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start};
 
@@ -29,7 +29,7 @@ on_every_store! {
 }
 
 fn once() -> ClassRules {
-    ClassRules::retry(RetryRule::never())
+    ClassRules::default().retry(RetryRule::never())
 }
 
 /// Writes down what happens.
@@ -255,7 +255,7 @@ async fn a_hook_refuses(fresh: Fresh) {
 }
 
 async fn a_refusal_is_retried_by_the_rule(fresh: Fresh) {
-    let rules = ClassRules::retry(RetryRule::every(Duration::from_millis(1), 2));
+    let rules = ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 2));
     let refuse = || Err(Failure::named("Closed", "the shop is closed"));
     let (engine, notes) = with_hook(&fresh, rules, Bad::at("before", refuse));
     let engine = start(engine);

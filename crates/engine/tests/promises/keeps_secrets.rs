@@ -39,7 +39,7 @@ impl Task for Charge {
     const SECRETS: &'static [&'static str] = &["card"];
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(std::time::Duration::from_secs(1), 0))
+        ClassRules::default().retry(RetryRule::every(std::time::Duration::from_secs(1), 0))
     }
 }
 

@@ -40,7 +40,8 @@ async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskI
             pools: vec![],
             classes: BTreeMap::from([(
                 "WaitingTask".to_owned(),
-                ClassRules::retry(task_engine::RetryRule::every(Duration::from_millis(1), 3)),
+                ClassRules::default()
+                    .retry(task_engine::RetryRule::every(Duration::from_millis(1), 3)),
             )]),
         })
         .await

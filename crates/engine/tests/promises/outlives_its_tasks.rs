@@ -17,7 +17,7 @@ on_every_store! {
 }
 
 fn once() -> ClassRules {
-    ClassRules::retry(RetryRule::never())
+    ClassRules::default().retry(RetryRule::never())
 }
 
 async fn a_panic_is_a_failure(fresh: Fresh) {

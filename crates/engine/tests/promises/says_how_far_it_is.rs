@@ -81,7 +81,7 @@ async fn the_log_is_complete_when_the_task_has_ended(fresh: Fresh) {
     let ids = fresh.store.create(&tasks).await.unwrap();
     let engine = fresh.engine().workers(10).handle_class(
         "speaks",
-        ClassRules::retry(RetryRule::never()),
+        ClassRules::default().retry(RetryRule::never()),
         |parameters: serde_json::Value, run: Run<()>| async move {
             for line in 1..=20 {
                 run.log(format!("line {line}"));
@@ -139,7 +139,7 @@ async fn every_attempt_has_its_own_log(fresh: Fresh) {
     let id = fresh.create("fails_once", nothing()).await;
     let engine = fresh.engine().handle_class(
         "fails_once",
-        ClassRules::retry(RetryRule::every(Duration::ZERO, 1)),
+        ClassRules::default().retry(RetryRule::every(Duration::ZERO, 1)),
         |_: serde_json::Value, run: Run<()>| async move {
             run.log(format!("attempt {}", run.attempt()));
             if run.attempt() == 1 { Err(Failure::from("once")) } else { Ok(()) }

@@ -24,7 +24,8 @@ impl Task for SendMail {
     const CLASS: &'static str = "send_mail";
 
     fn rules() -> ClassRules {
-        ClassRules::retry(RetryRule::every(Duration::from_secs(600), 3))
+        ClassRules::default()
+            .retry(RetryRule::every(Duration::from_secs(600), 3))
             .timeout(Duration::from_millis(200))
     }
 }

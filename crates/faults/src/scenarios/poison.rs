@@ -125,18 +125,13 @@ pub fn blocks_every_thread(arena: &mut Arena) {
 
 /// F34: very many tasks fail together; their retries are spread by the rule.
 pub fn retry_storm(arena: &mut Arena) {
-    use task_engine::model::RetryOverride;
+    use task_engine::RetryOverride;
     arena.on_usual_store();
     let count = if arena.soak { 100_000 } else { 3000 };
-    let rule = RetryOverride {
-        maximum: Some(1),
-        first_delay_ms: Some(20_000),
-        jitter: Some(1.0),
-        ..RetryOverride::default()
-    };
+    let rule = RetryOverride::default().maximum(1).first_delay(Duration::from_secs(20)).jitter(1.0);
     let duty = Duty { ms: 0, deed: Deed::Fail, attempts: Some(1) };
     for _ in 0..count / 1000 {
-        arena.create(&vec![duty.task().retry(&rule); 1000]);
+        arena.create(&vec![duty.task().retry(rule); 1000]);
     }
     let mut plan = arena.plan("a");
     plan.order.workers = 50;

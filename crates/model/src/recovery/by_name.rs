@@ -17,6 +17,7 @@ pub struct Recovered {
 
 /// Why nothing was recovered, and nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecoverError {
     /// No engine of this name is on record.
     #[error("no engine is known by the name {name}; {}", there_are(known))]

@@ -8,22 +8,21 @@ use super::{Missed, Overlap, Wrong};
 
 /// A slot that has waited for this long was missed, and [`Missed::Skip`] lets it
 /// go. Long enough for a restart of an engine or a failover of a database.
-pub const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
+const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do about a schedule that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+struct Decision {
     /// The slots that fire, in order.
-    pub slots: Vec<Timestamp>,
+    slots: Vec<Timestamp>,
     /// The next slot to look at, if there will ever be one. It has passed
     /// already if it is to fire when the first one's task has ended.
-    pub next_at: Option<Timestamp>,
+    next_at: Option<Timestamp>,
 }
 
 /// Decides about the slots from `first`, which has not been dealt with yet, to
 /// `now`. `last_runs` says whether the task of the slot before has not ended.
-#[must_use]
-pub fn decide(
+fn decide(
     timetable: &Timetable,
     (missed, overlap): (Missed, Overlap),
     first: Timestamp,

@@ -18,7 +18,8 @@ pub struct Schedules<'a> {
 }
 
 /// Why nothing was done about a schedule.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScheduleError {
     /// It is wrong.
     #[error(transparent)]

@@ -14,12 +14,13 @@ use super::cron::{ClockChange, Cron, Found};
 use super::fields::BadCron;
 
 /// No interval is shorter: what must run more often is one task that goes on.
-pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
+pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// No interval is longer.
-pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
+pub(super) const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// How the times of a schedule follow each other.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Rule {
     /// At times of the clock.
     Cron(Box<Cron>),
@@ -30,6 +31,7 @@ pub enum Rule {
 
 /// What is wrong with a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadRule {
     /// A cron expression.
     #[error(transparent)]

@@ -274,6 +274,7 @@ pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, Probl
         RecoverError::Unknown { .. } => Problem::not_found(error.to_string()),
         RecoverError::Alive(_) => Problem::conflict(error.to_string()),
         RecoverError::Store(error) => error.into(),
+        _ => Problem::bad(error.to_string()),
     })?;
     let mut done = Done::default();
     if recovered.dead == 0 {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 use task_engine_model::queue::REASON_BYTES_MAX;
-use task_engine_model::{Json, TaskId};
+use task_engine_model::{BadWord, Json, TaskId};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -177,10 +177,10 @@ impl<'a> Object<'a> {
     }
 
     /// A text that is read further.
-    pub(super) fn parsed<T>(
+    pub(super) fn parsed<T, E: fmt::Display>(
         &self,
         name: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Problem> {
         let text = self.text(name)?;
         text.map(|text| parse(&text).map_err(|why| self.wrong(name, why))).transpose()
@@ -234,7 +234,7 @@ impl<'a> Object<'a> {
         let read = |(at, value): (usize, &&RawValue)| {
             let text = value.get();
             let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
-            text.parse().map_err(|why: String| self.wrong(&format!("{name}/{at}"), why))
+            text.parse().map_err(|why: BadWord| self.wrong(&format!("{name}/{at}"), why))
         };
         values.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
     }

@@ -142,7 +142,7 @@ pub(super) fn task(object: &Object<'_>) -> Result<NewTask, Problem> {
     }
     task = due(object, task)?;
     if let Some(rule) = retry(object)? {
-        task = task.retry(&rule);
+        task = task.retry(rule);
     }
     if let Some(id) = object.text("correlation")? {
         task = task.correlation(id).map_err(|bad| object.wrong("correlation", bad))?;
@@ -180,7 +180,7 @@ fn unique(object: &Object<'_>) -> Result<Option<Unique>, Problem> {
     if let Some(scope) = object.parsed("scope", scope)? {
         unique = unique.scope(scope);
     }
-    if let Some(answer) = object.parsed("on_conflict", |text| text.parse::<OnConflict>())? {
+    if let Some(answer) = object.parsed("on_conflict", str::parse::<OnConflict>)? {
         unique = unique.on_conflict(answer);
     }
     unique.check().map_err(|bad| object.wrong("key", bad))?;
@@ -202,13 +202,13 @@ fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, Problem> {
     let known = ["maximum", "first_delay_ms", "factor", "cap_ms", "jitter"];
     let Some(rule) = object.object("retry", &known)? else { return Ok(None) };
     let whole = "a whole number from 0 up";
-    Ok(Some(RetryOverride {
-        maximum: rule.whole("maximum", whole)?,
-        first_delay_ms: rule.whole("first_delay_ms", whole)?,
-        factor: rule.number("factor", 0.0, 1_000_000.0)?,
-        cap_ms: rule.whole("cap_ms", whole)?,
-        jitter: rule.number("jitter", 0.0, 1.0)?,
-    }))
+    let mut own = RetryOverride::default();
+    own.maximum = rule.whole("maximum", whole)?;
+    own.first_delay = rule.whole("first_delay_ms", whole)?.map(Duration::from_millis);
+    own.factor = rule.number("factor", 0.0, 1_000_000.0)?;
+    own.cap = rule.whole("cap_ms", whole)?.map(Duration::from_millis);
+    own.jitter = rule.number("jitter", 0.0, 1.0)?;
+    Ok(Some(own))
 }
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";

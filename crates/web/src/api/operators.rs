@@ -69,7 +69,7 @@ pub(super) async fn create_token(
     let object = body.object(&["name", "role", "expires_in", "reason"])?;
     let name = object.need_text("name")?;
     let role: Role = object
-        .parsed("role", |text| text.parse())?
+        .parsed("role", str::parse::<Role>)?
         .ok_or_else(|| object.wrong("role", "it is missing"))?;
     let expires_in = object.parsed("expires_in", duration)?;
     if expires_in.is_some_and(|time| time.is_zero()) {

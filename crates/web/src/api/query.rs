@@ -6,7 +6,7 @@ use std::str::FromStr;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use task_engine_model::task::NAME_BYTES_MAX;
-use task_engine_model::{Filter, TaskId};
+use task_engine_model::{BadWord, Filter, TaskId};
 
 use super::body::did_you_mean;
 use crate::access::Actor;
@@ -100,7 +100,8 @@ impl FromRequestParts<App> for OfTask {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let text = piece(parts, app).await?;
-        let id = text.parse().map_err(|why: String| Problem::parameter("id", format!("{why}.")))?;
+        let id =
+            text.parse().map_err(|why: BadWord| Problem::parameter("id", format!("{why}.")))?;
         Ok(Self(id))
     }
 }

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use task_engine_model::schedule::Preview;
 use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
-use task_engine_model::schedule::timetable::Preview;
 use task_engine_model::schedule::{Rule, Timetable};
 use task_engine_model::{Json, Missed, Overlap, Schedule, TaskId};
 
@@ -148,10 +148,10 @@ fn read(object: &Object<'_>, name: String) -> Result<Schedule, Problem> {
         })?;
         schedule = schedule.time_zone(zone);
     }
-    if let Some(missed) = object.parsed("missed", |text| text.parse())? {
+    if let Some(missed) = object.parsed("missed", str::parse::<Missed>)? {
         schedule = schedule.missed(missed);
     }
-    if let Some(overlap) = object.parsed("overlap", |text| text.parse())? {
+    if let Some(overlap) = object.parsed("overlap", str::parse::<Overlap>)? {
         schedule = schedule.overlap(overlap);
     }
     if let Some(jitter) = object.parsed("jitter", duration)? {

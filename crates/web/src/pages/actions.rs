@@ -3,6 +3,7 @@
 
 use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
+use task_engine_model::BadWord;
 use task_engine_model::Filter;
 use task_engine_model::queue::Pause;
 
@@ -54,8 +55,9 @@ impl Fields {
                 .map_err(|bad| Problem::field("/filter", bad.to_string()))?;
             return Ok(Choice::Filter(filter));
         }
-        let ids =
-            ids.into_iter().map(|id| id.parse().map_err(|why: String| Problem::field("/ids", why)));
+        let ids = ids
+            .into_iter()
+            .map(|id| id.parse().map_err(|why: BadWord| Problem::field("/ids", why)));
         Ok(Choice::Ids(ids.collect::<Result<_, _>>()?))
     }
 }

@@ -8,7 +8,7 @@ use task_engine_model::errors::{ErrorGroup, HOURS, groups};
 use task_engine_model::search::{Found, PATIENCE, Search};
 use task_engine_model::token::Role::Viewer as AsViewer;
 use task_engine_model::words::{brief, count};
-use task_engine_model::{Filter, TaskId, TaskStatus};
+use task_engine_model::{BadWord, Filter, TaskId, TaskStatus};
 
 use super::actions::Fields;
 use crate::app::App;
@@ -42,7 +42,7 @@ impl Asked {
             }
         };
         let before = fields.get("before").map(str::parse).transpose();
-        let before = before.map_err(|why: String| Problem::field("/before", why))?;
+        let before = before.map_err(|why: BadWord| Problem::field("/before", why))?;
         Ok(Self { status, before })
     }
 

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_model::token::Role::{Admin, Operator, Viewer as AsViewer};
 use task_engine_model::why::Why;
-use task_engine_model::{FlowPage, FlowTask, TaskDetails, TaskId, words};
+use task_engine_model::{BadWord, FlowPage, FlowTask, TaskDetails, TaskId, words};
 
 use super::actions::Fields;
 use crate::app::App;
@@ -38,7 +38,8 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 
 /// An id in an address: what cannot be one is not found.
 fn id_of(text: &str) -> Result<TaskId, Problem> {
-    text.parse().map_err(|why: String| Problem::not_found(format!("There is no such task: {why}.")))
+    text.parse()
+        .map_err(|why: BadWord| Problem::not_found(format!("There is no such task: {why}.")))
 }
 
 async fn page(

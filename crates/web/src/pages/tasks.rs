@@ -13,7 +13,7 @@ use task_engine_model::queue::Count;
 use task_engine_model::search::{Found, PATIENCE, Search};
 use task_engine_model::token::Role::{Operator, Viewer as AsViewer};
 use task_engine_model::words::capital;
-use task_engine_model::{BadFilter, Filter, TaskId, TaskStatus};
+use task_engine_model::{BadFilter, BadWord, Filter, TaskId, TaskStatus};
 
 use super::actions::Fields;
 use crate::action::Verb;
@@ -78,7 +78,7 @@ impl Asked {
     fn read(app: &App, fields: &Fields) -> Result<Self, Problem> {
         let text = fields.get("filter").unwrap_or_default().to_owned();
         let before = fields.get("before").map(str::parse).transpose();
-        let before = before.map_err(|why: String| Problem::field("/before", why))?;
+        let before = before.map_err(|why: BadWord| Problem::field("/before", why))?;
         Ok(Self { filter: Filter::parse(&text, &app.zone), text, before })
     }
 }

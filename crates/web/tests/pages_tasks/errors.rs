@@ -30,10 +30,8 @@ async fn one_is_tried_first_and_then_the_rest() {
     let mut engine = site.engine("mail").await;
     let mut ids = Vec::new();
     for n in 0..60 {
-        let error = TaskError {
-            backtrace: vec![format!("frame of {n}")],
-            ..TaskError::new("Http", format!("user {n}: 429 Too Many"))
-        };
+        let error = TaskError::new("Http", format!("user {n}: 429 Too Many"))
+            .with_backtrace(vec![format!("frame of {n}")]);
         ids.push(site.failed(&mut engine, "mail", error).await);
     }
     site.failed(&mut engine, "mail", TaskError::new("Disk", "full")).await;

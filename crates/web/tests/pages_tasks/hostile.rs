@@ -40,7 +40,7 @@ async fn no_field_becomes_markup() {
         lines: vec![LogLine::new(1, LogLevel::Info, EVIL)],
     };
     site.bench.store.report(&[report]).await.unwrap();
-    let error = TaskError { backtrace: vec![EVIL.into()], ..TaskError::new(EVIL, EVIL) };
+    let error = TaskError::new(EVIL, EVIL).with_backtrace(vec![EVIL.into()]);
     let outcome = Outcome::Failure(error, Advice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let done = site.bench.create(task()).await;

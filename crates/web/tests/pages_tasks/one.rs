@@ -78,8 +78,7 @@ async fn a_backtrace_and_a_late_result_are_shown() {
     let hold = engine.claim_one().await;
     assert!(site.bench.lose(engine.id).await);
     site.bench.recover(engine.id).await;
-    let error =
-        TaskError { backtrace: vec!["main.rs:7".into()], ..TaskError::new("Late", "too late") };
+    let error = TaskError::new("Late", "too late").with_backtrace(vec!["main.rs:7".into()]);
     let outcome = Outcome::Failure(error, Advice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let page = site.get(&format!("/tasks/{id}")).await.ok();

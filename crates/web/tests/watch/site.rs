@@ -146,7 +146,10 @@ pub(crate) async fn enlist(
         lease: Duration::from_secs(600),
         queues: queues.clone(),
         pools: vec![Pool { queues, workers: 3, lowest_priority: None }],
-        classes: BTreeMap::from([(class.to_owned(), ClassRules::retry(RetryRule::default()))]),
+        classes: BTreeMap::from([(
+            class.to_owned(),
+            ClassRules::default().retry(RetryRule::default()),
+        )]),
     };
     store.register(&instance).await.unwrap()
 }

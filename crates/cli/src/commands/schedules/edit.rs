@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use task_engine::model::BadWord;
 use task_engine::model::schedule::operate::{Done, Schedules};
 use task_engine::model::secret::Secrets;
 use task_engine::model::task::DEFAULT_QUEUE;
@@ -109,11 +110,11 @@ pub(crate) struct PauseArguments {
     reason: Option<String>,
 }
 
-fn missed(text: &str) -> Result<Missed, String> {
+fn missed(text: &str) -> Result<Missed, BadWord> {
     text.parse()
 }
 
-fn overlap(text: &str) -> Result<Overlap, String> {
+fn overlap(text: &str) -> Result<Overlap, BadWord> {
     text.parse()
 }
 

@@ -6,8 +6,8 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use task_engine::model::schedule::Preview;
 use task_engine::model::schedule::operate::Schedules;
-use task_engine::model::schedule::timetable::Preview;
 use task_engine::model::schedule::{BadSchedule, Timetable, Wrong};
 use task_engine::model::words::relative;
 

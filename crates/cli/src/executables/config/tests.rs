@@ -20,7 +20,7 @@ fn three_lines_are_enough() {
     assert!(hello.program.is_absolute() && hello.program.ends_with("sh"));
     assert_eq!(hello.arguments, ["-c", "true"]);
     assert_eq!(hello.timeout, Some(Duration::from_secs(30)));
-    assert_eq!(hello.rules().timeout_ms, None);
+    assert_eq!(hello.rules().timeout, None);
 }
 
 #[test]
@@ -47,7 +47,7 @@ result_bytes = 100
     assert_eq!((class.queue.as_deref(), class.priority), (Some("mail"), -5));
     assert_eq!(class.result_bytes, 100);
     assert!(class.environment.contains(&("A".to_owned(), "1".to_owned())));
-    assert_eq!(class.rules().cancel_grace_ms, Some(2000));
+    assert_eq!(class.rules().cancel_grace, Some(Duration::from_secs(2)));
 }
 
 #[test]

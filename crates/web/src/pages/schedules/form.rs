@@ -10,7 +10,7 @@ use task_engine_model::queue::check_queue_name;
 use task_engine_model::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
 use task_engine_model::secret::{self, Secrets};
 use task_engine_model::task::{BadTask, DEFAULT_QUEUE};
-use task_engine_model::{Json, NewTask};
+use task_engine_model::{BadWord, Json, NewTask};
 
 use super::parameters;
 use crate::pages::actions::Fields;
@@ -114,7 +114,8 @@ impl Typed {
         let mut mistakes = Mistakes::new();
         let task = self.task(old, secrets, &mut mistakes);
         let missed = self.missed().map_err(|why| mistakes.insert("missed", why));
-        let overlap = self.overlap.parse().map_err(|why| mistakes.insert("overlap", why));
+        let overlap = self.overlap.parse();
+        let overlap = overlap.map_err(|why: BadWord| mistakes.insert("overlap", why.into()));
         let jitter = duration(&self.jitter).map_err(|why| mistakes.insert("jitter", why));
         let schedule = Schedule::new(self.name.as_str(), self.rule.as_str())
             .time_zone(self.zone.as_str())
@@ -196,10 +197,10 @@ impl Typed {
 
     fn missed(&self) -> Result<Missed, String> {
         match self.missed.as_str() {
-            "all" => format!("all:{}", self.missed_max).parse().map_err(|_: String| {
+            "all" => format!("all:{}", self.missed_max).parse().map_err(|_: BadWord| {
                 format!("of missed times, 1 to {} can be made good", Missed::ALL_MAX)
             }),
-            missed => missed.parse(),
+            missed => Ok(missed.parse::<Missed>()?),
         }
     }
 }
@@ -212,7 +213,8 @@ fn field_of(why: &Wrong) -> &'static str {
         Wrong::Jitter => "jitter",
         Wrong::Missed => "missed",
         Wrong::Task(bad) => field_of_task(bad),
-        Wrong::NoTask | Wrong::Unique(_) | Wrong::Context(_) | Wrong::Stored(_) => "",
+        // About the whole of it.
+        _ => "",
     }
 }
 

@@ -1,0 +1,68 @@
+//! What applications expect of types without looking: that they can be shared by
+//! threads, kept, sent, and returned as errors.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine::hooks::Extensions;
+use task_engine::{
+    BadJson, BadTask, Client, CreateError, Engine, EngineError, Failure, Json, NewTask, Run,
+    Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskError,
+};
+
+fn shared<T: Send + Sync + 'static>() {}
+
+fn error<T: Error + Send + Sync + 'static>() {}
+
+fn sent<T: Send>(_: T) {}
+
+#[test]
+fn types_can_be_shared() {
+    shared::<Engine<()>>();
+    shared::<Client>();
+    shared::<Run<()>>();
+    shared::<Failure>();
+    shared::<NewTask>();
+    shared::<Json>();
+    shared::<Schedule>();
+    shared::<StopHandle>();
+    shared::<Stopped>();
+    shared::<Extensions>();
+    shared::<Arc<dyn Store>>();
+    #[cfg(feature = "sqlite")]
+    shared::<task_engine::sqlite::SqliteStore>();
+    #[cfg(feature = "postgres")]
+    shared::<task_engine::postgres::PgStore>();
+}
+
+#[test]
+fn errors_are_errors() {
+    error::<EngineError>();
+    error::<StoreError>();
+    error::<CreateError>();
+    error::<TaskError>();
+    error::<BadTask>();
+    error::<BadJson>();
+    error::<task_engine::model::BadWord>();
+    error::<task_engine::model::schedule::operate::ScheduleError>();
+    error::<task_engine::model::recovery::RecoverError>();
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Tidy;
+
+impl Task for Tidy {
+    const CLASS: &'static str = "tidy";
+}
+
+/// Compiled, never called: no future here keeps anything that cannot be sent.
+#[allow(dead_code)]
+fn futures_can_be_spawned(client: &Client, engine: Engine<()>, run: &Run<()>) {
+    sent(client.create(Tidy).after(Duration::from_secs(1)).into_future());
+    sent(client.create(Tidy).unique("tidy").into_future());
+    sent(client.create_many(&[]));
+    sent(run.cancelled());
+    sent(engine.migrate());
+    sent(engine.run());
+}
