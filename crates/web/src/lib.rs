@@ -62,10 +62,3 @@ pub use recorder::{Recorder, RecorderTaken};
 pub use routes::Route;
 pub use serve::serve;
 pub use task_engine_model::token::Role;
-
-/// The programs in the documents compile.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../docs/dashboard.md")]
-    struct Dashboard;
-}
