@@ -55,7 +55,7 @@ fn headings_have_anchors() {
 /// Every chapter is in the table of contents, has a head that says for whom it
 /// is, and ends with a link to the next.
 #[test]
-fn the_book_is_in_order() {
+fn the_guide_is_in_order() {
     let contents = fs::read_to_string(root().join("docs/README.md")).unwrap();
     let links = contents.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let mut chapters: Vec<_> = links.map(|line| link(line).expect("a link")).collect();
