@@ -11,41 +11,38 @@ use task_engine_conformance::TestServer;
 type Error = Box<dyn std::error::Error>;
 
 /// What a reader has before the first line: a database with the tables of tasks,
-/// and a table of orders.
+/// and an application with a table of orders in it.
 struct Scene {
-    url: String,
     store: Arc<dyn Store>,
+    shop: Shop,
+}
+
+struct Shop {
+    url: String,
 }
 
 impl Scene {
     async fn new() -> Self {
-        let url = TestServer::shared().create_database().await;
-        let store = Arc::new(PgStore::connect(&url).await.unwrap());
+        let shop = Shop { url: TestServer::shared().create_database().await };
+        let store = Arc::new(PgStore::connect(&shop.url).await.unwrap());
         store.migrate().await.unwrap();
-        let scene = Self { url, store };
         let orders = "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY)";
-        scene.connect().await.batch_execute(orders).await.unwrap();
-        scene
-    }
-
-    async fn connect(&self) -> tokio_postgres::Client {
-        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
+        shop.connect().await.unwrap().batch_execute(orders).await.unwrap();
+        Self { store, shop }
     }
 
     /// Every block has its own: it may give them away.
     async fn given(&self) -> (Arc<dyn Store>, Client, tokio_postgres::Client) {
-        (self.store.clone(), Client::new(self.store.clone()), self.connect().await)
+        let db = self.shop.connect().await.unwrap();
+        (self.store.clone(), Client::new(self.store.clone()), db)
     }
 }
 
-/// The state of an application that has a database of its own.
-struct Shop;
-
 impl Shop {
     async fn connect(&self) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
-        unimplemented!("no document runs this")
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
     }
 }
 
