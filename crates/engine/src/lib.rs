@@ -146,15 +146,3 @@ pub use task_engine_postgres as postgres;
 #[cfg(feature = "sqlite")]
 #[doc(no_inline)]
 pub use task_engine_sqlite as sqlite;
-
-/// The programs in the documents compile, and run where they can.
-#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
-mod documents {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../../docs/writing-tasks.md")]
-    struct WritingTasks;
-    #[cfg(feature = "testing")]
-    #[doc = include_str!("../../../docs/testing.md")]
-    struct Testing;
-}

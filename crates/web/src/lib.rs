@@ -71,10 +71,3 @@ pub use routes::Route;
 pub use serve::serve;
 #[doc(inline)]
 pub use task_engine_model::token::Role;
-
-/// The programs in the documents compile.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../docs/dashboard.md")]
-    struct Dashboard;
-}

@@ -3,8 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use task_engine::sqlite::SqliteStore;
+use task_engine::{Client, Json, NewTask, Store, TaskId, TaskStatus};
 use task_engine_conformance::TestServer;
 
 /// Longer than any of them takes on a busy machine.
@@ -70,14 +73,57 @@ fn first_task() {
     assert_eq!(run!("first_task").end(), "Hello World!\n");
 }
 
-/// What a newcomer reads first is short.
+/// The program of the first chapter, until somebody ends it.
+#[tokio::test]
+async fn start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_start"));
+    let mut process = program.current_dir(folder.path()).spawn().unwrap();
+    let file = folder.path().join("tasks.db");
+    let done = async |id| {
+        loop {
+            // Its file and its tables are not there at once.
+            if let Ok(store) = SqliteStore::open(&file)
+                && let Ok(Some(task)) = store.task(TaskId(id)).await
+                && task.row.status == TaskStatus::Stopped
+            {
+                return task.executions[0].result.as_ref().unwrap().to_string();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert_eq!(tokio::time::timeout(PATIENCE, done(1)).await.unwrap(), "\"Hello Ada!\"");
+    let client = Client::new(Arc::new(SqliteStore::open(&file).unwrap()));
+    let grace = NewTask::new("greet", Json::parse(r#"{"name": "Grace"}"#).unwrap()).unwrap();
+    client.create_many(&[grace]).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, done(2)).await.unwrap(), "\"Hello Grace!\"");
+    let pid = rustix::process::Pid::from_child(&process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(process.wait().unwrap().success());
+}
+
+/// What a newcomer reads first is short, and the same wherever it is read.
 #[test]
-fn the_first_task_has_less_than_twenty_lines() {
-    let source = include_str!("../first_task.rs");
-    let code = source.lines().map(str::trim).filter(|line| {
-        !line.is_empty() && !line.starts_with("//") && !line.starts_with("use ") && *line != "}"
-    });
-    assert!(code.count() < 20);
+fn the_first_task_is_short() {
+    let program = include_str!(concat!(env!("OUT_DIR"), "/start.rs"));
+    assert!(program.lines().filter(|line| !line.is_empty()).count() < 20);
+    let documents = [include_str!("../../../README.md"), include_str!("../../../docs/start.md")];
+    for document in documents {
+        assert!(document.contains(program));
+        let (_, file) = document.split_once("```toml\n# task-engine.toml\n").unwrap();
+        assert_eq!(file.split("```").next().unwrap().lines().count(), 2, "and its name");
+    }
+}
+
+/// The table of examples has all of them.
+#[test]
+fn every_example_is_listed() {
+    let listed = include_str!("../../README.md");
+    let programs = include_str!("../Cargo.toml").split("path = \"").skip(1);
+    for file in programs.filter_map(|rest| rest.split('"').next()) {
+        let name = file.strip_suffix(".rs").unwrap();
+        assert!(name == "start" || listed.contains(&format!("[{name}](rust/{file})")), "{name}");
+    }
 }
 
 #[test]

@@ -16,21 +16,27 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Those of the project, then those of its guide.
+/// Those of the project, of its guide, and of its examples.
 fn documents() -> Vec<PathBuf> {
     let mut documents = Vec::new();
-    for folder in [root(), root().join("docs")] {
+    for folder in [root(), root().join("docs"), root().join("examples")] {
         let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         documents.extend(all.filter(|path| path.extension().is_some_and(|end| end == "md")));
     }
     documents
 }
 
-/// The fenced blocks of one language.
-fn blocks(text: &str, language: &str) -> Vec<String> {
-    let fence = format!("```{language}\n");
-    let parts = text.split(&fence).skip(1);
-    parts.map(|part| part.split("\n```").next().unwrap_or_default().to_owned()).collect()
+/// The fenced blocks, each with its language.
+fn blocks(text: &str) -> Vec<(&str, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let code: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push((language, code.join("\n")));
+        }
+    }
+    blocks
 }
 
 #[test]
@@ -41,15 +47,13 @@ fn every_command_in_the_documents_works() {
         if document.ends_with("executables.md") {
             super::executables::copy_examples(&reader.place);
         }
-        for block in blocks(&fs::read_to_string(&document).unwrap(), "sh") {
-            for line in block.lines() {
-                reader.types(line).unwrap_or_else(|why| panic!("{}: {why}", document.display()));
-                run += 1;
-            }
+        for (language, code) in blocks(&fs::read_to_string(&document).unwrap()) {
+            let done = reader.meets(language, &code);
+            run += done.unwrap_or_else(|why| panic!("{}: {why}", document.display()));
         }
         reader.leaves();
     }
-    assert!(run > 10, "the documents have commands");
+    assert!(run > 150, "the documents have commands: {run}");
 }
 
 /// Somebody who types what a document says, in a folder of their own.
@@ -59,8 +63,12 @@ struct Reader {
     started: Vec<Running>,
     /// Where the dashboard is that was started last.
     web: Option<String>,
+    /// The database in [`POSTGRES`]'s place, if the document has one.
+    postgres: Option<String>,
 }
 
+/// Where documents have PostgreSQL. Here every reader gets a database of its own.
+const POSTGRES: &str = "postgres://localhost/tasks";
 /// Where documents have the dashboard. Here it gets a port that nobody else has.
 const WEB: &str = "localhost:8642";
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -69,21 +77,95 @@ const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body
 
 impl Reader {
     fn new() -> Self {
-        Self { place: Place::new(), started: Vec::new(), web: None }
+        Self { place: Place::new(), started: Vec::new(), web: None, postgres: None }
+    }
+
+    /// What a reader does with a block; says how many commands that were.
+    fn meets(&mut self, language: &str, code: &str) -> Result<usize, String> {
+        match language {
+            "sh" => {
+                for line in code.lines() {
+                    self.types(line)?;
+                }
+                return Ok(code.lines().count());
+            }
+            "toml" if code.starts_with("# task-engine.toml\n") => {
+                fs::write(self.place.path("task-engine.toml"), code).unwrap();
+            }
+            "rust" if code.contains("SqliteStore::open(\"tasks.db\")") => self.greets(),
+            "python" | "javascript" | "ruby" if code.contains(WEB) => {
+                return self.writes(language, code);
+            }
+            _ => {}
+        }
+        Ok(0)
+    }
+
+    /// The program of the first chapter is run by a test of the examples. Here
+    /// another one does the same work, for the commands that look at it.
+    fn greets(&mut self) {
+        let class = "[class.greet]\ncommand = [\"echo\", \"1\"]\n";
+        fs::write(self.place.path("greeter.toml"), class).unwrap();
+        let database = ["--database", "sqlite:tasks.db"];
+        self.place.ok(&[&["create", "greet"], &database[..]].concat());
+        self.starts("start --instance greeter --config greeter.toml --database sqlite:tasks.db");
+    }
+
+    fn writes(&mut self, language: &str, code: &str) -> Result<usize, String> {
+        let (program, file) = match language {
+            "python" => ("python3", "program.py"),
+            "javascript" => ("node", "program.mjs"),
+            _ => ("ruby", "program.rb"),
+        };
+        if !super::executables::is_here(program) {
+            return Ok(0);
+        }
+        let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
+        fs::write(self.place.path(file), code.replace(WEB, web)).unwrap();
+        let done = self.place.shell(&format!("{program} {file}"));
+        let id = done.out.trim();
+        if done.code != Some(0) || self.place.run(&["show", id]).code != Some(0) {
+            return Err(format!("{code}: {done:?}"));
+        }
+        Ok(1)
     }
 
     fn types(&mut self, line: &str) -> Result<(), String> {
-        let line = line.replacen("cargo run -- ", "task-engine ", 1);
+        let line = self.addressed(&line.replacen("cargo run -- ", "task-engine ", 1));
         match line.split_once(' ') {
             Some(("task-engine", rest)) if rest.starts_with("start") => self.starts(rest),
             Some(("task-engine", rest)) if rest == "web" || rest.starts_with("web ") => {
                 self.serves(rest);
             }
-            Some(("task-engine", _)) => self.runs(&line)?,
+            Some(("task-engine", rest)) => {
+                if rest.starts_with("export >") {
+                    // Whoever moves a database stops its engines first.
+                    self.leaves();
+                }
+                self.runs(&line)?;
+            }
+            Some(("echo" | "psql", _)) => self.runs(&line)?,
+            Some(("export", rest)) => {
+                let (name, url) = rest.split_once('=').ok_or("export what?")?;
+                assert_eq!(name, "TASK_ENGINE_DATABASE_URL");
+                self.place.move_to(url);
+            }
             Some(("curl", _)) => self.asks(&line)?,
+            _ if line.contains("cargo ") => names::is_built(&line)?,
             _ => return Err(format!("nobody knows what this is: {line}")),
         }
         Ok(())
+    }
+
+    fn addressed(&mut self, line: &str) -> String {
+        if !line.contains(POSTGRES) {
+            return line.to_owned();
+        }
+        let url = self.postgres.get_or_insert_with(|| {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(TestServer::shared().create_database())
+        });
+        line.replace(POSTGRES, url)
     }
 
     fn starts(&mut self, command: &str) {
@@ -94,7 +176,10 @@ impl Reader {
         let engine = self.place.start(&words);
         engine.says("started with");
         // What it found is done before the reader goes on.
-        eventually("the task ends", || self.place.status("1") == "stopped");
+        let database = words.iter().position(|word| *word == "--database");
+        let database = database.map_or(&[][..], |at| &words[at..at + 2]);
+        let show = [&["show", "1", "--json"], database].concat();
+        eventually("the task ends", || self.place.ok(&show).contains("\"status\":\"stopped\""));
         self.started.push(engine);
     }
 
@@ -109,9 +194,12 @@ impl Reader {
         self.started.push(server);
     }
 
+    /// `# exit code 4` behind a command: that is what the document tells of.
     fn runs(&self, line: &str) -> Result<(), String> {
         let done = self.place.shell(line);
-        if done.code == Some(0) { Ok(()) } else { Err(format!("{line}: {done:?}")) }
+        let code = line.rsplit_once("# exit code ").map_or("0", |(_, code)| code);
+        let fits = done.code.is_some_and(|done| done.to_string() == code);
+        if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
     }
 
     /// `# 400` behind a request: that is the answer which the document tells of.
@@ -126,8 +214,8 @@ impl Reader {
         if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
     }
 
-    fn leaves(self) {
-        for one in self.started {
+    fn leaves(&mut self) {
+        for one in self.started.drain(..) {
             one.signal("TERM");
             assert_eq!(one.end().code, Some(0));
         }
@@ -139,7 +227,8 @@ fn every_statement_in_the_documents_works() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut run = 0;
     for document in documents() {
-        for block in blocks(&fs::read_to_string(&document).unwrap(), "sql") {
+        let text = fs::read_to_string(&document).unwrap();
+        for (_, block) in blocks(&text).into_iter().filter(|(language, _)| *language == "sql") {
             run += 1;
             runtime.block_on(async {
                 let url = TestServer::shared().create_database().await;

@@ -43,6 +43,11 @@ impl Place {
         Self { database: Some(url.to_owned()), ..Self::new() }
     }
 
+    /// Works on another database from now on.
+    pub(crate) fn move_to(&mut self, url: &str) {
+        self.database = Some(url.to_owned());
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use super::{documents, root};
+use crate::support::Place;
 
 #[test]
 fn no_link_is_dead() {
-    for document in documents() {
+    for document in documents().into_iter().chain([root().join("bench/peers/README.md")]) {
         let text = fs::read_to_string(&document).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if link.starts_with("http") {
@@ -49,6 +50,95 @@ fn anchors(text: &str) -> BTreeSet<String> {
 fn headings_have_anchors() {
     let text = "# One, two\n```sh\n# no\n```\n## `three` of 4\n#five\n";
     assert_eq!(anchors(text), BTreeSet::from(["one-two".to_owned(), "three-of-4".to_owned()]));
+}
+
+/// Every chapter is in the table of contents, has a head that says for whom it
+/// is, and ends with a link to the next.
+#[test]
+fn the_guide_is_in_order() {
+    let contents = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    let links = contents.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let mut chapters: Vec<_> = links.map(|line| link(line).expect("a link")).collect();
+    let listed: BTreeSet<_> =
+        chapters.iter().map(|(_, file)| root().join("docs").join(file)).collect();
+    let there = documents().into_iter().filter(|path| path.parent().unwrap().ends_with("docs"));
+    let there: BTreeSet<_> = there.filter(|path| !path.ends_with("README.md")).collect();
+    assert_eq!(listed, there);
+
+    chapters.push(("Architecture", "../ARCHITECTURE.md"));
+    for pair in chapters.windows(2) {
+        let (_, file) = pair[0];
+        let text = fs::read_to_string(root().join("docs").join(file)).unwrap();
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("Next: ") && link(last) == Some(pair[1]), "{file}: {last}");
+        let head = text.lines().nth(2).unwrap();
+        assert!(head.starts_with("For ") || file == "versions.md", "{file}: {head}");
+    }
+}
+
+/// The first link of a line: what it says, and where it leads.
+fn link(line: &str) -> Option<(&str, &str)> {
+    let (_, rest) = line.split_once('[')?;
+    let (says, rest) = rest.split_once("](")?;
+    Some((says, rest.split_once(')')?.0))
+}
+
+/// A command of cargo that a document names: the package and the program are
+/// there. Programs are run by tests of their own.
+pub(super) fn is_built(line: &str) -> Result<(), String> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let after = |option: &str| {
+        let at = words.iter().position(|word| *word == option)?;
+        words.get(at + 1).copied()
+    };
+    let folder = match (after("--path"), after("-p")) {
+        (Some(folder), _) => root().join(folder),
+        (_, Some("task-engine-examples")) => root().join("examples/rust"),
+        (_, Some(package)) => root().join("crates").join(package.replace("task-engine-", "")),
+        _ => return Err(format!("nobody knows what this builds: {line}")),
+    };
+    let manifest =
+        fs::read_to_string(folder.join("Cargo.toml")).map_err(|e| format!("{line}: {e}"))?;
+    let is_there = match (after("--bin"), after("--example")) {
+        (Some(bin), _) => manifest.contains(&format!("[[bin]]\nname = \"{bin}\"")),
+        (_, Some(example)) => folder.join(format!("examples/{example}.rs")).exists(),
+        _ => true,
+    };
+    if is_there { Ok(()) } else { Err(format!("{line}: there is no such program")) }
+}
+
+/// Commands within sentences and tables are there. Those of `bench`, which take
+/// too long to be run, have no option that is unknown.
+#[test]
+fn every_command_in_a_sentence_is_there() {
+    let place = Place::new();
+    let mut known = BTreeSet::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for code in text.lines().filter(|line| !line.starts_with("```")).flat_map(in_backquotes) {
+            if code.starts_with("cargo ") && code.contains(" -p ") {
+                is_built(code).unwrap_or_else(|why| panic!("{}: {why}", document.display()));
+            }
+            let Some(rest) = code.strip_prefix("task-engine ") else { continue };
+            let mut words: Vec<_> =
+                rest.split_whitespace().take_while(|word| *word != ">").collect();
+            if words[0] != "bench" {
+                words.truncate(1);
+            }
+            // This one is for the engine alone, and has no help.
+            let is_hidden = words[0] == "supervise-executable";
+            if is_hidden || words[0].starts_with('-') || !known.insert(words.join(" ")) {
+                continue;
+            }
+            let helped = place.run(&[&words[..], &["--help"]].concat());
+            assert_eq!(helped.code, Some(0), "{}: {code}: {}", document.display(), helped.err);
+        }
+    }
+    assert!(known.iter().filter(|command| command.starts_with("bench ")).count() > 3);
+}
+
+fn in_backquotes(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
 }
 
 /// `crates/a/src/b.rs::name`, in backquotes: a test of this name is in this file.

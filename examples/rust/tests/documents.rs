@@ -1,0 +1,56 @@
+//! The Rust in the documents compiles, and does what it says: see `build.rs`.
+#![allow(unused, clippy::all, clippy::pedantic)]
+
+use std::sync::Arc;
+
+use task_engine::postgres::tokio_postgres::{self, NoTls};
+use task_engine::postgres::{PgStore, Schema};
+use task_engine::{Client, Engine, Store};
+use task_engine_conformance::TestServer;
+
+type Error = Box<dyn std::error::Error>;
+
+/// What a reader has before the first line: a database with the tables of tasks,
+/// and an application with a table of orders in it.
+struct Scene {
+    store: Arc<dyn Store>,
+    shop: Shop,
+}
+
+struct Shop {
+    url: String,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let shop = Shop { url: TestServer::shared().create_database().await };
+        let store = Arc::new(PgStore::connect(&shop.url).await.unwrap());
+        store.migrate().await.unwrap();
+        let orders = "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY)";
+        shop.connect().await.unwrap().batch_execute(orders).await.unwrap();
+        Self { store, shop }
+    }
+
+    /// Every block has its own: it may give them away.
+    async fn given(&self) -> (Arc<dyn Store>, Client, tokio_postgres::Client) {
+        let db = self.shop.connect().await.unwrap();
+        (self.store.clone(), Client::new(self.store.clone()), db)
+    }
+}
+
+impl Shop {
+    async fn connect(&self) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+/// Its settings are right.
+async fn starts<S: Send + Sync + 'static>(engine: Engine<S>) -> Result<(), Error> {
+    engine.stop_handle().stop();
+    engine.run_until_stopped().await?;
+    Ok(())
+}
+
+include!(concat!(env!("OUT_DIR"), "/documents.rs"));
