@@ -53,7 +53,6 @@ pub enum WhenCancelled {
 }
 
 /// Adds the classes to an engine.
-#[must_use]
 pub fn handle_samples<S: Send + Sync + 'static>(engine: Engine<S>) -> Engine<S> {
     let engine = engine.handle_class("ReportingTask", ClassRules::default(), report);
     ["", "TaskEngine::Tasks::"].into_iter().fold(engine, |engine, prefix| {

@@ -450,4 +450,10 @@ async fn a_hook_for_a_class_without_a_handler_does_not_start(fresh: Fresh) {
     let engine = fresh.engine().hook_for(["send_mial"], Log);
     let error = engine.run_until_stopped().await.unwrap_err().to_string();
     assert_eq!(error, "hook Log is for class send_mial, which has no handler here; check the name");
+    let engine = fresh.engine().retry_with("send_mial", |_, _| None);
+    let error = engine.run_until_stopped().await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "a retry rule is for class send_mial, which has no handler here; check the name"
+    );
 }
