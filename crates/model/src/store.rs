@@ -111,6 +111,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Lives of engines: those of this name, or all; the newest first. Lives
     /// that are over and hold nothing are left out, but for the last of a name.
+    /// Of all names, those that ended longer ago than [`KEPT`](crate::instance::KEPT)
+    /// are left out as well, but for the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>>;
 
     /// The attempts that a life holds.
@@ -278,6 +280,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes up to `limit` rows of figures that are older than
     /// [`KEPT`](crate::figures::KEPT). Returns how many.
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64>;
+
+    /// Removes up to `limit` lives that ended longer ago than
+    /// [`KEPT`](crate::instance::KEPT), that hold nothing, and that the history of
+    /// no task names; never the last that declared the same secrets. Returns how
+    /// many.
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64>;
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

@@ -330,6 +330,10 @@ impl Store for PgStore {
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
         limited(self.inner.prune_figures(limit))
     }
+
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+        limited(self.inner.prune_instances(limit))
+    }
 }
 
 /// Longer than the server's own limit on a statement: only a server that has

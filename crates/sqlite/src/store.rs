@@ -387,6 +387,10 @@ impl Store for SqliteStore {
         Box::pin(self.writer().ask(move |turn| figures::prune(turn, limit)))
     }
 
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.writer().ask(move |turn| instances::prune(turn, limit)))
+    }
+
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
         Box::pin(async move {
             let hash = *hash;

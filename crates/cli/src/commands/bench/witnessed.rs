@@ -284,6 +284,10 @@ impl Store for Witnessed {
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
         self.store.prune_figures(limit)
     }
+
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+        self.store.prune_instances(limit)
+    }
 }
 
 struct GatedClaimer {
