@@ -9,7 +9,7 @@ use task_engine::model::schedule::operate::{Done, Schedules};
 use task_engine::model::secret::Secrets;
 use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::model::words::clock_and_relative;
-use task_engine::{Missed, NewTask, Overlap, Schedule, Store, TaskId};
+use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
 
 use super::RuleArguments;
 use crate::console::{Console, now};
@@ -203,8 +203,8 @@ pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
 pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.run", name));
-    let created = |id: &TaskId| (format!("created task {id}"), 1);
-    let id = deed.perform(&*store, schedules.run(name), created).await?;
+    let created = |it: &Creation| (format!("created task {}", it.id()), 1);
+    let id = deed.perform(&*store, schedules.run(name, None), created).await?.id();
     console.say("Created 1 task:");
     let mut out = console.results();
     writeln!(out, "{id}")?;
