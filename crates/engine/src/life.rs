@@ -47,6 +47,14 @@ impl<S: Send + Sync + 'static> Life<S> {
             for applied in self.store.migrate().await? {
                 tracing::info!("applied migration {applied}");
             }
+        } else {
+            let tables = self.store.tables().await?;
+            tables.check()?;
+            if tables.there > Some(tables.known) {
+                tracing::warn!(
+                    "the tables are of a newer version than this program; it goes on, and should be upgraded"
+                );
+            }
         }
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();

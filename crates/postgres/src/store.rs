@@ -16,7 +16,7 @@ use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine_model::store::{
-    CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
+    CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack, WakeUp,
 };
 use task_engine_model::token::{NewToken, TokenHash, TokenRow};
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
@@ -113,6 +113,10 @@ impl Store for PgStore {
 
     fn migrate(&self) -> Answer<'_, Vec<String>> {
         Box::pin(self.inner.migrate())
+    }
+
+    fn tables(&self) -> Answer<'_, Tables> {
+        limited(self.inner.tables())
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
