@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn clocks_that_differ_are_told() {
-        let at = |secs| Timestamp::from_second(1_000_000 + secs).unwrap();
+        let at = |secs: i64| Timestamp::from_second(1_000_000 + secs).unwrap();
         // Asked at 0, answered at 3.
         for (theirs, expected) in [
             (-6, Some("6.0 s ahead of")),

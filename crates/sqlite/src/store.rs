@@ -136,7 +136,7 @@ impl Store for SqliteStore {
     }
 
     fn tables(&self) -> Answer<'_, Tables> {
-        Box::pin(self.reader().ask(|turn| migrate::tables(turn)))
+        Box::pin(self.reader().ask(migrate::tables))
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
