@@ -219,12 +219,12 @@ mod tests {
         let at = |secs: i64| Timestamp::from_second(1_000_000 + secs).unwrap();
         // Asked at 0, answered at 3.
         for (theirs, expected) in [
-            (-6, Some("6.0 s ahead of")),
+            (-6, Some("6 s ahead of")),
             (-5, None),
             (0, None),
             (3, None),
             (8, None),
-            (9, Some("6.0 s behind")),
+            (9, Some("6 s behind")),
             (3603, Some("1 h behind")),
         ] {
             let words = skew(at(theirs), at(0), at(3));
