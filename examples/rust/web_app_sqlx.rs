@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let router = axum::Router::new()
         .route("/orders", post(order))
         .with_state(pool.clone())
-        .nest("/tasks", dashboard.router());
+        .nest_service("/tasks", dashboard.router());
     let address = std::env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1:8080".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -15,6 +15,7 @@ use task_engine::{Store, TaskId, TaskStatus};
 use crate::choice::Chosen;
 use crate::commands::tasks;
 use crate::console::{Console, now};
+use crate::deed::Deed;
 use crate::exit::Fault;
 
 /// Which tasks, and how.
@@ -121,7 +122,7 @@ pub(crate) async fn run<A: Action>(
     action: &mut A,
 ) -> Result<bool, Fault> {
     let manner = &choice.manner;
-    let (ids, named) = match choice.chosen()? {
+    let (ids, named, target) = match choice.chosen()? {
         Chosen::Ids(ids) => {
             if A::ALWAYS_ASKS || manner.dry_run {
                 let found = find(console, store, &Filter::of_ids(&ids), u32::MAX, manner).await?;
@@ -129,7 +130,8 @@ pub(crate) async fn run<A: Action>(
                     return Ok(false);
                 }
             }
-            (ids, true)
+            let target = targets(&ids);
+            (ids, true, target)
         }
         Chosen::Filter(filter) => {
             let filter = meant::<A>(filter);
@@ -141,10 +143,16 @@ pub(crate) async fn run<A: Action>(
             if !ask::<A>(console, manner, &found, found.ids.len())? {
                 return Ok(false);
             }
-            (found.ids, false)
+            (found.ids, false, filter.to_string())
         }
     };
+    let deed = Deed::new(format!("tasks.{}", A::VERB), target).begin(store).await?;
     let (outcomes, broken) = apply(console, store, &ids, action).await;
+    let mut counts = BTreeMap::new();
+    for outcome in &outcomes {
+        *counts.entry(outcome.what.to_owned()).or_default() += 1;
+    }
+    deed.end(store, &counts, broken.as_ref()).await;
     let told: Vec<_> = ids.iter().copied().zip(outcomes).collect();
     tell(console, &told, named, choice.manner.json)?;
     let done: Vec<_> =
@@ -165,6 +173,17 @@ fn meant<A: Action>(filter: Filter) -> Filter {
         filter
     } else {
         filter.and_status(A::STATUSES)
+    }
+}
+
+/// Named tasks, for the audit.
+fn targets(ids: &[TaskId]) -> String {
+    match ids {
+        [id] => format!("task {id}"),
+        ids => {
+            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+            format!("tasks {}", ids.join(", "))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! # Map
 //! - `args`: what can be typed; `commands`: one file a command;
 //! - `database`: which database a URL means, and how it is opened;
+//! - `deed`: what changes something, and its trace in the audit;
 //! - `exit`: what can go wrong, and the exit code that says so;
 //! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
 //! - `console`, `log`, `table`: what is printed, where, and how;
@@ -21,6 +22,7 @@ mod choice;
 mod commands;
 mod console;
 mod database;
+mod deed;
 mod escape;
 mod executables;
 mod exit;

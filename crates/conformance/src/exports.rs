@@ -130,7 +130,7 @@ pub async fn an_empty_store_is_exported_too(db: &dyn Database) {
     assert_eq!(without_header(&export(&*bench.store, &[]).await), without_header(&lines));
 }
 
-async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Line> {
+pub(crate) async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Line> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let lines = lines.clone();
@@ -144,7 +144,7 @@ async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Line> {
     std::mem::take(&mut *lines.lock().expect("lines"))
 }
 
-fn text(lines: &[Line]) -> String {
+pub(crate) fn text(lines: &[Line]) -> String {
     lines.iter().map(|line| serde_json::to_string(line).expect("JSON") + "\n").collect()
 }
 
@@ -156,7 +156,11 @@ fn without_header(lines: &[Line]) -> &[Line] {
     &lines[1..]
 }
 
-async fn import(store: &dyn Store, text: &str, ids: Ids) -> Result<Imported, StoreError> {
+pub(crate) async fn import(
+    store: &dyn Store,
+    text: &str,
+    ids: Ids,
+) -> Result<Imported, StoreError> {
     let file = File::open(Box::new(Cursor::new(text.to_owned()))).expect("a header");
     store.import(file, ids).await
 }

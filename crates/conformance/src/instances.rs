@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use task_engine_model::export::{Ids, Imported, Line};
+use task_engine_model::instance::KEPT;
 use task_engine_model::{
-    ClassRules, InstanceId, NewInstance, Pool, RetryRule, StoreError, TaskStatus,
+    ClassRules, InstanceId, NewInstance, Pool, RetryRule, StoreError, TaskId, TaskStatus,
 };
 
 use crate::Database;
-use crate::bench::{Bench, LONG_LEASE, WORK, new_instance, short_lived};
+use crate::bench::{Bench, LONG_LEASE, WORK, new_instance, new_task, short_lived};
+use crate::exports::{export, import, text};
 use crate::waiting::eventually;
 
 /// What an engine says about itself is there for everybody to read.
@@ -261,4 +264,102 @@ pub async fn a_heartbeat_names_the_classes_that_wait(db: &dyn Database) {
     let mut classes = engine.heartbeat().await.waiting_classes;
     classes.sort();
     assert_eq!(classes, ["strange", "unknown"]);
+}
+
+/// A name may come with every start. Those that ended long ago are not listed
+/// unless they are asked for, and are removed: but for those that hold something,
+/// those that history names, and the last that said what is secret.
+pub async fn lives_of_long_ago_are_left_out_and_removed(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let ids = bench.create_work(3).await;
+    for name in ["named", "twice"] {
+        let mut engine = bench.engine(name).await;
+        let held = engine.claim_one().await;
+        engine.record(&[held.fails()]).await;
+        engine.finish(held.claim_id).await;
+        engine.unregister().await;
+    }
+    for name in ["twice", "gone"] {
+        bench.engine(name).await.unregister().await;
+    }
+    for name in ["secret-1", "secret-2"] {
+        let mut new = new_instance(name);
+        let rules = ClassRules::default().secret(["password"]);
+        new.classes.insert("mail".to_owned(), rules);
+        bench.register(new).await.unregister().await;
+    }
+    bench.engine("holder").await.claim_one().await;
+    let first_copy = again_as_of_long_ago(&bench).await;
+
+    let old = async || {
+        let lives = bench.lives(None).await.into_iter().map(|life| life.name);
+        let mut old: Vec<_> = lives.filter(|name| name.starts_with("old ")).collect();
+        old.sort();
+        old
+    };
+    assert_eq!(old().await, ["old holder", "old secret-2"]);
+    assert_eq!(bench.lives(Some("old gone")).await.len(), 1, "asked for");
+    let young = bench.lives(None).await.len() - 2;
+    let prune = async |limit| bench.store.prune_instances(limit).await.expect("prune_instances");
+    assert_eq!((prune(1).await, prune(10).await, prune(10).await), (1, 1, 0), "gone and secret-1");
+    for (name, left) in [("gone", 0), ("secret-1", 0), ("secret-2", 1), ("named", 1), ("twice", 1)]
+    {
+        assert_eq!(bench.lives(Some(&format!("old {name}"))).await.len(), left, "{name}");
+    }
+    assert_eq!(old().await, ["old holder", "old secret-2"]);
+    let copies: Vec<_> = ids.iter().map(|id| TaskId(id.0 + first_copy)).collect();
+    for (copy, name) in copies.iter().zip(["old named", "old twice"]) {
+        let task = bench.details(*copy).await;
+        assert_eq!(task.executions[0].instance.as_deref(), Some(name), "history has the name");
+    }
+
+    let removed = bench.store.prune(TaskStatus::Failed, Duration::ZERO, 10).await.expect("prune");
+    assert_eq!(removed, 4, "the tasks and their copies");
+    assert_eq!(prune(10).await + prune(10).await, 3, "named, and both lives of twice");
+    assert_eq!(bench.lives(None).await.len() - 2, young, "what is young stays");
+}
+
+/// If there are more tasks from before a life ended than are looked through, it
+/// stays: one of them may name it.
+pub async fn lives_that_much_history_may_name_stay(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let mut ids = bench.create_all(&vec![new_task("other"); 10_000]).await;
+    ids.extend(bench.create_work(1).await);
+    let mut named = bench.engine("named").await;
+    let held = named.claim_one().await;
+    named.record(&[held.succeeds()]).await;
+    named.finish(held.claim_id).await;
+    named.unregister().await;
+    bench.store.cancel(&ids).await.expect("cancel");
+    again_as_of_long_ago(&bench).await;
+    bench.store.remove(&ids).await.expect("remove");
+    let prune = async || bench.store.prune_instances(10).await.expect("prune_instances");
+    assert_eq!(prune().await, 0);
+    let all = Duration::ZERO;
+    bench.store.prune(TaskStatus::Cancelled, all, 100).await.expect("prune");
+    assert_eq!(prune().await, 0, "it is named by one of those that are looked through");
+    bench.store.prune(TaskStatus::Stopped, all, 10).await.expect("prune");
+    assert_eq!(prune().await, 1);
+}
+
+/// A copy of everything, as of the time before lives are forgotten. The names of
+/// engines begin with "old". Returns how much higher the ids of tasks are.
+async fn again_as_of_long_ago(bench: &Bench) -> i64 {
+    let ago = KEPT + Duration::from_secs(3600);
+    let mut lines = export(&*bench.store, &[]).await;
+    for line in &mut lines {
+        match line {
+            Line::Instance(life) => {
+                life.name.insert_str(0, "old ");
+                life.started_at -= ago;
+                life.heartbeat_at -= ago;
+                life.stopped_at = Some(life.heartbeat_at);
+            }
+            Line::Task(task) => task.created_at -= ago,
+            _ => {}
+        }
+    }
+    let imported = import(&*bench.store, &text(&lines), Ids::New).await.expect("import");
+    let Imported::Done { shift, .. } = imported else { panic!("{imported:?}") };
+    shift.tasks
 }

@@ -220,6 +220,8 @@ macro_rules! suite {
                 what_an_engine_holds_is_listed
                 lives_are_listed_newest_first
                 a_heartbeat_names_the_classes_that_wait
+                lives_of_long_ago_are_left_out_and_removed
+                lives_that_much_history_may_name_stay
             }
             listing {
                 tasks_are_found_by_status_and_class

@@ -12,7 +12,9 @@ use task_engine_model::schedule::row::{
     FIRED_SLOTS_KEPT, Firing, Pause, ScheduleRow, ScheduleState, ScheduleWrite,
 };
 use task_engine_model::schedule::{Definition, Missed, Overlap, Schedule};
-use task_engine_model::{Json, NewTask, Store, StoreError, TaskStatus, WakeUp};
+use task_engine_model::{
+    Creation, Json, NewTask, Scope, Store, StoreError, TaskStatus, Unique, WakeUp,
+};
 
 use crate::Database;
 use crate::bench::{Bench, WORK, new_task};
@@ -590,13 +592,17 @@ pub async fn a_task_outside_the_slots(db: &dyn Database) {
     let schedules = Schedules::of(&*bench.store);
     schedules.add(&hourly("a")).await.expect("add");
     let before = row(&bench, "a").await;
-    let id = schedules.run("a").await.expect("run");
+    let id = schedules.run("a", None).await.expect("run").id();
     assert_eq!(
         bench.details(id).await.context.decode::<serde_json::Value>().expect("JSON"),
         serde_json::json!({"schedule": "a"})
     );
     assert_eq!(row(&bench, "a").await, before);
-    let missing = schedules.run("b").await;
+    let once = || Unique::by("one click").scope(Scope::Within(Duration::from_secs(3600)));
+    let first = schedules.run("a", Some(once())).await.expect("run");
+    let second = schedules.run("a", Some(once())).await.expect("run");
+    assert_eq!((first.is_new(), second), (true, Creation::Kept(first.id())));
+    let missing = schedules.run("b", None).await;
     assert!(matches!(missing, Err(ScheduleError::NotFound(_))), "{missing:?}");
 }
 

@@ -318,8 +318,8 @@ impl World {
     }
 
     fn forget_claims_of(&mut self, id: InstanceId) {
-        // The upper half of a claim's id is that of its engine.
-        self.open_claims.retain(|claim, _| claim.0 >> 32 != id.0);
+        // A claim's id begins with that of its engine: see `ClaimIds`.
+        self.open_claims.retain(|claim, _| claim.0 >> 40 != id.0);
     }
 
     /// Exactly these were taken back, and each went on as the rule says.

@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
 use task_engine_model::instance::{InstanceId, Recovery};
 use task_engine_model::store::{Pulse, TakeBack};
+use task_engine_model::words::span;
 use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
@@ -42,15 +44,22 @@ impl Heartbeat {
     }
 
     async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
+        let mut told_of_skew = false;
         loop {
             let known = self.claims.known();
-            let asked = Instant::now();
+            let (asked, asked_at) = (Instant::now(), Timestamp::now());
             let answer = self.store.heartbeat(self.instance).await;
             crate::measure::heartbeat(answer.is_ok(), asked.elapsed());
             let wait = match answer {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
                     self.figures.learn(asked, Instant::now(), pulse.now);
+                    if !told_of_skew
+                        && let Some(words) = skew(pulse.now, asked_at, Timestamp::now())
+                    {
+                        tracing::warn!("{words}");
+                        told_of_skew = true;
+                    }
                     for id in self.running.want_cancelled(&pulse.cancel) {
                         tracing::info!("{id}: somebody asks for it to be cancelled");
                     }
@@ -164,6 +173,22 @@ impl Heartbeat {
     }
 }
 
+/// Clocks that differ by less are the usual case.
+const SKEW_MAX: SignedDuration = SignedDuration::from_secs(5);
+
+/// What to say if the clock of this machine is off by the database's, which was
+/// asked between two times of this one.
+fn skew(theirs: Timestamp, before: Timestamp, after: Timestamp) -> Option<String> {
+    let (ahead, behind) = (before.duration_since(theirs), theirs.duration_since(after));
+    let (off, how) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    (off > SKEW_MAX).then(|| {
+        format!(
+            "the clock of this machine is {} {how} the database's: tasks keep to the database's, so times in this log differ from those in the history; set both by NTP",
+            span(off.unsigned_abs())
+        )
+    })
+}
+
 /// A pulse, and the claims that were known before it was asked for.
 #[derive(Clone)]
 struct Beat {
@@ -182,5 +207,29 @@ struct Seen {
 fn report(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!("recovery will be tried again with the next heartbeat: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_are_told() {
+        let at = |secs: i64| Timestamp::from_second(1_000_000 + secs).unwrap();
+        // Asked at 0, answered at 3.
+        for (theirs, expected) in [
+            (-6, Some("6 s ahead of")),
+            (-5, None),
+            (0, None),
+            (3, None),
+            (8, None),
+            (9, Some("6 s behind")),
+            (3603, Some("1 h behind")),
+        ] {
+            let words = skew(at(theirs), at(0), at(3));
+            let found = expected.is_none_or(|part| words.as_ref().unwrap().contains(part));
+            assert!(found && words.is_some() == expected.is_some(), "{theirs}: {words:?}");
+        }
     }
 }

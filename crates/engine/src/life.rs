@@ -47,14 +47,19 @@ impl<S: Send + Sync + 'static> Life<S> {
             for applied in self.store.migrate().await? {
                 tracing::info!("applied migration {applied}");
             }
+        } else {
+            let tables = self.store.tables().await?;
+            tables.check()?;
+            if tables.there > Some(tables.known) {
+                tracing::warn!(
+                    "the tables are of a newer version than this program; it goes on, and should be upgraded"
+                );
+            }
         }
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
         beside.spawn(wake_up::listen(self.store.clone(), hints.clone()));
-        beside.spawn(retention::prune_figures(self.store.clone()));
-        if let Some(age) = self.settings.retention {
-            beside.spawn(retention::prune(self.store.clone(), age));
-        }
+        beside.spawn(retention::keep(self.store.clone(), self.settings.retention));
         if let Some(time) = self.settings.stop_timeout {
             let (stop, mut watch) = (self.stop.clone(), self.stop.watch());
             beside.spawn(async move {

@@ -53,6 +53,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Brings the tables to this version. Returns what was applied.
     fn migrate(&self) -> Answer<'_, Vec<String>>;
 
+    /// Which version the tables have, and which one this program makes.
+    fn tables(&self) -> Answer<'_, Tables>;
+
     /// Creates tasks, all or none, and wakes engines. Tells what became of each,
     /// in order: of those that are unique, some may be there already.
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>>;
@@ -120,6 +123,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Lives of engines: those of this name, or all; the newest first. Lives
     /// that are over and hold nothing are left out, but for the last of a name.
+    /// Of all names, those that ended longer ago than [`KEPT`](crate::instance::KEPT)
+    /// are left out as well, but for the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>>;
 
     /// The attempts that a life holds.
@@ -287,6 +292,39 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes up to `limit` rows of figures that are older than
     /// [`KEPT`](crate::figures::KEPT). Returns how many.
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64>;
+
+    /// Removes up to `limit` lives that ended longer ago than
+    /// [`KEPT`](crate::instance::KEPT), that hold nothing, and that the history of
+    /// no task names; never the last that declared the same secrets. Returns how
+    /// many.
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64>;
+}
+
+/// The version of the tables, and of the program that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tables {
+    /// `None`: there are none.
+    pub there: Option<i64>,
+    /// The newest that this program knows.
+    pub known: i64,
+}
+
+impl Tables {
+    /// Whether this program can work on them as they are. Newer ones it can:
+    /// migrations take nothing away that the version before needs, so that an
+    /// engine can be started again in the middle of an upgrade.
+    pub fn check(self) -> Result<(), StoreError> {
+        let known = self.known;
+        match self.there {
+            Some(there) if there >= known => Ok(()),
+            Some(there) => Err(StoreError::Version(format!(
+                "the tables are of version {there}, and this program needs version {known}; run `task-engine migrate`"
+            ))),
+            None => Err(StoreError::Version(
+                "the tables of Task Engine are not there; run `task-engine migrate`".to_owned(),
+            )),
+        }
+    }
 }
 
 /// Claims tasks for one engine, or for one pool of its workers.

@@ -127,6 +127,13 @@ impl FromStr for Secret {
 #[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
 pub struct NotAToken;
 
+/// How the name of whoever types a command begins in the audit.
+pub const TERMINAL: &str = "terminal:";
+
+/// Whom the audit means by these: the one with the password, somebody on an open
+/// address, and somebody who could not log in.
+const RESERVED: [&str; 3] = ["admin", "anybody", "nobody"];
+
 /// A token on its way to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
@@ -145,6 +152,11 @@ pub enum BadToken {
         "the name of a token is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {0:?}"
     )]
     Name(String),
+    /// Its name means somebody else.
+    #[error(
+        "a token cannot be named {0:?}: in the audit, that means somebody without a token; choose a name that says who uses it"
+    )]
+    Reserved(String),
     /// The time that it is good for.
     #[error("a token expires after some time, and within 100 years; leave it out if it should not")]
     Expires,
@@ -161,6 +173,10 @@ impl NewToken {
         let name = name.into();
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
             return Err(BadToken::Name(name));
+        }
+        let lower = name.trim().to_lowercase();
+        if RESERVED.contains(&lower.as_str()) || lower.starts_with(TERMINAL) {
+            return Err(BadToken::Reserved(name));
         }
         if expires_in.is_some_and(|time| time.is_zero() || time > EXPIRES_MAX) {
             return Err(BadToken::Expires);
@@ -259,6 +275,10 @@ mod tests {
         for bad in ["", "a\nb", "a\0", &"x".repeat(201)] {
             assert_eq!(new(bad, None), Err(BadToken::Name(bad.to_owned())));
         }
+        for bad in ["admin", "Admin ", "anybody", "nobody", "terminal:ada@host"] {
+            assert_eq!(new(bad, None), Err(BadToken::Reserved(bad.to_owned())));
+        }
+        assert!(new("administrator", None).is_ok());
         for bad in [Duration::ZERO, Duration::MAX] {
             assert_eq!(new("a", Some(bad)), Err(BadToken::Expires));
         }

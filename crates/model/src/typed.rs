@@ -9,8 +9,7 @@ use jiff::{Span, SpanRelativeTo, Timestamp, ToSpan, Zoned};
 use crate::words::span;
 
 const TIME_FORMS: &str = "write 2026-12-24T18:00:00Z (or another offset), \"2026-12-24 18:00\" in local time, or 18:00 for the next time it is 18:00";
-const DURATION_FORMS: &str =
-    "write it like 5s, 10m, 1h30m or \"2 days\"; a plain number means seconds";
+const DURATION_FORMS: &str = "write it like 5s, 10m, 1h30m or \"2 days\"";
 
 /// No wait is longer: beyond this, years and months begin to matter, and the
 /// database's calendar ends some day.
@@ -80,18 +79,24 @@ fn local(time: DateTime, zone: &TimeZone) -> Result<Timestamp, String> {
     }
 }
 
-/// How long.
+/// How long. A plain number means seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let not_one = || format!("this is not a duration; {DURATION_FORMS}");
-    if let Ok(secs) = text.parse::<f64>() {
-        if secs < 0.0 {
-            return Err("a duration cannot be negative".to_owned());
-        }
-        let long = Duration::try_from_secs_f64(secs).map_err(|_| not_one())?;
-        return bounded(long);
+    let with_hint = |why: String| {
+        if why == not_a_duration() { why + "; a plain number means seconds" } else { why }
+    };
+    let Ok(secs) = text.trim().parse::<f64>() else {
+        return duration_with_unit(text).map_err(with_hint);
+    };
+    if secs < 0.0 {
+        return Err("a duration cannot be negative".to_owned());
     }
-    let parsed: Span = text.parse().map_err(|_| not_one())?;
+    let long = Duration::try_from_secs_f64(secs).map_err(|_| with_hint(not_a_duration()))?;
+    bounded(long)
+}
+
+/// The same as programs write it: a number without a unit may be a mistake.
+pub fn duration_with_unit(text: &str) -> Result<Duration, String> {
+    let parsed: Span = text.trim().parse().map_err(|_| not_a_duration())?;
     if parsed.is_negative() {
         return Err("a duration cannot be negative".to_owned());
     }
@@ -99,6 +104,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "months and years are not always the same length; write it in days".to_owned()
     })?;
     bounded(exact.unsigned_abs())
+}
+
+fn not_a_duration() -> String {
+    format!("this is not a duration; {DURATION_FORMS}")
 }
 
 fn bounded(duration: Duration) -> Result<Duration, String> {
@@ -179,10 +188,19 @@ mod tests {
     }
 
     #[test]
+    fn programs_give_a_unit() {
+        assert_eq!(duration_with_unit("5s"), duration("5"));
+        for text in ["", "5", "0.25", "soon"] {
+            let error = duration_with_unit(text).unwrap_err();
+            assert!(error.contains("not a duration") && !error.contains("plain"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_not_a_duration_says_so() {
         for (text, why) in [
             ("", "not a duration"),
-            ("soon", "not a duration"),
+            ("soon", "a plain number means seconds"),
             ("5 parsecs", "not a duration"),
             ("NaN", "not a duration"),
             ("inf", "not a duration"),

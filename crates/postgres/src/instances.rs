@@ -1,6 +1,6 @@
 //! Who is or was alive.
 
-use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
 use task_engine_model::store::{HeldTask, Pulse};
 use task_engine_model::{AttemptId, ClaimId, StoreError, TaskId};
 use tokio_postgres::Row;
@@ -17,6 +17,7 @@ const HEARTBEAT: &str = include_str!("../sql/heartbeat.sql");
 const UNREGISTER: &str = include_str!("../sql/unregister.sql");
 const DECLARE_LOST: &str = include_str!("../sql/declare_lost.sql");
 const INSTANCES: &str = include_str!("../sql/instances.sql");
+const INSTANCES_PRUNE: &str = include_str!("../sql/instances_prune.sql");
 const HELD: &str = include_str!("../sql/held.sql");
 
 impl Inner {
@@ -107,10 +108,18 @@ impl Inner {
     ) -> Result<Vec<InstanceRow>, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client
-            .query(&self.schema.sql(INSTANCES), &[&name])
+            .query(&self.schema.sql(INSTANCES), &[&name, &micros(KEPT)])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(instance_row).collect())
+    }
+
+    pub(crate) async fn prune_instances(&self, limit: u32) -> Result<u64, StoreError> {
+        let client = self.connections.work().await?;
+        client
+            .execute(&self.schema.sql(INSTANCES_PRUNE), &[&micros(KEPT), &i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))
     }
 
     pub(crate) async fn held(&self, instance: InstanceId) -> Result<Vec<HeldTask>, StoreError> {

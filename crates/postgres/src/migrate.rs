@@ -4,6 +4,7 @@
 //! that the previous version of the engine runs on the next schema.
 
 use task_engine_model::StoreError;
+use task_engine_model::store::Tables;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
@@ -53,28 +54,37 @@ impl Inner {
         Ok(applied)
     }
 
+    pub(crate) async fn tables(&self) -> Result<Tables, StoreError> {
+        let client = self.connections.lifeline().await?;
+        let there = self.any_version(&client).await?.map(i64::from);
+        Ok(Tables { there, known: i64::from(newest()) })
+    }
+
     /// The version of the tables, or `None` if there are none. An error if it
     /// is one that this program does not know.
     async fn version(&self, client: &impl Ask) -> Result<Option<i32>, StoreError> {
-        let ask = format!("SELECT max(version) FROM \"{}\".migrations", self.schema);
-        let version: Option<i32> = match client.query_one(&ask, &[]).await {
-            Ok(row) => row.get(0),
-            Err(e)
-                if e.code().is_some_and(|code| {
-                    *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME
-                }) =>
-            {
-                return Ok(None);
-            }
-            Err(e) => return Err(store_error(&e)),
-        };
-        match version {
+        match self.any_version(client).await? {
             Some(version) if version > newest() => Err(StoreError::Version(format!(
                 "the tables in schema {} are of version {version}, this program knows them up to version {}; upgrade task-engine",
                 self.schema,
                 newest()
             ))),
             version => Ok(version),
+        }
+    }
+
+    async fn any_version(&self, client: &impl Ask) -> Result<Option<i32>, StoreError> {
+        let ask = format!("SELECT max(version) FROM \"{}\".migrations", self.schema);
+        match client.query_one(&ask, &[]).await {
+            Ok(row) => Ok(row.get(0)),
+            Err(e)
+                if e.code().is_some_and(|code| {
+                    *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME
+                }) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(store_error(&e)),
         }
     }
 

@@ -16,7 +16,7 @@ use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
 use task_engine_model::store::{
-    CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack, WakeUp,
+    CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack, WakeUp,
 };
 use task_engine_model::token::{NewToken, TokenHash, TokenRow};
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
@@ -121,6 +121,10 @@ impl Store for PgStore {
 
     fn migrate(&self) -> Answer<'_, Vec<String>> {
         Box::pin(self.inner.migrate())
+    }
+
+    fn tables(&self) -> Answer<'_, Tables> {
+        limited(self.inner.tables())
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
@@ -337,6 +341,10 @@ impl Store for PgStore {
 
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
         limited(self.inner.prune_figures(limit))
+    }
+
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+        limited(self.inner.prune_instances(limit))
     }
 }
 

@@ -38,6 +38,31 @@ async fn the_record_is_only_appended_to() {
     }
 }
 
+/// As the guide says; and the guard is back.
+#[tokio::test]
+async fn the_owner_moves_old_lines_elsewhere() {
+    let url = TestServer::shared().create_database().await;
+    let store = PgStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let entry = NewAuditEntry::asked("ada", "tasks.retry", "1", None, Json::empty_object());
+    store.audit(&entry.unwrap()).await.unwrap();
+    let guide = include_str!("../../../docs/dashboard.md");
+    let mut blocks = guide.split("```sql\n").skip(1).filter_map(|part| part.split("```").next());
+    let archive = blocks.find(|block| block.contains("audit_archive")).unwrap();
+    let archived = async || {
+        let rows = client.query("SELECT actor FROM audit_archive", &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
+    };
+    client.batch_execute(archive).await.unwrap();
+    assert_eq!(archived().await, Vec::<String>::new(), "a young line stays");
+    client.batch_execute(&archive.replace("1 year", "0 days")).await.unwrap();
+    assert_eq!(archived().await, ["ada"]);
+    assert_eq!(store.audit_page(None, 10).await.unwrap(), []);
+    client.batch_execute("DELETE FROM task_engine.audit").await.expect_err("the guard is back");
+}
+
 #[tokio::test]
 async fn a_dump_has_no_token_in_it() {
     let url = TestServer::shared().create_database().await;

@@ -450,3 +450,13 @@ async fn whether_attempts_completed_their_tasks_is_asked_by_the_key() {
     let plan = plan(&client, "completed", statement, "'{1}', '{1}', '{1}'").await;
     assert_by_keys(&plan, &["ended_executions"]);
 }
+
+/// Which lives history names is found by the oldest tasks, not by all.
+#[tokio::test]
+async fn old_lives_are_found_by_keys() {
+    let client = tables().await;
+    let statement = include_str!("../sql/instances_prune.sql");
+    let plan = plan(&client, "lives", statement, "1, 1").await;
+    assert_by_keys(&plan, &["ended_executions"]);
+    assert!(plan.contains("Index Scan using created_tasks_pkey"), "{plan}");
+}

@@ -1,4 +1,5 @@
--- Writes a schedule that is still what the writer saw.
+-- Writes a schedule that is still what the writer saw. By its id alone: a name
+-- that is not UTF-8 is not known as it is.
 UPDATE task_engine_schedules
 SET version = version + 1,
     definition = ?2,
@@ -10,4 +11,4 @@ SET version = version + 1,
     error = ?8,
     next_at = ?9,
     updated_at = ?10
-WHERE id = ?11 AND version = ?12 AND name = ?1
+WHERE id = ?11 AND version = ?12

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, Params, Row, params};
+use task_engine_model::instance::KEPT;
 use task_engine_model::store::{HeldTask, Pulse};
 use task_engine_model::{
     AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId,
@@ -10,7 +11,7 @@ use task_engine_model::{
 
 use crate::desk::Turn;
 use crate::fault::Fault;
-use crate::moment::{between, timestamp};
+use crate::moment::{between, micros, timestamp};
 
 /// How many classes of waiting tasks a heartbeat tells.
 const CLASSES_MAX: usize = 100;
@@ -80,12 +81,19 @@ pub(crate) fn declare_lost(
 
 pub(crate) fn instances(turn: &Turn<'_>, name: Option<&str>) -> Result<Vec<InstanceRow>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("instances"))?;
-    let mut rows = statement.query([name])?;
+    let mut rows = statement.query(params![name, turn.now() - micros(KEPT)])?;
     let mut lives = Vec::new();
     while let Some(row) = rows.next()? {
         lives.push(instance_row(turn, row)?);
     }
     Ok(lives)
+}
+
+pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
+    let before = turn.now() - micros(KEPT);
+    let pruned =
+        turn.db.prepare_cached(sql!("instances_prune"))?.execute(params![before, limit])?;
+    Ok(pruned as u64)
 }
 
 pub(crate) fn held(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<HeldTask>, Fault> {

@@ -2,6 +2,7 @@
 
 use rusqlite::params;
 use task_engine_model::StoreError;
+use task_engine_model::store::Tables;
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -36,6 +37,16 @@ pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault
         }
     }
     Ok(applied)
+}
+
+pub(crate) fn tables(turn: &Turn<'_>) -> Result<Tables, Fault> {
+    let there = turn.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+    let there = match there {
+        Ok(there) => Some(there),
+        Err(error) if error.to_string().contains("no such table") => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Tables { there, known: latest() })
 }
 
 /// The version that this program needs.

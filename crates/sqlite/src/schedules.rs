@@ -29,8 +29,13 @@ pub(crate) fn schedules(
     limit: u32,
 ) -> Result<Vec<ScheduleRow>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("schedules"))?;
-    let rows = statement.query_map(params![after.unwrap_or(""), limit], schedule_row)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    let after = after.unwrap_or("");
+    let rows = statement.query_map(params![after, limit], schedule_row)?;
+    let mut rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
+    // A name that is not UTF-8 is shown as another one, which may sort before it:
+    // the next page would begin with it once more.
+    rows.retain(|row| row.name.as_str() > after);
+    Ok(rows)
 }
 
 pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Fault> {
@@ -188,7 +193,7 @@ pub(crate) fn fired_slots(
 }
 
 /// A text, also if it is not UTF-8.
-fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+pub(crate) fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
     let bytes = row.get_ref(column)?.as_bytes_or_null()?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
@@ -196,10 +201,10 @@ fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
 fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     let time =
         |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
-    let overlap: String = row.get(5)?;
+    let overlap = lossy(row, 5)?.unwrap_or_default();
     let reason = lossy(row, 8)?;
     Ok(ScheduleRow {
-        name: row.get(2)?,
+        name: lossy(row, 2)?.unwrap_or_default(),
         version: ScheduleVersion { id: row.get(0)?, version: row.get(1)? },
         state: ScheduleState {
             // Text of a damaged row is no reason to read none of them.

@@ -15,7 +15,9 @@ use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
-use task_engine_model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine_model::store::{
+    CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
+};
 use task_engine_model::token::{NewToken, TokenHash, TokenRow};
 use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine_model::why::{Ahead, AheadLook};
@@ -131,6 +133,10 @@ impl Store for SqliteStore {
     fn migrate(&self) -> Answer<'_, Vec<String>> {
         let place = self.place();
         Box::pin(self.writer().ask(move |turn| migrate::migrate(turn, &place)))
+    }
+
+    fn tables(&self) -> Answer<'_, Tables> {
+        Box::pin(self.reader().ask(migrate::tables))
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
@@ -385,6 +391,10 @@ impl Store for SqliteStore {
 
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
         Box::pin(self.writer().ask(move |turn| figures::prune(turn, limit)))
+    }
+
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.writer().ask(move |turn| instances::prune(turn, limit)))
     }
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {

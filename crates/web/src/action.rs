@@ -20,7 +20,7 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::problem::Problem;
 
-pub(crate) use once::CONTEXT_MARK;
+pub(crate) use once::{mark_all, mark_of, one_time};
 pub(crate) use tasks::{Choice, MAX, Meant, Verb, meant};
 
 /// Something to be done.
@@ -37,7 +37,8 @@ pub(crate) enum Action {
     SetSchedule(Box<Schedule>),
     PauseSchedule(String, Option<String>),
     ResumeSchedule(String),
-    RunSchedule(String),
+    /// Once, if there is a mark of the request.
+    RunSchedule(String, Option<String>),
     RemoveSchedule(String),
     Recover(String),
     /// The secret parameters of a task are shown to who asks.
@@ -170,7 +171,7 @@ impl Action {
             Self::SetSchedule(_) => "schedules.set",
             Self::PauseSchedule(..) => "schedules.pause",
             Self::ResumeSchedule(_) => "schedules.resume",
-            Self::RunSchedule(_) => "schedules.run",
+            Self::RunSchedule(..) => "schedules.run",
             Self::RemoveSchedule(_) => "schedules.remove",
             Self::Recover(_) => "instances.recover",
             Self::Reveal(_) => "tasks.reveal",
@@ -193,7 +194,7 @@ impl Action {
             Self::ResumeQueue(name)
             | Self::PauseSchedule(name, _)
             | Self::ResumeSchedule(name)
-            | Self::RunSchedule(name)
+            | Self::RunSchedule(name, _)
             | Self::RemoveSchedule(name)
             | Self::Recover(name)
             | Self::RevokeToken(name) => name.clone(),
@@ -256,9 +257,11 @@ impl Action {
                 told(schedules.pause(&name, reason.as_deref()).await)
             }
             Self::ResumeSchedule(name) => told(schedules.resume(&name).await),
-            Self::RunSchedule(name) => {
-                let id = schedules.run(&name).await.map_err(schedule_problem)?;
-                Ok(Done { task_ids: vec![id], ..Done::one(&format!("created task {id}")) })
+            Self::RunSchedule(name, mark) => {
+                let unique = mark.map(|mark| once::unique(&mark, 0));
+                let created = schedules.run(&name, unique).await.map_err(schedule_problem)?;
+                let (id, when) = (created.id(), if created.is_new() { "" } else { " before" });
+                Ok(Done { task_ids: vec![id], ..Done::one(&format!("created task {id}{when}")) })
             }
             Self::RemoveSchedule(name) => {
                 schedules.remove(&name).await.map_err(schedule_problem)?;

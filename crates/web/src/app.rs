@@ -61,9 +61,15 @@ impl App {
 }
 
 impl Inner {
-    /// A path of the dashboard as the browser needs it.
+    /// A path of the dashboard as the browser needs it. Below another path the
+    /// overview has no slash at its end: axum's `nest` does not answer there.
     pub(crate) fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+        match path.strip_prefix('/') {
+            Some(rest) if !self.base.is_empty() && (rest.is_empty() || rest.starts_with('?')) => {
+                format!("{}{rest}", self.base)
+            }
+            _ => format!("{}{path}", self.base),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = Arc::new(SqliteStore::open("tasks.db")?);
 //! let tasks = Dashboard::new(store, Access::open_to(Role::Viewer)).base_path("/tasks").router();
-//! let application: axum::Router = axum::Router::new().nest("/tasks", tasks);
+//! let application: axum::Router = axum::Router::new().nest_service("/tasks", tasks);
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! axum::serve(listener, application).await?;
 //! # Ok(()) }

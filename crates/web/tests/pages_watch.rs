@@ -243,7 +243,7 @@ async fn mistakes_come_back_beside_their_fields_with_what_was_typed() {
         .must_say("value=\"0 25 * * *\"")
         .must_say("the time zone &quot;Mars/Base&quot; is not known")
         .must_say("a priority is a whole number")
-        .must_say("write it like 0s")
+        .must_say("write it like 5s")
         .must_say("a class needs a name")
         .must_say("aria-invalid=\"true\"");
     assert!(!page.text.contains("<img src=x"));

@@ -14,7 +14,7 @@ use crate::exit::Fault;
 use crate::table::table;
 use task_engine::model::words::clock;
 
-/// Show what operators did through the dashboard, newest first
+/// Show what operators did, newest first
 ///
 /// What is asked for is on record before it is done, and what became of it
 /// after; an entry that was asked for and has no second one was under way when

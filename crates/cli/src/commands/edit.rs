@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use serde_json::json;
 use task_engine::model::secret::Secrets;
 use task_engine::model::task::Due;
 use task_engine::model::{Edit, EditReport, TaskDetails};
@@ -12,6 +13,7 @@ use task_engine::{NewTask, TaskId, TaskStatus};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
+use crate::deed::Deed;
 use crate::exit::Fault;
 use crate::parameters;
 use crate::times::{duration, future_time};
@@ -56,24 +58,32 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let edit = wanted(console, args)?;
     let store = console.database()?.open(Access::MustExist).await?;
     let before = store.task(id).await?;
-    match store.edit(id, &edit).await? {
-        EditReport::Changed => {
-            let mut out = console.results();
-            writeln!(out, "task {id} is changed")?;
-            out.flush()?;
-            if let Some(before) = before {
-                let secrets = Secrets::read(&*store).await?.redactor_of(&before);
-                if edit.parameters.is_some() && !secrets.is_empty() {
-                    console.say(
-                        "Its former parameters have secrets, so no command to undo it is shown.",
-                    );
-                } else {
-                    let undo = undo(&before, &edit);
-                    console.say(format_args!("To undo it: {}", console.command(&undo)));
-                }
-            }
-            Ok(())
+    let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
+        "parameters": edit.parameters.is_some(),
+        "due": edit.due.is_some(),
+        "priority": edit.priority,
+        "queue": edit.queue,
+    }));
+    let work = async { changed(id, store.edit(id, &edit).await?) };
+    deed.perform(&*store, work, |()| ("changed".to_owned(), 1)).await?;
+    let mut out = console.results();
+    writeln!(out, "task {id} is changed")?;
+    out.flush()?;
+    if let Some(before) = before {
+        let secrets = Secrets::read(&*store).await?.redactor_of(&before);
+        if edit.parameters.is_some() && !secrets.is_empty() {
+            console.say("Its former parameters have secrets, so no command to undo it is shown.");
+        } else {
+            let undo = undo(&before, &edit);
+            console.say(format_args!("To undo it: {}", console.command(&undo)));
         }
+    }
+    Ok(())
+}
+
+fn changed(id: TaskId, report: EditReport) -> Result<(), Fault> {
+    match report {
+        EditReport::Changed => Ok(()),
         EditReport::NotWaiting(status) => Err(Fault::Conflict(match status {
             TaskStatus::Running => {
                 format!("task {id} is running; only a task that waits can be changed")

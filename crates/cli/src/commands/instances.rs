@@ -17,7 +17,7 @@ pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
     let engines = store.instances(None).await?;
     if engines.is_empty() {
         console.say(format_args!(
-            "No engine has ever run on {}. Start one: {}",
+            "No engine has run lately on {}. Start one: {}",
             store.place(),
             console.command("start")
         ));

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use task_engine::TaskStatus;
 use task_engine::model::Filter;
 use task_engine::model::search::{PATIENCE, Search};
 use task_engine::model::words::{count, span};
+use task_engine::{Store, TaskStatus};
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
 use crate::console::{Console, now};
 use crate::database::Access;
+use crate::deed::Deed;
 use crate::exit::Fault;
 use crate::times::duration;
 
@@ -71,6 +72,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             return Ok(());
         }
     }
+    let work = delete(console, &*store, &args);
+    let deed = Deed::new("tasks.prune", what);
+    let deleted = deed.perform(&*store, work, |deleted| ("removed".to_owned(), *deleted)).await?;
+    let mut out = console.results();
+    let number = usize::try_from(deleted).unwrap_or(usize::MAX);
+    writeln!(out, "{} deleted", count(number, "task"))?;
+    Ok(out.flush()?)
+}
+
+async fn delete(console: &Console, store: &dyn Store, args: &Arguments) -> Result<u64, Fault> {
     let progress = bar(console, None, "deleted");
     let mut deleted = 0;
     loop {
@@ -82,14 +93,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             }
         })?;
         if more == 0 {
-            break;
+            progress.finish_and_clear();
+            return Ok(deleted);
         }
         deleted += more;
         progress.inc(more);
     }
-    progress.finish_and_clear();
-    let mut out = console.results();
-    let number = usize::try_from(deleted).unwrap_or(usize::MAX);
-    writeln!(out, "{} deleted", count(number, "task"))?;
-    Ok(out.flush()?)
 }

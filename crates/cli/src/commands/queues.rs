@@ -11,6 +11,7 @@ use task_engine::model::{InstanceRow, Pause, QueueRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
+use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
 use crate::table::table;
@@ -141,7 +142,10 @@ fn workers(services: &[Service]) -> String {
 
 async fn pause(console: &Console, pause: &Pause) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let is_new = store.pause_queue(pause).await?;
+    let deed = Deed::new("queues.pause", pause.queue()).reason(pause.reason());
+    let became =
+        |is_new: &bool| ((if *is_new { "paused" } else { "was paused already" }).to_owned(), 1);
+    let is_new = deed.perform(&*store, store.pause_queue(pause), became).await?;
     let name = escape(pause.queue());
     let mut out = console.results();
     match (is_new, pause.reason()) {
@@ -165,7 +169,11 @@ async fn pause(console: &Console, pause: &Pause) -> Result<(), Fault> {
 async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let shown = escape(name);
-    if !store.resume_queue(name).await? {
+    let became = |was_paused: &bool| {
+        ((if *was_paused { "resumed" } else { "was not paused" }).to_owned(), 1)
+    };
+    let work = store.resume_queue(name);
+    if !Deed::new("queues.resume", name).perform(&*store, work, became).await? {
         // A slip of the pen must not look like a success.
         if !is_known(&*store, name).await? {
             return Err(Fault::NotFound(format!(

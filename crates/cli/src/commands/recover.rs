@@ -9,6 +9,7 @@ use task_engine::process_is_gone;
 
 use crate::console::{Console, now};
 use crate::database::Access;
+use crate::deed::Deed;
 use crate::escape::escape;
 use crate::exit::Fault;
 
@@ -27,7 +28,10 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let recovered = recover(&*store, &args.name, process_is_gone).await.map_err(fault)?;
+    let work = async { recover(&*store, &args.name, process_is_gone).await.map_err(fault) };
+    let became = |done: &Recovered| (format!("{} recovered", count(done.tasks.len(), "task")), 1);
+    let deed = Deed::new("instances.recover", args.name.as_str());
+    let recovered = deed.perform(&*store, work, became).await?;
     let Recovered { dead, tasks: recovered, last } = recovered;
     let name = escape(&args.name);
     let mut out = console.results();

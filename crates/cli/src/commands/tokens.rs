@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use serde_json::json;
 use task_engine::Store;
 use task_engine::model::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
+use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
 use crate::table::table;
@@ -81,7 +83,11 @@ async fn create(
             console.command(&format!("tokens revoke {}", quoted(new.name())))
         )));
     }
-    store.add_token(&new).await?;
+    let deed = Deed::new("tokens.create", new.name()).detail(json!({
+        "role": new.role(),
+        "expires_in_secs": new.expires_in().map(|time| time.as_secs()),
+    }));
+    deed.perform(&*store, store.add_token(&new), |_| ("created".to_owned(), 1)).await?;
     let mut out = console.results();
     writeln!(out, "{}", secret.text())?;
     out.flush()?;
@@ -140,7 +146,10 @@ fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
 async fn revoke(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let shown = escape(name);
-    if !store.revoke_token(name).await? {
+    let became =
+        |revoked: &bool| ((if *revoked { "revoked" } else { "was not there" }).to_owned(), 1);
+    let work = store.revoke_token(name);
+    if !Deed::new("tokens.revoke", name).perform(&*store, work, became).await? {
         let tokens = store.tokens().await?;
         return match tokens.iter().find(|token| token.name == name).and_then(|it| it.revoked_at) {
             Some(at) => {

@@ -83,13 +83,70 @@ async fn the_record_is_shown(place: &Place, store: &dyn Store) {
     assert_eq!((rest.len(), &rest[0]["id"]), (1, &json!(1)));
 }
 
+async fn commands_leave_a_trace(place: &Place) {
+    let traces = || {
+        let rows = lines(&place.ok(&["audit", "--json", "--limit", "1000"]));
+        let of_commands = rows.into_iter().rev().filter(|row| {
+            let actor = row["actor"].as_str().unwrap();
+            actor.starts_with("terminal:") && actor.contains('@')
+        });
+        of_commands.collect::<Vec<_>>()
+    };
+    let before = traces().len();
+    assert!(before > 0, "tokens were made and revoked");
+    let id = place.ok(&["create", "WaitingTask", "--in", "1h"]).trim().to_owned();
+    place.ok(&["cancel", &id, "--dry-run"]);
+    assert_eq!(traces().len(), before, "nothing was changed");
+    let task = format!("task {id}");
+    let expected = [
+        (&["edit", &id, "--priority", "5"][..], 0, "tasks.edit", task.as_str(), "changed"),
+        (&["cancel", &id], 0, "tasks.cancel", &task, "is cancelled"),
+        (&["retry", &id], 0, "tasks.retry", &task, "waits again, and is due now"),
+        (&["cancel", "class=WaitingTask", "--yes"], 0, "tasks.cancel", "class=WaitingTask", ""),
+        (&["delete", &id, "--yes"], 0, "tasks.delete", &task, "is deleted"),
+        (&["delete", &id, "--yes"], 3, "tasks.delete", &task, "does not exist"),
+        (&["prune", "--status", "failed", "--older-than", "1h", "--yes"], 0, "tasks.prune", "", ""),
+        (&["recover", "ghost"], 3, "instances.recover", "ghost", "ghost"),
+        (&["queues", "pause", "mail", "--reason", "no ink"], 0, "queues.pause", "mail", "paused"),
+        (&["queues", "resume", "mail"], 0, "queues.resume", "mail", "resumed"),
+        (
+            &["schedules", "add", "tidy", "WaitingTask", "--every", "1h"],
+            0,
+            "schedules.add",
+            "tidy",
+            "written",
+        ),
+        (&["schedules", "set", "tidy", "--every", "2h"], 0, "schedules.set", "tidy", "written"),
+        (&["schedules", "pause", "tidy"], 0, "schedules.pause", "tidy", "written"),
+        (&["schedules", "resume", "tidy"], 0, "schedules.resume", "tidy", "written"),
+        (&["schedules", "run", "tidy"], 0, "schedules.run", "tidy", "created task"),
+        (&["schedules", "remove", "tidy"], 0, "schedules.remove", "tidy", "removed"),
+    ];
+    for (args, code, ..) in &expected {
+        assert_eq!(place.run(args).code, Some(*code), "{args:?}");
+    }
+    let traces = &traces()[before..];
+    assert_eq!(traces.len(), 2 * expected.len(), "{traces:#?}");
+    for (both, (args, code, action, target, became)) in traces.chunks(2).zip(expected) {
+        let (asked, ended) = (&both[0], &both[1]);
+        assert_eq!((&asked["outcome"], &ended["of"]), (&json!("asked"), &asked["id"]), "{args:?}");
+        let refused = code != 0 && action == "instances.recover";
+        assert_eq!(ended["outcome"], if refused { "refused" } else { "done" }, "{ended}");
+        assert_eq!(ended["action"], action);
+        assert!(ended["target"].as_str().unwrap().starts_with(target), "{ended}");
+        assert!(ended["detail"].to_string().contains(became), "{ended}");
+    }
+    assert_eq!(traces[2 * 8]["reason"], "no ink");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_on_an_embedded_database() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
-    tokens_come_and_go(&place, &store).await;
     the_record_is_shown(&place, &store).await;
+    tokens_come_and_go(&place, &store).await;
+    commands_leave_a_trace(&place).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,8 +155,9 @@ async fn operators_on_postgresql() {
     let place = Place::with_database(&url);
     place.ok(&["migrate"]);
     let store = PgStore::connect(&url).await.unwrap();
-    tokens_come_and_go(&place, &store).await;
     the_record_is_shown(&place, &store).await;
+    tokens_come_and_go(&place, &store).await;
+    commands_leave_a_trace(&place).await;
 }
 
 #[test]
@@ -112,6 +170,7 @@ fn what_cannot_be_meant_is_said() {
         (&["tokens", "create", "a"], "--role"),
         (&["tokens", "create", "", "--role", "viewer"], "1 to 200 bytes"),
         (&["tokens", "create", "a\nb", "--role", "viewer"], "control characters"),
+        (&["tokens", "create", "admin", "--role", "viewer"], "means somebody without a token"),
         (&["tokens", "create", &long, "--role", "viewer"], "1 to 200 bytes"),
         (&["tokens", "create", "a", "--role", "viewer", "--expires", "0"], "expires after"),
         (&["tokens", "create", "a", "--role", "viewer", "--expires", "-1d"], "negative"),

@@ -1,9 +1,10 @@
 //! Mistakes: a clear message, the right exit code, and nothing changed.
 
 use task_engine::postgres::tokio_postgres;
+use task_engine::sqlite::rusqlite;
 use task_engine_conformance::postgres_server::TestServer;
 
-use super::support::Place;
+use super::support::{Place, eventually};
 
 /// Arguments, exit code, and what the message says.
 type Mistake<'a> = (Vec<&'a str>, i32, &'a str);
@@ -223,6 +224,56 @@ async fn newer_tables_are_left_alone() {
         assert!(refused.err.contains("upgrade task-engine"), "{args:?}: {}", refused.err);
     }
     assert_eq!(place.tasks(), Vec::<serde_json::Value>::new());
+}
+
+/// An engine that may not migrate needs tables that it can work on: older ones, or
+/// none, are refused, and newer ones are borne in the middle of an upgrade.
+fn checks_tables_without_a_migration(place: &Place, change: impl Fn(&str)) {
+    let refused = |words: &str| {
+        let refused = place.run(&["start", "--no-migrate"]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        for words in [words, "run `task-engine migrate`"] {
+            assert!(refused.err.contains(words), "{words}: {}", refused.err);
+        }
+    };
+    refused("tables of Task Engine are not there");
+    place.ok(&["migrate"]);
+    change("DELETE FROM migrations WHERE version > 6");
+    refused("the tables are of version 6, and this program needs version");
+    change("INSERT INTO migrations (version, name) VALUES (9999, 'later')");
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
+    let engine = place.start(&["start", "--no-migrate"]);
+    eventually("the task ends", || place.status("1") == "stopped");
+    engine.says("the tables are of a newer version than this program");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
+fn tables_are_checked_without_a_migration_on_an_embedded_database() {
+    let place = Place::new();
+    let file = rusqlite::Connection::open(place.path("task-engine.db")).unwrap();
+    // A file with nothing in it.
+    file.execute_batch("PRAGMA user_version = 1").unwrap();
+    let of_file = |text: &str| {
+        let text = text.replace("migrations", "task_engine_migrations");
+        text.replace("(version, name)", "(version, name, applied_at)")
+            .replace("'later')", "'later', 0)")
+    };
+    checks_tables_without_a_migration(&place, |text| file.execute_batch(&of_file(text)).unwrap());
+}
+
+#[test]
+fn tables_are_checked_without_a_migration_on_postgresql() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(TestServer::shared().create_database());
+    let (client, connection) =
+        runtime.block_on(tokio_postgres::connect(&url, tokio_postgres::NoTls)).unwrap();
+    runtime.spawn(connection);
+    checks_tables_without_a_migration(&Place::with_database(&url), |text| {
+        let text = text.replace("migrations", "task_engine.migrations");
+        runtime.block_on(client.batch_execute(&text)).unwrap();
+    });
 }
 
 #[test]

@@ -287,6 +287,7 @@ async fn a_stopped_engine_fires_nothing(fresh: Fresh) {
     until_fired(&fresh, "often", 1).await;
     engine.stop().await;
     let before = fired(&fresh, "often").await;
+    // Two slots pass in this time at the least, and nothing happens.
     tokio::time::sleep(OFTEN * 3).await;
     assert_eq!(fired(&fresh, "often").await, before);
 }

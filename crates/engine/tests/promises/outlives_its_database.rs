@@ -101,8 +101,9 @@ async fn a_result_is_kept_while_the_database_refuses_connections() {
     );
     admin.batch_execute(&close).await.unwrap();
     may_end.notify_one();
-    // The engine has tried to write it, in vain.
     assert!(store.task(ids[0]).await.is_err());
+    // The engine tries to write it, in vain. Nothing outside of it tells that it
+    // has; a shorter time would only let it try less often.
     tokio::time::sleep(Duration::from_millis(500)).await;
     admin
         .batch_execute(&format!("ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS true"))

@@ -264,7 +264,8 @@ async fn a_crash_of_the_database_loses_no_line() {
     let away = server.clone();
     tokio::task::spawn_blocking(move || away.stop_immediate()).await.unwrap();
     goes_on.notify_one();
-    // Tries to write it, in vain.
+    // The engine tries to write it, in vain: every half second, and nothing outside
+    // of it tells that it has.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let back = server.clone();
     tokio::task::spawn_blocking(move || back.start_again()).await.unwrap();

@@ -40,7 +40,7 @@ pub enum RecoverError {
 
 fn there_are(known: &[String]) -> String {
     if known.is_empty() {
-        "none has ever run here".to_owned()
+        "none has run here lately".to_owned()
     } else {
         format!("there are {}", known.join(", "))
     }

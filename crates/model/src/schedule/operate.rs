@@ -9,7 +9,7 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use super::row::{FiredSlot, Pause, ScheduleRow, ScheduleState, ScheduleWrite};
 use super::{BadSchedule, Definition, Schedule, Wrong};
 use crate::store::{Store, StoreError};
-use crate::task::TaskId;
+use crate::unique::{Creation, Unique};
 
 /// The schedules in a store.
 #[derive(Debug, Clone, Copy)]
@@ -119,14 +119,15 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Creates one task of it, outside of its slots.
-    pub async fn run(&self, name: &str) -> Result<TaskId, ScheduleError> {
+    /// Creates one task of it, outside of its slots; with a key, if that task is
+    /// not to be created twice.
+    pub async fn run(&self, name: &str, unique: Option<Unique>) -> Result<Creation, ScheduleError> {
         let (row, _) = self.store.schedule(name).await?;
         let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
         let task = row.definition().and_then(|definition| definition.task(name, None));
-        let task = task.map_err(|why| bad(name, why))?;
-        let ids = self.store.create(&[task]).await?;
-        Ok(ids[0])
+        let mut task = task.map_err(|why| bad(name, why))?;
+        task.unique = unique;
+        Ok(self.store.create_each(&[task]).await?.remove(0))
     }
 
     /// Removes one, with the record of what it fired. Its tasks stay.

@@ -8,14 +8,49 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use task_engine_model::search::Search;
-use task_engine_model::{Creation, Filter, NewTask, Store, StoreError, TaskId};
+use task_engine_model::{Creation, Filter, NewTask, Scope, Store, StoreError, TaskId, Unique};
 
 use super::{Done, create as create_all};
 use crate::app::App;
 use crate::problem::Problem;
 
 /// Where the mark of the request is in the context of a task.
-pub(crate) const CONTEXT_MARK: &str = "http_request";
+const CONTEXT_MARK: &str = "http_request";
+
+/// For as long as the task is on record.
+const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The mark of a request: what it says.
+pub(crate) fn mark_of(request: &[u8]) -> String {
+    format!("b3-{}", &blake3::hash(request).to_hex()[..32])
+}
+
+/// Something that no other form has, in a hidden field: a form that is sent twice
+/// creates what it creates once.
+pub(crate) fn one_time() -> String {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
+    format!("{:032x}", u128::from_ne_bytes(bytes))
+}
+
+/// What makes a task of a request the only one.
+pub(crate) fn unique(key: &str, at: usize) -> Unique {
+    Unique::by(format!("http:{key}:{at}")).scope(Scope::Within(LASTING))
+}
+
+/// Gives each task of a request its key and the request's mark.
+pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, mark: &str) -> Result<(), Problem> {
+    for (at, task) in tasks.iter_mut().enumerate() {
+        if task.unique.is_some() {
+            return Err(Problem::bad(
+                "A task has a `key` of its own, or the request has an Idempotency-Key, not both.",
+            ));
+        }
+        task.unique = Some(unique(key, at));
+        task.add_context(CONTEXT_MARK, mark).map_err(|bad| Problem::bad(bad.to_string()))?;
+    }
+    Ok(())
+}
 
 pub(super) async fn create(app: &App, tasks: &[NewTask], mark: &str) -> Result<Done, Problem> {
     let done = create_all(app, tasks).await?;

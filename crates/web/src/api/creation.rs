@@ -14,7 +14,7 @@ use task_engine_model::{Creation, Json, NewTask, OnConflict, Scope, TaskId, Uniq
 use super::body::{Body, Object, canonical, kind, list};
 use super::times::{duration, time};
 use crate::access::Actor;
-use crate::action::{Action, CONTEXT_MARK, perform};
+use crate::action::{Action, mark_all, mark_of, perform};
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -60,8 +60,7 @@ pub(super) async fn create(
         None => Action::Create(tasks),
         Some(key) => {
             // What was read above is not deep.
-            let mark = blake3::hash(canonical(body.value()?).as_bytes());
-            let mark = format!("b3-{}", &mark.to_hex()[..32]);
+            let mark = mark_of(canonical(body.value()?).as_bytes());
             mark_all(&mut tasks, key, &mark)?;
             Action::CreateOnce(tasks, mark)
         }
@@ -224,21 +223,4 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
             "Idempotency-Key is one text of 1 to {IDEMPOTENCY_KEY_MAX} characters of ASCII, like a UUID."
         ))),
     }
-}
-
-/// For as long as the task is on record.
-const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-fn mark_all(tasks: &mut [NewTask], key: &str, mark: &str) -> Result<(), Problem> {
-    for (at, task) in tasks.iter_mut().enumerate() {
-        if task.unique.is_some() {
-            return Err(Problem::bad(
-                "A task has a `key` of its own, or the request has an Idempotency-Key, not both.",
-            ));
-        }
-        let unique = Unique::by(format!("http:{key}:{at}")).scope(Scope::Within(LASTING));
-        task.unique = Some(unique);
-        task.add_context(CONTEXT_MARK, mark).map_err(|bad| Problem::bad(bad.to_string()))?;
-    }
-    Ok(())
 }

@@ -233,7 +233,7 @@ pub(super) async fn run(
     body: Body,
 ) -> Result<Answer<Done>, Problem> {
     let reason = reason_of(&body)?;
-    perform(&app, &actor, Action::RunSchedule(name), reason.as_deref()).await.map(Answer)
+    perform(&app, &actor, Action::RunSchedule(name, None), reason.as_deref()).await.map(Answer)
 }
 
 #[derive(Serialize)]

@@ -11,7 +11,7 @@ use super::actions::{Fields, perform_and_return};
 use super::task_form::{self, Field, Mistake, lists, parameters_field};
 use super::tasks::Known;
 use crate::access::Actor;
-use crate::action::Action;
+use crate::action::{Action, mark_all, mark_of, one_time};
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
@@ -35,12 +35,27 @@ async fn create(
     let fields = Fields::read(&body);
     let now = app.glance.now().await?.figures.at;
     match task(&app, &fields, now) {
-        Ok(task) => perform_and_return(&app, &actor, &fields, Action::Create(vec![task])).await,
+        Ok(task) => {
+            let action = once(task, &fields, &body)?;
+            perform_and_return(&app, &actor, &fields, action).await
+        }
         Err(mistake) => {
             let again = form(&app, &viewer, &fields, Some(&mistake)).await?;
             Ok((StatusCode::BAD_REQUEST, again).into_response())
         }
     }
+}
+
+/// The same form sent again leads to the same task; a key of the task's own does
+/// that already.
+fn once(task: NewTask, fields: &Fields, RawForm(body): &RawForm) -> Result<Action, Problem> {
+    let mut tasks = vec![task];
+    if fields.get("once").is_none() || tasks[0].unique.is_some() {
+        return Ok(Action::Create(tasks));
+    }
+    let mark = mark_of(body);
+    mark_all(&mut tasks, &mark, &mark)?;
+    Ok(Action::CreateOnce(tasks, mark))
 }
 
 fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {
@@ -79,6 +94,7 @@ async fn form(
             form method="post" action=(app.path("/actions/create")) {
                 input type="hidden" name="then" value="created";
                 input type="hidden" name="back" value="/tasks";
+                input type="hidden" name="once" value=(one_time());
                 (lists(&known))
                 div .fields {
                     (field("class", "Class", "Which code runs: a class that an engine knows.", Some("classes"), true))

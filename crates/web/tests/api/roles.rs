@@ -35,7 +35,7 @@ async fn every_route_lets_in_whom_it_should() {
     let closed = tables.with(Access::closed());
     let mut everybody = vec![("nobody", None, closed.clone())];
     for role in Role::ALL {
-        let token = tables.token(role.as_str(), role).await;
+        let token = tables.token(&format!("a {role}"), role).await;
         everybody.push((role.as_str(), Some(role), closed.token(&token)));
     }
     let mut table = String::new();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
-use task_engine_model::{TaskId, TaskStatus};
+use task_engine_model::schedule::operate::Schedules;
+use task_engine_model::{Schedule, TaskId, TaskStatus};
 
 use crate::site::{Site, has};
 
@@ -39,6 +40,42 @@ async fn a_form_creates_a_task() {
     let audit = site.audit().await;
     assert_eq!((audit[0].action.as_str(), audit[0].target.as_str()), ("tasks.create", "send_mail"));
     assert!(!audit.iter().any(|entry| entry.detail.as_str().contains("19706")), "may be secret");
+}
+
+/// What a browser sends that sends a form twice, for want of JavaScript.
+#[tokio::test]
+async fn a_form_sent_twice_creates_one_task() {
+    let site = Site::open().await;
+    let once = async |page: &str| {
+        let page = site.get(page).await.ok();
+        let (_, after) = page.split_once("name=\"once\" value=\"").unwrap();
+        after.split('"').next().unwrap().to_owned()
+    };
+    let (key, other) = (once("/tasks/new").await, once("/tasks/new").await);
+    assert_ne!(key, other, "each form has its own");
+    let send = async |key: &str, parameters: &str| {
+        let fields =
+            [("then", "created"), ("once", key), ("class", "mail"), ("parameters", parameters)];
+        created(site.post("/actions/create", &fields).await.goes_to())
+    };
+    let first = send(&key, "{}").await;
+    assert_eq!(send(&key, "{}").await, first, "the second leads to the task of the first");
+    let changed = send(&key, "{\"to\":\"ann\"}").await;
+    assert_ne!(changed, first, "somebody went back and wrote something else");
+    assert_ne!(send(&other, "{}").await, first);
+    assert_eq!(site.bench.list(None).await.len(), 3);
+
+    let schedule = Schedule::every("tidy", Duration::from_secs(3600)).new_task(new_task("mail"));
+    Schedules::of(&*site.bench.store).add(&schedule).await.unwrap();
+    let key = once("/schedules").await;
+    let fields = [("name", "tidy"), ("once", key.as_str()), ("back", "/schedules")];
+    let mut told = String::new();
+    for _ in 0..2 {
+        let page = site.post("/actions/run-schedule", &fields).await;
+        told = site.get(page.goes_to()).await.ok();
+    }
+    assert_eq!(site.bench.list(None).await.len(), 4);
+    has(&told, " before.");
 }
 
 #[tokio::test]

@@ -18,7 +18,9 @@ use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
-use task_engine::model::store::{CancelReport, HeldTask, Pulse, RetryReport, TakeBack, TakenBack};
+use task_engine::model::store::{
+    CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
+};
 use task_engine::model::token::{NewToken, TokenHash, TokenRow};
 use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
 use task_engine::model::why::{Ahead, AheadLook};
@@ -91,6 +93,10 @@ impl Store for Witnessed {
 
     fn migrate(&self) -> Answer<'_, Vec<String>> {
         self.store.migrate()
+    }
+
+    fn tables(&self) -> Answer<'_, Tables> {
+        self.store.tables()
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
@@ -283,6 +289,10 @@ impl Store for Witnessed {
 
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
         self.store.prune_figures(limit)
+    }
+
+    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+        self.store.prune_instances(limit)
     }
 }
 

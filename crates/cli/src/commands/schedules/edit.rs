@@ -4,16 +4,18 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use task_engine::model::BadWord;
 use task_engine::model::schedule::operate::{Done, Schedules};
 use task_engine::model::secret::Secrets;
 use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::model::words::clock_and_relative;
-use task_engine::{Missed, NewTask, Overlap, Schedule, Store};
+use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
 
 use super::RuleArguments;
 use crate::console::{Console, now};
 use crate::database::Access;
+use crate::deed::Deed;
 use crate::escape::escape;
 use crate::executables;
 use crate::exit::Fault;
@@ -135,14 +137,20 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
         .missed(args.missed)
         .overlap(args.overlap)
         .jitter(args.jitter);
-    schedule.definition().map_err(|error| Fault::Usage(error.to_string()))?;
+    let definition = schedule.definition().map_err(|error| Fault::Usage(error.to_string()))?;
     let store = console.database()?.open(Access::MayCreate).await?;
     for applied in store.migrate().await? {
         console.say(format_args!("Applied migration {applied}"));
     }
     let known = Secrets::read(&*store).await?.of_class(&args.class);
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
-    Schedules::of(&*store).add(&schedule).await?;
+    let deed = Deed::new("schedules.add", args.name.as_str()).detail(json!({
+        "rule": definition.rule,
+        "time_zone": definition.time_zone,
+        "task_class": definition.task_class,
+    }));
+    let schedules = Schedules::of(&*store);
+    deed.perform(&*store, schedules.add(&schedule), became).await?;
     tell(console, &*store, &args.name, "is added").await
 }
 
@@ -171,19 +179,23 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
         definition.jitter = args.jitter.unwrap_or(definition.jitter);
         Ok(definition)
     });
-    change.await?;
+    let deed = Deed::new("schedules.set", args.name.as_str());
+    deed.perform(&*store, change, became).await?;
     tell(console, &*store, &args.name, "is changed").await
 }
 
 pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let done = Schedules::of(&*store).pause(&args.name, args.reason.as_deref()).await?;
+    let (schedules, reason) = (Schedules::of(&*store), args.reason.as_deref());
+    let deed = Deed::new("schedules.pause", args.name.as_str()).reason(reason);
+    let done = deed.perform(&*store, schedules.pause(&args.name, reason), became).await?;
     say(console, &args.name, if done == Done::Changed { "is paused" } else { "was paused before" })
 }
 
 pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    match Schedules::of(&*store).resume(name).await? {
+    let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.resume", name));
+    match deed.perform(&*store, schedules.resume(name), became).await? {
         Done::Changed => tell(console, &*store, name, "is resumed").await,
         Done::Unchanged => say(console, name, "was not paused"),
     }
@@ -191,7 +203,9 @@ pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
 
 pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let id = Schedules::of(&*store).run(name).await?;
+    let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.run", name));
+    let created = |it: &Creation| (format!("created task {}", it.id()), 1);
+    let id = deed.perform(&*store, schedules.run(name, None), created).await?.id();
     console.say("Created 1 task:");
     let mut out = console.results();
     writeln!(out, "{id}")?;
@@ -200,8 +214,13 @@ pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
 
 pub(super) async fn remove(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    Schedules::of(&*store).remove(name).await?;
+    let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.remove", name));
+    deed.perform(&*store, schedules.remove(name), |_| ("removed".to_owned(), 1)).await?;
     say(console, name, "is removed; its tasks stay")
+}
+
+fn became(done: &Done) -> (String, u64) {
+    ((if *done == Done::Changed { "written" } else { "was so already" }).to_owned(), 1)
 }
 
 /// Says what was done, and when it runs next.

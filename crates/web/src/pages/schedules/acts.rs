@@ -7,7 +7,7 @@ use task_engine_model::schedule::row::ScheduleRow;
 use task_engine_model::token::Role;
 
 use crate::access::Actor;
-use crate::action::Action;
+use crate::action::{Action, mark_of, one_time};
 use crate::app::{App, encoded};
 use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
@@ -39,7 +39,7 @@ pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
 pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/run-schedule",
-        fields: &[("name", name)],
+        fields: &[("name", name), ("once", &one_time())],
         words: "Run now",
         consequence: "Creates one task of it, due at once, beside those of its times",
         class: "plain",
@@ -133,7 +133,11 @@ pub(crate) async fn run(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    act(app, actor, form, |name, _| Action::RunSchedule(name)).await
+    let mark = mark_of(&form.0);
+    let run = |name, fields: &Fields| {
+        Action::RunSchedule(name, fields.get("once").is_some().then_some(mark))
+    };
+    act(app, actor, form, run).await
 }
 
 pub(crate) async fn remove(

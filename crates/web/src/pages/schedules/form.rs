@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use jiff::{Span, SpanRelativeTo};
 use task_engine_model::queue::check_queue_name;
 use task_engine_model::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
 use task_engine_model::secret::{self, Secrets};
 use task_engine_model::task::{BadTask, DEFAULT_QUEUE};
-use task_engine_model::{BadWord, Json, NewTask};
+use task_engine_model::{BadWord, Json, NewTask, typed};
 
 use super::parameters;
 use crate::pages::actions::Fields;
@@ -116,7 +115,7 @@ impl Typed {
         let missed = self.missed().map_err(|why| mistakes.insert("missed", why));
         let overlap = self.overlap.parse();
         let overlap = overlap.map_err(|why: BadWord| mistakes.insert("overlap", why.into()));
-        let jitter = duration(&self.jitter).map_err(|why| mistakes.insert("jitter", why));
+        let jitter = jitter(&self.jitter).map_err(|why| mistakes.insert("jitter", why));
         let schedule = Schedule::new(self.name.as_str(), self.rule.as_str())
             .time_zone(self.zone.as_str())
             .missed(missed.unwrap_or_default())
@@ -227,14 +226,9 @@ fn field_of_task(bad: &BadTask) -> &'static str {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    if text.is_empty() {
-        return Ok(Duration::ZERO);
-    }
-    let wrong = || "write it like 0s, 30s, 5m or 1h30m".to_owned();
-    let span: Span = text.parse().map_err(|_| wrong())?;
-    let long = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    Duration::try_from(long).map_err(|_| wrong())
+/// Nothing is none at all.
+fn jitter(text: &str) -> Result<Duration, String> {
+    if text.is_empty() { Ok(Duration::ZERO) } else { typed::duration(text) }
 }
 
 /// What was refused after all, beside the field that it is about.

@@ -1,0 +1,51 @@
+//! What retention removes is gone from every table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine_conformance::TestServer;
+use task_engine_conformance::bench::Bench;
+use task_engine_conformance::everything::fill;
+use task_engine_model::{Store, TaskStatus};
+use task_engine_postgres::PgStore;
+use tokio_postgres::{Client, NoTls};
+
+#[tokio::test]
+async fn nothing_of_a_removed_task_is_left() {
+    let url = TestServer::shared().create_database().await;
+    let store = PgStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let bench = Bench { store: Arc::new(store) };
+    fill(bench.store.clone()).await;
+    let before = rows_about_tasks(&client).await;
+    assert!(before.len() > 8 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
+
+    for life in bench.lives(None).await {
+        bench.recover(life.id).await;
+    }
+    let open: Vec<_> = bench.list(None).await.iter().map(|task| task.id).collect();
+    bench.store.cancel(&open).await.unwrap();
+    for status in [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled] {
+        bench.store.prune(status, Duration::ZERO, 1000).await.unwrap();
+    }
+    let after = rows_about_tasks(&client).await;
+    assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");
+}
+
+/// How many rows each table has that is about tasks: those that name them.
+async fn rows_about_tasks(client: &Client) -> Vec<(String, i64)> {
+    let tables = "SELECT table_name::text FROM information_schema.columns
+        JOIN information_schema.tables USING (table_schema, table_name)
+        WHERE table_schema = 'task_engine' AND table_type = 'BASE TABLE'
+          AND (column_name IN ('task_id', 'task_ids') OR table_name = 'created_tasks')
+        GROUP BY 1";
+    let mut rows = Vec::new();
+    for table in client.query(tables, &[]).await.unwrap() {
+        let table: String = table.get(0);
+        let count = format!("SELECT count(*) FROM task_engine.{table}");
+        rows.push((table, client.query_one(&count, &[]).await.unwrap().get(0)));
+    }
+    rows
+}

@@ -1,0 +1,47 @@
+//! What retention removes is gone from every table.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::File;
+use rusqlite::Connection;
+use task_engine_conformance::bench::Bench;
+use task_engine_conformance::everything::fill;
+use task_engine_model::TaskStatus;
+
+#[tokio::test]
+async fn nothing_of_a_removed_task_is_left() {
+    let file = File::with_tables().await;
+    let bench = Bench { store: Arc::new(file.open()) };
+    fill(bench.store.clone()).await;
+    let by_hand = file.connect();
+    let before = rows_about_tasks(&by_hand);
+    assert!(before.len() > 8 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
+
+    for life in bench.lives(None).await {
+        bench.recover(life.id).await;
+    }
+    let open: Vec<_> = bench.list(None).await.iter().map(|task| task.id).collect();
+    bench.store.cancel(&open).await.unwrap();
+    for status in [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled] {
+        bench.store.prune(status, Duration::ZERO, 1000).await.unwrap();
+    }
+    let after = rows_about_tasks(&by_hand);
+    assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");
+}
+
+/// How many rows each table has that is about tasks: those that name them.
+fn rows_about_tasks(db: &Connection) -> Vec<(String, i64)> {
+    let tables = "SELECT name FROM sqlite_schema AS tables
+        WHERE type = 'table' AND name LIKE 'task_engine_%' AND (
+            name IN ('task_engine_created_tasks', 'task_engine_claims')
+            OR EXISTS (SELECT 1 FROM pragma_table_info(tables.name) AS it WHERE it.name = 'task_id'))";
+    let mut statement = db.prepare(tables).unwrap();
+    let names = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let count = |name: &str| {
+        db.query_row(&format!("SELECT count(*) FROM {name}"), [], |row| row.get(0)).unwrap()
+    };
+    names.map(|name| name.unwrap()).map(|name| (name.clone(), count(&name))).collect()
+}
