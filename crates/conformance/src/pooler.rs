@@ -24,7 +24,7 @@ kill -KILL "$pooler"
 /// Where connections change hands, other programs have prepared statements of
 /// the names that tokio-postgres gives: whoever uses a name fails at once, and
 /// not just when two meet.
-const NAMES_TAKEN: &str = "connect_query='DO $$ BEGIN FOR i IN 0..2999 LOOP \
+const NAMES_TAKEN: &str = "connect_query='DO $$ BEGIN FOR i IN 0..499 LOOP \
      EXECUTE ''PREPARE s'' || i || '' AS SELECT 1''; END LOOP; END $$'";
 
 const START_LIMIT: Duration = Duration::from_secs(60);

@@ -21,6 +21,7 @@ async fn nothing_is_left_behind_on_its_connections() {
     store.migrate().await.expect("tables");
     store.create_each(&[task("a"), task("b")]).await.expect("created");
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
+    store.unhappy().await.expect("no name is used");
     assert_eq!(store.verify().await.expect("verified"), Vec::<String>::new());
     assert_eq!(state(&url).await, before);
 }
