@@ -21,6 +21,12 @@ read -r end
 kill -KILL "$pooler"
 "#;
 
+/// Where connections change hands, other programs have prepared statements of
+/// the names that tokio-postgres gives: whoever uses a name fails at once, and
+/// not just when two meet.
+const NAMES_TAKEN: &str = "connect_query='DO $$ BEGIN FOR i IN 0..499 LOOP \
+     EXECUTE ''PREPARE s'' || i || '' AS SELECT 1''; END LOOP; END $$'";
+
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A pooler that lives as long as this value, or at the longest as long as this
@@ -39,17 +45,27 @@ impl TestPooler {
     /// If there is no pgbouncer on this machine, or it does not start.
     #[must_use]
     pub fn start(server: &TestServer, mode: &str, connections: u32) -> Self {
+        Self::start_with(server, mode, connections, "")
+    }
+
+    /// The same, with more lines of settings.
+    ///
+    /// # Panics
+    /// As [`TestPooler::start`].
+    #[must_use]
+    pub fn start_with(server: &TestServer, mode: &str, connections: u32, more: &str) -> Self {
         assert!(
             Path::new(PROGRAM).exists(),
             "these tests need pgbouncer: on Debian or Ubuntu `apt-get install pgbouncer`"
         );
         let port = free_port();
+        let taken = if mode == "transaction" { NAMES_TAKEN } else { "" };
         let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={} user=postgres\n\
+            "[databases]\n* = host=127.0.0.1 port={} user=postgres {taken}\n\
              [pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nunix_socket_dir=\n\
              auth_type=any\npool_mode={mode}\ndefault_pool_size={connections}\n\
              max_client_conn=500\nserver_idle_timeout=2\n\
-             ignore_startup_parameters=extra_float_digits\n",
+             ignore_startup_parameters=extra_float_digits\n{more}\n",
             server.port(),
         );
         let file = server.directory().join(format!("pgbouncer-{port}.ini"));

@@ -1,8 +1,6 @@
 //! Is there a pooler in between that gives each transaction another connection?
 //! Then nothing lasts on a connection: no setting, no name, no LISTEN.
 
-use std::time::Duration;
-
 use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -10,59 +8,43 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::connection::Connector;
 use crate::error::store_error;
 
-/// One try may meet the same connection by chance.
-const TRIES: u32 = 3;
-/// A pooler with one connection has the first client wait for the second.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A busy pooler may give both clients what they had by chance, but not so often.
+const ROUNDS: u32 = 4;
 
-/// Looks for one, with two connections of their own. Without a second one it
+/// Looks for one, with two connections of their own: without it, each has a
+/// process of the server to itself, always the same. Without a second one it
 /// cannot be found out, and counts as none.
 pub(crate) async fn is_between(connector: &Connector) -> Result<bool, StoreError> {
     let first = connector.client().await?;
     let Ok(second) = connector.client().await else {
         return Ok(false);
     };
-    let mut waited = 0;
-    for _ in 0..TRIES {
-        match look(&first, &second).await? {
-            Look::Kept => {}
-            Look::Waited => waited += 1,
-            Look::Lost => return Ok(true),
-        }
+    let (of_first, of_second) = (process(&first).await?, process(&second).await?);
+    let mut kept = of_first != of_second;
+    for _ in 0..ROUNDS {
+        // Not by turns: a pooler that gives out two connections by turns would
+        // look like none.
+        kept = kept
+            && process(&first).await? == of_first
+            && process(&first).await? == of_first
+            && process(&second).await? == of_second;
     }
-    // A server that is slow once is not a pooler.
-    Ok(waited == TRIES)
+    if !kept {
+        // A pooler that gives each statement another connection refuses this.
+        second.batch_execute("BEGIN").await.map_err(|e| store_error(&e))?;
+        second.batch_execute("ROLLBACK").await.map_err(|e| store_error(&e))?;
+    }
+    Ok(!kept)
 }
 
-enum Look {
-    Kept,
-    Lost,
-    /// For the other's transaction, which locks nothing.
-    Waited,
-}
-
-/// The first sets something; the second takes the server's connection away from
-/// it, if it can be taken; the first looks for what it has set. Nobody else ever
-/// reads it.
-async fn look(first: &Client, second: &Client) -> Result<Look, StoreError> {
-    let mark = format!("{:016x}", fastrand::u64(..));
-    let set = format!("SET task_engine.mark = '{mark}'");
-    first.batch_execute(&set).await.map_err(|e| store_error(&e))?;
-    // A pooler that gives each statement another connection says so here.
-    second.batch_execute("BEGIN").await.map_err(|e| store_error(&e))?;
-    let look = first.simple_query("SELECT current_setting('task_engine.mark', true)");
-    let found = tokio::time::timeout(PATIENCE, look).await;
-    let _ = second.batch_execute("ROLLBACK").await;
-    let is_there = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => row.get(0) == Some(&*mark),
-        _ => false,
+/// Which process of the server answers.
+async fn process(client: &Client) -> Result<Option<String>, StoreError> {
+    let messages = client.simple_query("SELECT pg_backend_pid()").await;
+    let id = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
     };
-    Ok(match found {
-        Ok(Ok(messages)) if messages.iter().any(is_there) => Look::Kept,
-        Ok(Ok(_)) => Look::Lost,
-        Ok(Err(error)) => return Err(store_error(&error)),
-        Err(_) => Look::Waited,
-    })
+    Ok(messages.map_err(|e| store_error(&e))?.iter().find_map(id))
 }
 
 /// What to say of a pooler that was not there, or not so, before.

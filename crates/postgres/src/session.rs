@@ -37,20 +37,21 @@ impl Unnamed {
         Self { settings, types: Mutex::default() }
     }
 
-    async fn types(&self, client: &Client, sql: &str) -> Result<Arc<[Type]>, Error> {
+    async fn types(&self, client: &Client, sql: &str, alone: bool) -> Result<Arc<[Type]>, Error> {
         let known = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(types) = known().get(sql) {
             return Ok(types.clone());
         }
         // In one message, which no pooler divides: the name is gone after it.
         let name = format!("task_engine_{:016x}", fastrand::u64(..));
-        let messages = client
-            .simple_query(&format!(
-                "PREPARE {name} AS {sql}\n;
-                 SELECT unnest(parameter_types)::oid FROM pg_prepared_statements WHERE name = '{name}';
-                 DEALLOCATE {name}"
-            ))
-            .await?;
+        let ask = format!(
+            "PREPARE {name} AS {sql}\n;
+             SELECT unnest(parameter_types)::oid FROM pg_prepared_statements WHERE name = '{name}';
+             DEALLOCATE {name}"
+        );
+        let asking = client.simple_query(&ask);
+        // It waits for locks on tables, as the statement itself does.
+        let messages = if alone { self.alone(client, asking).await? } else { asking.await? };
         let oids = messages.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
             _ => None,
@@ -113,7 +114,7 @@ pub(crate) trait Ask: Sync {
             match self.unnamed() {
                 None => self.client().query(sql, parameters).await,
                 Some(unnamed) => {
-                    let types = unnamed.types(self.client(), sql).await?;
+                    let types = unnamed.types(self.client(), sql, self.alone()).await?;
                     let parameters = typed(parameters, &types);
                     let rows = self.client().query_typed(sql, &parameters);
                     if self.alone() { unnamed.alone(self.client(), rows).await } else { rows.await }
@@ -146,7 +147,7 @@ pub(crate) trait Ask: Sync {
             match self.unnamed() {
                 None => self.client().query_one(sql, parameters).await,
                 Some(unnamed) => {
-                    let types = unnamed.types(self.client(), sql).await?;
+                    let types = unnamed.types(self.client(), sql, self.alone()).await?;
                     let parameters = typed(parameters, &types);
                     let row = self.client().query_typed_one(sql, &parameters);
                     if self.alone() { unnamed.alone(self.client(), row).await } else { row.await }
@@ -173,7 +174,7 @@ pub(crate) trait Ask: Sync {
             match self.unnamed() {
                 None => self.client().execute(sql, parameters).await,
                 Some(unnamed) => {
-                    let types = unnamed.types(self.client(), sql).await?;
+                    let types = unnamed.types(self.client(), sql, self.alone()).await?;
                     let parameters = typed(parameters, &types);
                     let count = self.client().execute_typed(sql, &parameters);
                     if self.alone() {

@@ -1,9 +1,11 @@
 //! Behind a pooler that gives each transaction another connection.
 
+use std::time::Duration;
+
 use task_engine_conformance::{TestPooler, TestServer};
 use task_engine_model::unique::Unique;
 use task_engine_model::{Json, NewTask, Store, TaskFilter};
-use task_engine_postgres::PgStore;
+use task_engine_postgres::{PgStore, Schema};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// Nothing that this program needs stays on a connection that another program
@@ -19,6 +21,7 @@ async fn nothing_is_left_behind_on_its_connections() {
     store.migrate().await.expect("tables");
     store.create_each(&[task("a"), task("b")]).await.expect("created");
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
+    store.unhappy().await.expect("no name is used");
     assert_eq!(store.verify().await.expect("verified"), Vec::<String>::new());
     assert_eq!(state(&url).await, before);
 }
@@ -41,6 +44,42 @@ async fn an_applications_transaction_creates() {
         }
     }
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
+}
+
+/// Nobody waits longer for a lock than on a connection of PostgreSQL's own: not
+/// even with a statement that was never sent before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_waited_for_no_longer() {
+    let server = TestServer::shared();
+    let direct = server.create_database().await;
+    let pooler = TestPooler::start(server, "transaction", 4);
+    let url = pooler.through(&direct);
+    let store = PgStore::connect(&url).await.expect("connects");
+    store.migrate().await.expect("tables");
+    let locker = connect(&direct).await;
+    let lock = "BEGIN; LOCK TABLE task_engine.created_tasks IN ACCESS EXCLUSIVE MODE";
+    locker.batch_execute(lock).await.expect("locked");
+    let watcher = PgStore::connect_to_watch(&url, Schema::default()).await.expect("connects");
+    let (filter, limit) = (all(), Duration::from_secs(30));
+    let answer = tokio::time::timeout(limit, watcher.tasks(&filter)).await.expect("an answer");
+    let error = answer.expect_err("it is locked").to_string();
+    assert!(error.contains("lock timeout"), "{error}");
+}
+
+/// Two clients that ask by turns get the same connections again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_gives_by_turns_is_noticed() {
+    let server = TestServer::shared();
+    let pooler = TestPooler::start_with(server, "transaction", 2, "server_round_robin=1");
+    let url = pooler.through(&server.create_database().await);
+    let (one, other) = (connect(&url).await, connect(&url).await);
+    one.batch_execute("BEGIN").await.expect("the first connection");
+    other.batch_execute("BEGIN").await.expect("the second connection");
+    one.batch_execute("COMMIT").await.expect("both are idle");
+    other.batch_execute("COMMIT").await.expect("both are idle");
+    let store = PgStore::connect(&url).await.expect("connects");
+    store.migrate().await.expect("no name is used");
+    assert_eq!(store.tasks(&all()).await.expect("a list").len(), 0);
 }
 
 /// Without transactions nothing can be promised.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use task_engine::Store;
 use task_engine::postgres::tokio_postgres::config::SslMode;
-use task_engine::postgres::tokio_postgres::{Client, Config, NoTls};
+use task_engine::postgres::tokio_postgres::types::{ToSql, Type};
+use task_engine::postgres::tokio_postgres::{Client, Config, NoTls, Row};
 use task_engine::postgres::{PgStore, Schema};
 use tokio::sync::{Mutex, OnceCell};
 
@@ -58,7 +59,7 @@ impl PgArena {
         let schema = format!("task_engine_bench_{}", std::process::id());
         config.application_name(&schema);
         let watcher = connect(&config).await?;
-        let row = watcher.query_one(ABOUT_SERVER, &[]).await.map_err(failed)?;
+        let row = watcher.query_typed_one(ABOUT_SERVER, &[]).await.map_err(failed)?;
         let (version, backend, is_here): (String, i32, bool) = (row.get(0), row.get(1), row.get(2));
         let backend = u32::try_from(backend).ok().filter(|_| is_here);
         Ok(Self {
@@ -100,7 +101,8 @@ impl PgArena {
             Rows::Crowd => CROWD,
         };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.watcher.execute(&self.sql(statement), &[&count]).await.map_err(failed)?;
+        let count: [(&(dyn ToSql + Sync), Type); 1] = [(&count, Type::INT8)];
+        self.watcher.execute_typed(&self.sql(statement), &count).await.map_err(failed)?;
         Ok(())
     }
 
@@ -131,7 +133,7 @@ impl PgArena {
     }
 
     pub(super) async fn read(&self) -> Result<Reading, Fault> {
-        let row = self.watcher.query_one(READING, &[]).await.map_err(failed)?;
+        let row = self.watcher.query_typed_one(READING, &[]).await.map_err(failed)?;
         Ok(Reading {
             cpu: self.server.and_then(Server::cpu),
             wal_bytes: row.get(0),
@@ -141,19 +143,20 @@ impl PgArena {
 
     pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, Fault> {
         let (schema, secs) = (self.schema(), within.as_secs_f64());
-        let row = self.watcher.query_one(STRANGERS, &[&schema, &secs]).await.map_err(failed)?;
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&schema, Type::TEXT), (&secs, Type::FLOAT8)];
+        let row = self.watcher.query_typed_one(STRANGERS, &parameters).await.map_err(failed)?;
         Ok(Strangers { on_server: row.get(0), in_database: row.get(1) })
     }
 
     pub(super) async fn dead_rows(&self) -> Result<i64, Fault> {
         self.wait_for_goodbyes().await?;
-        let row = self.watcher.query_one(DEAD_ROWS, &[&self.schema()]).await.map_err(failed)?;
-        Ok(row.get(0))
+        Ok(self.of_schema(DEAD_ROWS).await?[0].get(0))
     }
 
     pub(super) async fn commits(&self) -> Result<i64, Fault> {
         self.wait_for_goodbyes().await?;
-        let row = self.watcher.query_one(COMMITS, &[]).await.map_err(failed)?;
+        let row = self.watcher.query_typed_one(COMMITS, &[]).await.map_err(failed)?;
         Ok(row.get(0))
     }
 
@@ -164,8 +167,7 @@ impl PgArena {
         let ours = i64::from(self.holder.initialized());
         self.watcher.batch_execute("BEGIN").await.map_err(failed)?;
         loop {
-            let row = self.watcher.query_one(CONNECTIONS, &[&self.schema()]).await;
-            let others: i64 = row.map_err(failed)?.get(0);
+            let others: i64 = self.of_schema(CONNECTIONS).await?[0].get(0);
             if others <= ours || Instant::now() > deadline {
                 return self.watcher.batch_execute("ROLLBACK").await.map_err(failed);
             }
@@ -181,7 +183,7 @@ impl PgArena {
         let mut noisy = self.noisy.lock().await;
         let schema = self.schema();
         if silent {
-            let rows = self.watcher.query(NOTIFYING_FUNCTIONS, &[&schema]).await.map_err(failed)?;
+            let rows = self.of_schema(NOTIFYING_FUNCTIONS).await?;
             *noisy = rows.iter().map(|row| row.get(0)).collect();
             self.watcher.batch_execute(&self.sql(STAY_SILENT)).await.map_err(failed)?;
         }
@@ -208,8 +210,15 @@ impl PgArena {
     }
 
     async fn tables(&self) -> Result<Vec<String>, Fault> {
-        let rows = self.watcher.query(TABLES, &[&self.schema()]).await.map_err(failed)?;
+        let rows = self.of_schema(TABLES).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// A question with the schema's name. Like all that the watcher asks it has no
+    /// name of its own: a pooler would forget it.
+    async fn of_schema(&self, question: &str) -> Result<Vec<Row>, Fault> {
+        let asked = self.watcher.query_typed(question, &[(&self.schema(), Type::TEXT)]).await;
+        asked.map_err(failed)
     }
 
     /// A statement for this schema.
