@@ -4,6 +4,7 @@
 //! - `args`: what can be typed; `commands`: one file a command;
 //! - `database`: which database a URL means, and how it is opened;
 //! - `exit`: what can go wrong, and the exit code that says so;
+//! - `hang_up`: what a closed terminal means;
 //! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
 //! - `console`, `log`, `table`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
@@ -24,6 +25,7 @@ mod database;
 mod escape;
 mod executables;
 mod exit;
+mod hang_up;
 mod log;
 mod parameters;
 mod pools;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use task_engine_model::instance::{InstanceId, Recovery};
 use task_engine_model::store::{Pulse, TakeBack};
+use task_engine_model::words::span;
 use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
@@ -42,6 +43,7 @@ impl Heartbeat {
     }
 
     async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
+        let mut away = false;
         loop {
             let known = self.claims.known();
             let asked = Instant::now();
@@ -50,6 +52,9 @@ impl Heartbeat {
             let wait = match answer {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
+                    if std::mem::take(&mut away) {
+                        tracing::info!("the database answers again");
+                    }
                     self.figures.learn(asked, Instant::now(), pulse.now);
                     for id in self.running.want_cancelled(&pulse.cancel) {
                         tracing::info!("{id}: somebody asks for it to be cancelled");
@@ -61,8 +66,9 @@ impl Heartbeat {
                     self.every
                 }
                 Err(error) => {
+                    away = true;
                     let wait = AFTER_ERROR.min(self.every);
-                    tracing::warn!("no heartbeat, next try in {wait:?}: {error}");
+                    tracing::warn!("no heartbeat, next try in {}: {error}", span(wait));
                     // Whoever could not see the others cannot say that they are dead.
                     pulses.send_replace(None);
                     wait
@@ -157,7 +163,7 @@ impl Heartbeat {
         for class in &pulse.waiting_classes {
             if !self.classes.contains(class) && seen.warned_classes.insert(class.clone()) {
                 tracing::warn!(
-                    "tasks of class {class:?} wait, and this engine does not know that class; they are left to others"
+                    "tasks of class {class:?} wait, and this engine does not know that class; they are left to others; `task-engine why ID` says who knows what"
                 );
             }
         }
