@@ -276,6 +276,7 @@ fn a_read_only_database_is_refused() {
     };
     let (there, new) = (told("sqlite:task-engine.db"), told("sqlite:new.db"));
     allow(&folder, 0o755);
+    allow(&file, 0o644);
     assert!(there.contains("is read-only"), "{there}");
     let where_not = format!("a file cannot be made in {}", file.parent().unwrap().display());
     assert!(new.contains(&where_not) && new.contains("let this user write there"), "{new}");
