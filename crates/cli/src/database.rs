@@ -135,9 +135,16 @@ async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, Fault> {
 
 fn unreachable(error: StoreError) -> Fault {
     match error {
-        StoreError::Unavailable(why) => Fault::Failure(format!(
-            "{why}\nCheck that the server is running, that host and port in the URL are right, and that this machine may reach it."
-        )),
+        StoreError::Unavailable(why) => {
+            let advice = if why.contains("password missing") {
+                "The server asks for a password: postgres://user:password@host:5432/database."
+            } else if why.contains("server does not support TLS") {
+                "Set the server up for TLS, or leave sslmode out of the URL if the way to it is safe."
+            } else {
+                "Check that the server is running, that host and port in the URL are right, and that this machine may reach it."
+            };
+            Fault::Failure(format!("{why}\n{advice}"))
+        }
         error => error.into(),
     }
 }

@@ -22,10 +22,11 @@ const VARIABLE: &str = "TASK_ENGINE_LOG";
 
 /// Begins to log. `watched` is for commands whose log is what one looks at.
 pub(crate) fn begin(console: &Console, watched: bool) -> Result<Log, Fault> {
+    // That a connection was lost is told by who needed it.
     let default = match (console.is_verbose(), console.is_quiet(), watched) {
         (true, _, _) => "warn,task_engine=debug",
-        (_, false, true) => "warn,task_engine=info",
-        _ => "warn",
+        (_, false, true) => "warn,deadpool=error,task_engine=info",
+        _ => "warn,deadpool=error",
     };
     let wanted = std::env::var(VARIABLE).ok().filter(|filter| !filter.is_empty());
     let filter = EnvFilter::builder().parse(wanted.as_deref().unwrap_or(default));

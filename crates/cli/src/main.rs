@@ -5,6 +5,7 @@
 //! - `database`: which database a URL means, and how it is opened;
 //! - `deed`: what changes something, and its trace in the audit;
 //! - `exit`: what can go wrong, and the exit code that says so;
+//! - `hang_up`: what a closed terminal means;
 //! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
 //! - `console`, `log`, `table`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
@@ -26,6 +27,7 @@ mod deed;
 mod escape;
 mod executables;
 mod exit;
+mod hang_up;
 mod log;
 mod parameters;
 mod pools;

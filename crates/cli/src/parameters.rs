@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 
 use task_engine::Json;
-use task_engine::model::json::BYTES_MAX;
+use task_engine::model::json::{BYTES_MAX, BadJson};
 
 use crate::console::Console;
 use crate::exit::Fault;
@@ -30,8 +30,15 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
             None => given.to_owned(),
         },
     };
-    Json::parse_object(text.trim()).map_err(|why| Fault::Usage(format!("parameters: {why}")))
+    Json::parse_object(text.trim()).map_err(|why| {
+        let typed = given.is_some_and(|given| given != "-" && !given.starts_with('@'));
+        let hint = if typed && matches!(why, BadJson::Syntax(_)) { QUOTES } else { "" };
+        Fault::Usage(format!("parameters: {why}{hint}"))
+    })
 }
+
+/// Shells take quotes away, and JSON has only double ones.
+const QUOTES: &str = r#"; on a command line, write single quotes around it and double quotes inside, like '{"name": "value"}'"#;
 
 fn read_text(from: &str, input: impl Read) -> Result<String, Fault> {
     let mut bytes = Vec::new();

@@ -1,5 +1,6 @@
 //! The dashboard beside an engine, or on its own.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::console::Console;
 use crate::exit::Fault;
+use crate::hang_up::HangUp;
 
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
@@ -77,6 +79,7 @@ impl WebOptions {
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: HangUp,
 }
 
 impl Signals {
@@ -86,6 +89,7 @@ impl Signals {
         Ok(Self {
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
+            hang_up: HangUp::listen()?,
         })
     }
 
@@ -93,6 +97,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            () = self.hang_up.comes() => {}
         }
     }
 }
@@ -130,7 +135,12 @@ impl Serving {
             ))
         })?;
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            Fault::Failure(format!("the dashboard cannot listen on {address}: {error}"))
+            let advice = match error.kind() {
+                ErrorKind::AddrInUse => "; something listens there already, perhaps another dashboard: choose another port",
+                ErrorKind::PermissionDenied => "; choose a port from 1024 up",
+                _ => "",
+            };
+            Fault::Failure(format!("the dashboard cannot listen on {address}: {error}{advice}"))
         })?;
         let bound = listener.local_addr().unwrap_or(address);
         let url = options.web_url.clone().unwrap_or_else(|| format!("http://{bound}/"));

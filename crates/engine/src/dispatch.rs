@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_model::store::ClaimIds;
+use task_engine_model::words::span;
 use task_engine_model::{Claim, Claimer, Ending, Next, Rest, StoreError, TaskError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -100,7 +101,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                 Err(StoreError::InstanceOver) => return End::InstanceOver,
                 Err(error) => {
                     let wait = backoff.next();
-                    tracing::warn!("no tasks can be claimed, next try in {wait:?}: {error}");
+                    tracing::warn!("no tasks can be claimed, next try in {}: {error}", span(wait));
                     self.sleep(wait, false).await;
                 }
             }

@@ -11,6 +11,7 @@ use task_engine_model::instance::{InstanceRow, Recovery};
 use task_engine_model::schedule::Schedule;
 use task_engine_model::secret;
 use task_engine_model::store::HeldTask;
+use task_engine_model::words::count;
 use task_engine_model::{
     ClassRules, Client, CreationHook, Pool, Store, StoreError, Task, TaskError,
 };
@@ -116,8 +117,8 @@ pub enum EngineError {
     NameTaken(Box<InstanceRow>),
     /// A dead engine of this name left tasks.
     #[error(
-        "the last engine named {name:?} (process {pid} on {host}) died and left {count} running tasks:\n{list}\nEither recover them by hand: task-engine recover {name}\nor let engines do it: start with --recovery auto",
-        name = .holder.name, pid = .holder.pid, host = .holder.host, count = .tasks.len(),
+        "the last engine named {name:?} (process {pid} on {host}) died and left {left}:\n{list}\nEither recover them by hand: task-engine recover {name}\nor let engines do it: start with --recovery auto",
+        name = .holder.name, pid = .holder.pid, host = .holder.host, left = count(.tasks.len(), "running task"),
         list = admission::list(.tasks)
     )]
     LeftTasks {

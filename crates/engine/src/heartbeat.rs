@@ -44,7 +44,7 @@ impl Heartbeat {
     }
 
     async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
-        let mut told_of_skew = false;
+        let (mut told_of_skew, mut away) = (false, false);
         loop {
             let known = self.claims.known();
             let (asked, asked_at) = (Instant::now(), Timestamp::now());
@@ -53,6 +53,9 @@ impl Heartbeat {
             let wait = match answer {
                 Ok(pulse) if !pulse.alive => return,
                 Ok(pulse) => {
+                    if std::mem::take(&mut away) {
+                        tracing::info!("the database answers again");
+                    }
                     self.figures.learn(asked, Instant::now(), pulse.now);
                     if !told_of_skew
                         && let Some(words) = skew(pulse.now, asked_at, Timestamp::now())
@@ -70,8 +73,9 @@ impl Heartbeat {
                     self.every
                 }
                 Err(error) => {
+                    away = true;
                     let wait = AFTER_ERROR.min(self.every);
-                    tracing::warn!("no heartbeat, next try in {wait:?}: {error}");
+                    tracing::warn!("no heartbeat, next try in {}: {error}", span(wait));
                     // Whoever could not see the others cannot say that they are dead.
                     pulses.send_replace(None);
                     wait
@@ -166,7 +170,7 @@ impl Heartbeat {
         for class in &pulse.waiting_classes {
             if !self.classes.contains(class) && seen.warned_classes.insert(class.clone()) {
                 tracing::warn!(
-                    "tasks of class {class:?} wait, and this engine does not know that class; they are left to others"
+                    "tasks of class {class:?} wait, and this engine does not know that class; they are left to others; `task-engine why ID` says who knows what"
                 );
             }
         }

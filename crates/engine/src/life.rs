@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
+use task_engine_model::words::span;
 use task_engine_model::{Client, Lanes, Pool, Store};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -78,7 +79,8 @@ impl<S: Send + Sync + 'static> Life<S> {
                 Err(EngineError::Store(error)) if error.is_temporary() && reborn => {
                     let wait = backoff.next();
                     tracing::warn!(
-                        "the engine cannot register anew, next try in {wait:?}: {error}"
+                        "the engine cannot register anew, next try in {}: {error}",
+                        span(wait)
                     );
                     tokio::time::sleep(wait).await;
                     if watch.phase() == Phase::Running {

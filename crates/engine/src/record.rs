@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use task_engine_model::words::span;
 use task_engine_model::{AttemptId, Ending, Next, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -143,8 +144,9 @@ impl Recorder {
                     self.claims.keep_finished(finished);
                     let wait = backoff.next();
                     tracing::warn!(
-                        "{} results are kept until the store takes them, next try in {wait:?}: {error}",
-                        batch.len()
+                        "{} results are kept until the store takes them, next try in {}: {error}",
+                        batch.len(),
+                        span(wait)
                     );
                     if !self.patience(wait).await {
                         tracing::error!("{} results could not be written", batch.len());

@@ -18,6 +18,7 @@ use task_engine_model::schedule::operate::{Done, ScheduleError, Schedules};
 use task_engine_model::schedule::row::{
     DueSchedule, DueSchedules, Firing, ScheduleState, ScheduleWrite,
 };
+use task_engine_model::words::span;
 use task_engine_model::{Store, StoreError};
 
 use crate::engine::EngineError;
@@ -98,7 +99,7 @@ impl Scheduler {
                 Err(panicked) => panicked.to_string(),
             };
             let wait = backoff.next();
-            tracing::warn!("no schedule can be fired, next try in {wait:?}: {why}");
+            tracing::warn!("no schedule can be fired, next try in {}: {why}", span(wait));
             self.sleep(wait).await;
         }
     }

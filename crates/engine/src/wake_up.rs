@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use task_engine_model::words::span;
 use task_engine_model::{Store, WakeUp};
 use tokio::sync::Notify;
 
@@ -107,7 +108,10 @@ pub(crate) async fn listen(store: Arc<dyn Store>, hints: Arc<Hints>) {
             backoff = Backoff::new();
         }
         let wait = backoff.next();
-        tracing::warn!("wake-ups are lost, the poll goes on, listening again in {wait:?}: {error}");
+        tracing::warn!(
+            "wake-ups are lost, the poll goes on, listening again in {}: {error}",
+            span(wait)
+        );
         tokio::time::sleep(wait).await;
     }
 }

@@ -1,5 +1,6 @@
 //! Opens the file, and says what is wrong with it.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,9 @@ pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
             prepare(&connection)?;
             Ok(connection)
         })
-        .map_err(|error| explain(&error, place))
+        .map_err(|error| {
+            may_not_open(&error, path, place).unwrap_or_else(|| explain(&error, place))
+        })
         .and_then(|connection| match connection.is_readonly(rusqlite::MAIN_DB) {
             Ok(false) => Ok(connection),
             // SQLite falls back to reading in silence, and fails at the first write.
@@ -61,7 +64,7 @@ impl FileMark {
         if number(&self.path).is_ok_and(|file| file == self.file) {
             return Ok(());
         }
-        let why = "the file was deleted, moved or replaced while it was open: put it back";
+        let why = "the file was deleted, moved or replaced while it was open: put it back, or restart what uses it";
         let code = ffi::Error::new(ffi::SQLITE_CANTOPEN);
         Err(rusqlite::Error::SqliteFailure(code, Some(why.to_owned())))
     }
@@ -98,6 +101,29 @@ fn check(path: &Path) -> Result<(), StoreError> {
         )),
         _ => Ok(()),
     }
+}
+
+/// What `check` cannot see: the rights of this user.
+fn may_not_open(error: &rusqlite::Error, path: &Path, place: &str) -> Option<StoreError> {
+    if error.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
+        return None;
+    }
+    let path = std::path::absolute(path).ok()?;
+    let opened = OpenOptions::new().read(true).write(true).open(&path);
+    let advice = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => format!(
+            "a file cannot be made in {}; let this user write there, or choose a file elsewhere",
+            path.parent()?.display()
+        ),
+        Err(error) => {
+            format!(
+                "{}: {error}; let this user read and write the file and its folder",
+                path.display()
+            )
+        }
+        Ok(_) => return None,
+    };
+    Some(StoreError::Unavailable(format!("{place} cannot be opened: {advice}")))
 }
 
 /// Changing the mode takes a lock that SQLite does not wait for; two processes

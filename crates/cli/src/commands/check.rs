@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// The file [default: task-engine.toml]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The same, as for `start`
+    #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
+    config: Option<PathBuf>,
     /// One JSON document: {"file", "classes": […], "mistakes": [{"line",
     /// "column", "message"}]}
     #[arg(long)]
@@ -29,7 +32,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let file = args.file.unwrap_or_else(|| PathBuf::from(FILE));
+    let file = args.file.or(args.config).unwrap_or_else(|| PathBuf::from(FILE));
     let Some(Read { file, executables }) = executables::read(Some(&file), Purpose::Run)? else {
         return Ok(());
     };

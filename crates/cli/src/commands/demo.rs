@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use task_engine::model::words::count;
 use task_engine::model::{TaskFilter, TaskRow};
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Json, NewTask, Store, TaskId, TaskStatus};
@@ -68,13 +69,19 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let web = dashboard(console, &database, &store, args.web).await?;
 
     let began = Instant::now();
+    let due = store.queues().await?.iter().map(|queue| queue.due.counted).sum::<i64>();
     let tasks = sample_tasks()?;
     let ids = store.create(&tasks).await?;
     console.say(format_args!("Created {} tasks; {WORKERS} workers execute them.", ids.len()));
+    if due > 0 {
+        let earlier = count(usize::try_from(due).unwrap_or(usize::MAX), "task");
+        console.say(format_args!("Before them {earlier} of earlier times, still due here."));
+    }
     // Tidying up is not for a guest, who may have been given somebody's database.
     let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
     let engine = handle_samples(engine);
     let stop = engine.stop_handle();
+    start::stop_on_hang_up(stop.clone())?;
     let mut running = tokio::spawn(engine.run());
     let mut progress = Progress::new(console, ids.len());
     let (ended, to_its_end) = tokio::select! {

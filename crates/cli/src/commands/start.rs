@@ -1,5 +1,6 @@
 //! `task-engine start`.
 
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::executables::{self, Purpose};
 use crate::exit::Fault;
+use crate::hang_up::HangUp;
 use crate::pools::{AskedQueue, Reserved, check_workers, staff};
 use crate::times::{Keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
@@ -31,7 +33,8 @@ use crate::witness::handle_witness;
 ///   [class.hello]
 ///   command = ["./hello.py"]
 ///
-/// The first signal lets running tasks finish (exit code 0); the second, or the
+/// The first signal, or the end of the terminal (unless started with `nohup`),
+/// lets running tasks finish (exit code 0); the second signal, or the
 /// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -116,6 +119,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let queues = executables::with_queues(args.queues, &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
+    stop_on_hang_up(stop.clone())?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
     let database = console.database()?;
     let store = database.open(access).await?;
@@ -132,6 +136,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         None => None,
     };
+    if io::stderr().is_terminal() {
+        console.say("Ctrl-C stops it; until then it waits for tasks.");
+    }
     let mut engine = Engine::new(store, ())
         .instance(args.instance.unwrap_or_else(default_instance))
         .recovery(args.recovery.into())
@@ -162,6 +169,18 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         web.end().await;
     }
     verdict(stopped?)
+}
+
+/// A terminal that is closed stops an engine in good order. By default it would
+/// kill it, and leave its tasks to recovery.
+pub(crate) fn stop_on_hang_up(stop: StopHandle) -> Result<(), Fault> {
+    let mut hang_up = HangUp::listen()?;
+    tokio::spawn(async move {
+        hang_up.comes().await;
+        tracing::info!("SIGHUP: no new task starts, running ones finish");
+        stop.stop();
+    });
+    Ok(())
 }
 
 /// What the end of an engine means for whoever started it.

@@ -4,8 +4,11 @@
 //! without a database.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -585,7 +588,28 @@ fn runnable(path: PathBuf) -> Result<PathBuf, String> {
     if there.permissions().mode() & 0o111 == 0 {
         return Err(format!("{0} may not be executed; run: chmod +x {0}", path.display()));
     }
-    Ok(path)
+    match interpreter(&path).filter(|named| named.is_absolute() && !named.exists()) {
+        None => Ok(path),
+        Some(named) if named.as_os_str().as_bytes().ends_with(b"\r") => Err(format!(
+            "{} has the line ends of Windows, which its first line must not have; convert it",
+            path.display()
+        )),
+        Some(named) => Err(format!(
+            "{} cannot run: its first line names {}, which does not exist",
+            path.display(),
+            named.display()
+        )),
+    }
+}
+
+/// What runs a script, by its first line. The system would only say that there is
+/// no such file, and mean this one.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut start = Vec::new();
+    fs::File::open(script).ok()?.take(256).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    Some(OsStr::from_bytes(words.next()?).into())
 }
 
 /// The known word that a mistyped one was most likely meant to be.

@@ -200,7 +200,12 @@ fn signal_name(number: i32) -> Option<&'static str> {
 
 pub(super) fn not_started(executable: &Executable, why: &str) -> Failure {
     let program = executable.program.display();
-    Failure::named("NotStarted", format!("{program} cannot be started: {why}"))
+    let advice = if why.contains("Exec format error") {
+        "; the first line of a script must say what runs it, like #!/bin/sh"
+    } else {
+        ""
+    };
+    Failure::named("NotStarted", format!("{program} cannot be started: {why}{advice}"))
 }
 
 /// The result of a process that says it has done its work.

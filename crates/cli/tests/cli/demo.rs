@@ -47,7 +47,12 @@ fn the_environment_does_not_choose_the_database_of_a_demo() {
     let ended = demo.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.out.contains("have not been executed"), "{}", ended.out);
+    assert!(!ended.out.contains("not in a minute"), "nothing has failed: {}", ended.out);
     assert!(!place.path("production.db").exists());
+
+    let next = place.run(&["demo"]);
+    assert_eq!(next.code, Some(0), "{next:?}");
+    assert!(next.err.contains("of earlier times, still due here"), "{}", next.err);
 }
 
 #[test]

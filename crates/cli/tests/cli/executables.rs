@@ -231,13 +231,20 @@ fn what_an_end_means_is_documented_and_recorded() {
 fn a_program_that_is_gone_fails_its_tasks_and_not_the_engine() {
     let place = Place::new();
     fs::copy(example("greet.sh"), place.path("gone.sh")).unwrap();
-    file(&place, "[class.gone]\ncommand = [\"gone.sh\"]\nretry = { maximum = 0 }");
+    fs::copy(example("greet.sh"), place.path("bare.sh")).unwrap();
+    fs::write(place.path("bare.sh"), "echo 1\n").unwrap();
+    let classes = ["gone", "bare"].map(|name| {
+        format!("[class.{name}]\ncommand = [\"{name}.sh\"]\nretry = {{ maximum = 0 }}\n")
+    });
+    file(&place, &classes.concat());
     let engine = place.start(&["start"]);
     engine.says("started with");
     fs::remove_file(place.path("gone.sh")).unwrap();
     let task = ended(&place, &create(&place, "gone", "{}"));
     assert!(error(&task).starts_with("NotStarted: "), "{task}");
     assert!(error(&task).contains("gone.sh cannot be started: No such file"), "{task}");
+    let task = ended(&place, &create(&place, "bare", "{}"));
+    assert!(error(&task).contains("must say what runs it, like #!/bin/sh"), "{task}");
     stop(engine);
 }
 

@@ -21,7 +21,7 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     engine.end();
     let refused = place.run(&settings);
     assert_eq!(refused.code, Some(4), "{}", refused.err);
-    for words in ["left 1 running tasks", "task 1, attempt 1 (WitnessTask)", "--recovery auto"] {
+    for words in ["left 1 running task:", "task 1, attempt 1 (WitnessTask)", "--recovery auto"] {
         assert!(refused.err.contains(words), "{words}: {}", refused.err);
     }
     // Its process is gone from this machine: nobody waits for its lease.

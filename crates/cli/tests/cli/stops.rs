@@ -16,6 +16,35 @@ fn the_first_signal_lets_running_tasks_finish() {
 }
 
 #[test]
+fn a_closed_terminal_is_a_first_signal() {
+    let place = Place::new();
+    let (engine, witness) = place.start_on_witness(700, &["start"]);
+    // A shell sends it again to what it has started.
+    engine.signal("HUP");
+    engine.says("SIGHUP: no new task starts");
+    engine.signal("HUP");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert_eq!(witness.words(), ["begin", "end"]);
+    assert_eq!(place.status("1"), "stopped");
+}
+
+#[test]
+fn with_nohup_a_closed_terminal_does_not_matter() {
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    let engine = place.start_under(&["nohup"], &["start"]);
+    engine.says("started with");
+    engine.signal("HUP");
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    engine.says("finished task 1");
+    engine.signal("TERM");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(!ended.err.contains("SIGHUP"), "{}", ended.err);
+}
+
+#[test]
 fn the_second_signal_gives_them_back_at_no_cost() {
     let place = Place::new();
     let (engine, witness) = place.start_on_witness(60_000, &["start"]);

@@ -14,6 +14,7 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["create", "a", "[1]"], 2, "a JSON object is needed"),
         (vec!["create", "a", "-1"], 2, "this is a number"),
         (vec!["create", "a", "{"], 2, "not valid JSON"),
+        (vec!["create", "a", "{'b': 1}"], 2, r#"like '{"name": "value"}'"#),
         (vec!["create", "a", r#"{"a":"\u0000"}"#], 2, r"the character \u0000 (at byte 6)"),
         (vec!["create", "a", deep], 2, "nested deeper than 64 levels"),
         (vec!["create", "a", "@missing.json"], 2, "cannot be opened"),
@@ -317,13 +318,19 @@ fn a_read_only_database_is_refused() {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let around: Vec<&str> = if is_root { nobody.to_vec() } else { vec!["env"] };
-    let mut command = std::process::Command::new(around[0]);
-    command.args(&around[1..]).arg(&program).args(["create", "second"]).current_dir(&folder);
-    let output = command.env_remove("TASK_ENGINE_DATABASE_URL").output().unwrap();
+    let told = |database: &str| {
+        let mut command = std::process::Command::new(around[0]);
+        command.args(&around[1..]).arg(&program).args(["create", "second", "--database", database]);
+        let output = command.current_dir(&folder).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let (there, new) = (told("sqlite:task-engine.db"), told("sqlite:new.db"));
     allow(&folder, 0o755);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("is read-only"), "{message}");
+    allow(&file, 0o644);
+    assert!(there.contains("is read-only"), "{there}");
+    let where_not = format!("a file cannot be made in {}", file.parent().unwrap().display());
+    assert!(new.contains(&where_not) && new.contains("let this user write there"), "{new}");
     assert_eq!(place.tasks().len(), 1);
 }
 
@@ -353,4 +360,22 @@ fn a_wrong_password_is_said_and_never_shown() {
     assert_eq!(refused.code, Some(1), "{}", refused.err);
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
     assert!(!refused.err.contains("wrong-secret"), "{}", refused.err);
+    let none = Place::with_database(&format!("postgres://guest@{rest}")).run(&["tasks"]);
+    assert_eq!(none.code, Some(1), "{}", none.err);
+    assert!(none.err.contains("The server asks for a password"), "{}", none.err);
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let place = Place::new();
+    place.ok(&["migrate"]);
+    for args in [&["web", &address][..], &["start", "--web", &address]] {
+        let refused = place.run(args);
+        assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
+        for words in [&address, "choose another port"] {
+            assert!(refused.err.contains(words), "{args:?}: {}", refused.err);
+        }
+    }
 }

@@ -126,17 +126,20 @@ impl Account {
         let Database::File(_) = database else {
             return Ok(());
         };
-        let failing = self.rows.iter().find(|row| waits_for_a_retry(row));
-        let shown = failing.or(self.rows.first()).map_or(self.scheduled, |row| row.id);
+        let failing = self.rows.iter().find(|row| waits_for_a_retry(row)).map(|row| row.id);
+        let shown = failing.unwrap_or(self.scheduled);
         let (program, option) = (program(), database.as_option());
         let width = program.len() + option.len() + "retry 1000".len();
         writeln!(out, "\nTry next:")?;
         for (command, what) in [
-            ("tasks".to_owned(), "all tasks, newest first"),
-            (format!("show {shown}"), "one of them, with its errors"),
-            (format!("retry {shown}"), "let it run now, not in a minute"),
-            ("start".to_owned(), "an engine that goes on until Ctrl-C"),
-        ] {
+            Some(("tasks".to_owned(), "all tasks, newest first")),
+            Some((format!("show {shown}"), "one of them, with all its attempts")),
+            failing.map(|id| (format!("retry {id}"), "let it run now, not in a minute")),
+            Some(("start".to_owned(), "an engine that goes on until Ctrl-C")),
+        ]
+        .into_iter()
+        .flatten()
+        {
             let command = format!("{program} {command}{option}");
             writeln!(out, "  {command:width$}  # {what}")?;
         }

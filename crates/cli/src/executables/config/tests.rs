@@ -99,6 +99,23 @@ fn mistakes_have_their_place_and_a_way_out() {
 }
 
 #[test]
+fn a_script_names_what_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    let told = |first: &str| {
+        fs::write(&script, format!("{first}\ntrue\n")).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        find("./script", folder.path()).err()
+    };
+    assert_eq!(told("#!/bin/sh"), None);
+    assert_eq!(told("#! /bin/sh -eu"), None);
+    let missing = told("#!/usr/bin/no-such -u").unwrap();
+    assert!(missing.ends_with("names /usr/bin/no-such, which does not exist"), "{missing}");
+    let windows = told("#!/bin/sh\r").unwrap();
+    assert!(windows.contains("the line ends of Windows"), "{windows}");
+}
+
+#[test]
 fn all_mistakes_are_told_at_once_in_their_order() {
     let text =
         "[class.b]\ncommand = [\"sh\"]\ntimeout = \"x\"\n[class.a]\ncommand = [\"no-such\"]\nx = 1";
