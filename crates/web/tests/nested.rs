@@ -79,7 +79,7 @@ async fn every_address_is_below_the_path() {
 /// `nest` does not answer at `/admin/tasks/`, so nothing leads there.
 #[tokio::test]
 async fn every_link_leads_somewhere_by_either_way_to_mount_it() {
-    let everybody = |_: &_| Some(Actor { name: "ann".to_owned(), role: Role::Admin });
+    let everybody = |_: &_| Some(Actor::new("ann", Role::Admin));
     let tasks = dashboard(Access::by(everybody)).await;
     for site in [
         Router::new().nest("/admin/tasks", tasks.clone()),

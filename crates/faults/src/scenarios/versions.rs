@@ -24,7 +24,7 @@ pub fn tables_of_a_later_version(arena: &mut Arena) {
     assert!(refused.to_string().contains("upgrade task-engine"), "{refused}");
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Migrator {
     Dies,
     Commits,
