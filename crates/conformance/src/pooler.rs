@@ -1,8 +1,8 @@
 //! A real pgbouncer before a [`TestServer`], gone with the test process.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,15 @@ use crate::postgres_server::free_port;
 /// Where Debian has it.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// `$1` the program, `$2` its settings. Its end is the end of the pipe.
+/// `$1` the program, `$2` its settings. Each line has them read again; its end is
+/// the end of the pipe.
 const KEEPER: &str = r#"
 "$1" "$2" >/dev/null 2>&1 </dev/null &
 pooler=$!
 echo "begun"
-read -r end
+while read -r order; do
+    kill -HUP "$pooler"
+done
 kill -KILL "$pooler"
 "#;
 
@@ -35,6 +38,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub struct TestPooler {
     keeper: Child,
     port: u16,
+    file: PathBuf,
 }
 
 impl TestPooler {
@@ -88,7 +92,21 @@ impl TestPooler {
             assert!(Instant::now() < deadline, "pgbouncer does not listen: {}", file.display());
             std::thread::sleep(Duration::from_millis(10));
         }
-        Self { keeper, port }
+        Self { keeper, port, file }
+    }
+
+    /// Has it work in another mode from now on.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn switch(&mut self, mode: &str) {
+        let settings = std::fs::read_to_string(&self.file).expect("its settings");
+        let lines = settings.lines().map(|line| match line.split_once('=') {
+            Some(("pool_mode", _)) => format!("pool_mode={mode}\n"),
+            _ => format!("{line}\n"),
+        });
+        std::fs::write(&self.file, lines.collect::<String>()).expect("its settings");
+        writeln!(self.keeper.stdin.as_mut().expect("a pipe"), "again").expect("a keeper");
     }
 
     /// The URL of a database of the server, through this pooler.

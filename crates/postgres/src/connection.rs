@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{pool_error, store_error};
-use crate::session::{Session, Unnamed};
+use crate::session::{Manner, Session};
 use crate::tls;
 
 /// What a store is used for.
@@ -182,7 +182,8 @@ impl Connector {
         }
     }
 
-    fn pool(&self, size: usize, settings: Option<String>) -> Result<Pool, StoreError> {
+    fn pool(&self, size: usize, manner: &Arc<Manner>) -> Result<Pool, StoreError> {
+        let manner = manner.clone();
         let manager = Manager::from_connect(
             self.config.clone(),
             self.clone(),
@@ -194,10 +195,13 @@ impl Connector {
             .wait_timeout(Some(POOL_TIMEOUT))
             .create_timeout(Some(CONNECT_TIMEOUT))
             .post_create(Hook::async_fn(move |client, _| {
-                let settings = settings.clone();
+                let manner = manner.clone();
                 Box::pin(async move {
-                    let Some(settings) = settings else { return Ok(()) };
-                    client.batch_execute(&settings).await.map_err(HookError::Backend)
+                    if manner.is_behind_pooler() {
+                        // It would stay there for whichever program comes next.
+                        return Ok(());
+                    }
+                    client.batch_execute(&manner.settings).await.map_err(HookError::Backend)
                 })
             }))
             .build()
@@ -239,24 +243,20 @@ pub(crate) struct Connections {
     pub(crate) connector: Connector,
     work: Pool,
     lifeline: Pool,
-    /// How statements are sent, if there is a pooler in between.
-    unnamed: Option<Arc<Unnamed>>,
+    manner: Arc<Manner>,
 }
 
 impl Connections {
-    /// Behind a pooler nothing is set on a connection: it would stay there for
-    /// whichever program gets it next.
     pub(crate) fn new(connector: Connector, behind_pooler: bool) -> Result<Self, StoreError> {
         let purpose = connector.purpose;
-        let settings = (!behind_pooler).then(|| purpose.settings());
-        let work = connector.pool(purpose.work_connections(), settings.clone())?;
-        let lifeline = connector.pool(purpose.lifeline_connections(), settings)?;
-        let unnamed = behind_pooler.then(|| Arc::new(Unnamed::new(&purpose.settings())));
-        Ok(Self { connector, work, lifeline, unnamed })
+        let manner = Arc::new(Manner::new(purpose.settings(), behind_pooler));
+        let work = connector.pool(purpose.work_connections(), &manner)?;
+        let lifeline = connector.pool(purpose.lifeline_connections(), &manner)?;
+        Ok(Self { connector, work, lifeline, manner })
     }
 
     pub(crate) fn are_behind_pooler(&self) -> bool {
-        self.unnamed.is_some()
+        self.manner.is_behind_pooler()
     }
 
     /// A connection for the work: creation, claims, records, reading.
@@ -282,6 +282,6 @@ impl Connections {
             deadpool_postgres::PoolError::Backend(error) => self.connector.explain(error),
             other => pool_error(other),
         })?;
-        Ok(Session { object, unnamed: self.unnamed.clone() })
+        Ok(Session::new(object, self.manner.clone()))
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         ));
     }
     if pooler::forgot_a_statement(code) {
-        return StoreError::Refused(format!("{}: {message}", pooler::REASON));
+        return StoreError::Unavailable(format!("{}: {message}", pooler::REASON));
     }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))

@@ -64,6 +64,9 @@ impl Inner {
             hear(WakeUp::Schedule);
             loop {
                 tokio::time::sleep(PROBE_INTERVAL).await;
+                if self.connections.are_behind_pooler() {
+                    return Err(StoreError::Unavailable("a pooler in between forgets it".into()));
+                }
                 match tokio::time::timeout(PROBE_TIMEOUT, client.batch_execute("")).await {
                     Ok(answer) => answer.map_err(|e| store_error(&e))?,
                     Err(_) => {

@@ -48,7 +48,7 @@ async fn process(client: &Client) -> Result<Option<String>, StoreError> {
 }
 
 /// What to say of a pooler that was not there, or not so, before.
-pub(crate) const REASON: &str = "a pooler in between has begun to give each transaction another connection, and forgets prepared statements; restart this program, so that it sends them without names";
+pub(crate) const REASON: &str = "a pooler in between gives each transaction another connection now, and forgets prepared statements; from here on they are sent without names";
 
 /// Whether the server knows a statement by its name no longer, or another one:
 /// nothing but such a pooler does that.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool_postgres::Object;
@@ -15,26 +16,49 @@ use futures_util::join;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
 
+use crate::pooler;
+
 pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 
 /// So many statements are remembered; those that are made up for one question
 /// would be ever more.
 const REMEMBERED_MAX: usize = 500;
 
-/// How statements are sent behind a pooler.
+/// How statements are sent.
 #[derive(Debug)]
-pub(crate) struct Unnamed {
-    /// What each transaction begins with.
-    settings: String,
+pub(crate) struct Manner {
+    behind_pooler: AtomicBool,
+    /// What each connection begins with: `SET a = b; SET …`.
+    pub(crate) settings: String,
+    /// What each transaction begins with, behind a pooler.
+    local_settings: String,
     /// The types of a statement's parameters, which only the server knows.
     types: Mutex<HashMap<String, Arc<[Type]>>>,
 }
 
-impl Unnamed {
-    /// With the settings that a connection would have: `SET a = b; SET …`.
-    pub(crate) fn new(settings: &str) -> Self {
-        let settings = settings.replace("SET ", "SET LOCAL ");
-        Self { settings, types: Mutex::default() }
+impl Manner {
+    pub(crate) fn new(settings: String, behind_pooler: bool) -> Self {
+        Self {
+            behind_pooler: AtomicBool::new(behind_pooler),
+            local_settings: settings.replace("SET ", "SET LOCAL "),
+            settings,
+            types: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_behind_pooler(&self) -> bool {
+        self.behind_pooler.load(Ordering::Relaxed)
+    }
+
+    /// A name that was forgotten: a pooler has come, or works in another mode now.
+    fn notice<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &answer
+            && error.code().is_some_and(pooler::forgot_a_statement)
+            && !self.behind_pooler.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!("{}: {error}", pooler::REASON);
+        }
+        answer
     }
 
     async fn types(&self, client: &Client, sql: &str, alone: bool) -> Result<Arc<[Type]>, Error> {
@@ -74,7 +98,7 @@ impl Unnamed {
         client: &Client,
         statement: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", self.settings);
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", self.local_settings);
         let (begun, answer, ended) =
             join!(client.batch_execute(&begin), statement, client.batch_execute("COMMIT"));
         begun?;
@@ -97,11 +121,18 @@ fn typed<'a>(
 pub(crate) trait Ask: Sync {
     fn client(&self) -> &Client;
 
-    /// How to do it behind a pooler, if there is one.
-    fn unnamed(&self) -> Option<&Unnamed>;
+    fn manner(&self) -> &Manner;
+
+    /// Whether there is a pooler in between.
+    fn is_unnamed(&self) -> bool;
 
     /// Whether each statement is a transaction.
     fn alone(&self) -> bool;
+
+    /// How to do it behind a pooler, if there is one.
+    fn unnamed(&self) -> Option<&Manner> {
+        self.is_unnamed().then(|| self.manner())
+    }
 
     fn prepare_cached(&self, sql: &str) -> impl Future<Output = Result<Statement, Error>> + Send;
 
@@ -112,7 +143,7 @@ pub(crate) trait Ask: Sync {
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
             match self.unnamed() {
-                None => self.client().query(sql, parameters).await,
+                None => self.manner().notice(self.client().query(sql, parameters).await),
                 Some(unnamed) => {
                     let types = unnamed.types(self.client(), sql, self.alone()).await?;
                     let parameters = typed(parameters, &types);
@@ -129,11 +160,11 @@ pub(crate) trait Ask: Sync {
         parameters: &Parameters<'_>,
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
-            if self.unnamed().is_some() {
+            if self.is_unnamed() {
                 return self.query(sql, parameters).await;
             }
-            let statement = self.prepare_cached(sql).await?;
-            self.client().query(&statement, parameters).await
+            let statement = self.manner().notice(self.prepare_cached(sql).await)?;
+            self.manner().notice(self.client().query(&statement, parameters).await)
         }
     }
 
@@ -145,7 +176,7 @@ pub(crate) trait Ask: Sync {
     ) -> impl Future<Output = Result<Row, Error>> + Send {
         async move {
             match self.unnamed() {
-                None => self.client().query_one(sql, parameters).await,
+                None => self.manner().notice(self.client().query_one(sql, parameters).await),
                 Some(unnamed) => {
                     let types = unnamed.types(self.client(), sql, self.alone()).await?;
                     let parameters = typed(parameters, &types);
@@ -172,7 +203,7 @@ pub(crate) trait Ask: Sync {
     ) -> impl Future<Output = Result<u64, Error>> + Send {
         async move {
             match self.unnamed() {
-                None => self.client().execute(sql, parameters).await,
+                None => self.manner().notice(self.client().execute(sql, parameters).await),
                 Some(unnamed) => {
                     let types = unnamed.types(self.client(), sql, self.alone()).await?;
                     let parameters = typed(parameters, &types);
@@ -195,11 +226,17 @@ pub(crate) trait Ask: Sync {
 
 /// A connection, back in its pool when dropped.
 pub(crate) struct Session {
-    pub(crate) object: Object,
-    pub(crate) unnamed: Option<Arc<Unnamed>>,
+    object: Object,
+    manner: Arc<Manner>,
+    /// As it was when the connection was had.
+    is_unnamed: bool,
 }
 
 impl Session {
+    pub(crate) fn new(object: Object, manner: Arc<Manner>) -> Self {
+        Self { object, is_unnamed: manner.is_behind_pooler(), manner }
+    }
+
     pub(crate) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
         self.begin(IsolationLevel::ReadCommitted, false).await
     }
@@ -217,10 +254,10 @@ impl Session {
         let builder = self.object.build_transaction().isolation_level(isolation);
         let builder = if read_only { builder.read_only(true) } else { builder };
         let inner = builder.start().await?;
-        if let Some(unnamed) = &self.unnamed {
-            inner.batch_execute(&unnamed.settings).await?;
+        if self.is_unnamed {
+            inner.batch_execute(&self.manner.local_settings).await?;
         }
-        Ok(Transaction { inner, unnamed: self.unnamed.clone() })
+        Ok(Transaction { inner, manner: self.manner.clone(), is_unnamed: self.is_unnamed })
     }
 }
 
@@ -229,8 +266,12 @@ impl Ask for Session {
         &self.object
     }
 
-    fn unnamed(&self) -> Option<&Unnamed> {
-        self.unnamed.as_deref()
+    fn manner(&self) -> &Manner {
+        &self.manner
+    }
+
+    fn is_unnamed(&self) -> bool {
+        self.is_unnamed
     }
 
     fn alone(&self) -> bool {
@@ -245,7 +286,8 @@ impl Ask for Session {
 /// Rolled back when dropped.
 pub(crate) struct Transaction<'a> {
     inner: deadpool_postgres::Transaction<'a>,
-    unnamed: Option<Arc<Unnamed>>,
+    manner: Arc<Manner>,
+    is_unnamed: bool,
 }
 
 impl Transaction<'_> {
@@ -259,7 +301,7 @@ impl Transaction<'_> {
 
     pub(crate) async fn savepoint(&mut self, name: &str) -> Result<Transaction<'_>, Error> {
         let inner = self.inner.savepoint(name).await?;
-        Ok(Transaction { inner, unnamed: self.unnamed.clone() })
+        Ok(Transaction { inner, manner: self.manner.clone(), is_unnamed: self.is_unnamed })
     }
 }
 
@@ -268,8 +310,12 @@ impl Ask for Transaction<'_> {
         self.inner.client()
     }
 
-    fn unnamed(&self) -> Option<&Unnamed> {
-        self.unnamed.as_deref()
+    fn manner(&self) -> &Manner {
+        &self.manner
+    }
+
+    fn is_unnamed(&self) -> bool {
+        self.is_unnamed
     }
 
     fn alone(&self) -> bool {

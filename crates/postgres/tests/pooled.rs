@@ -1,10 +1,10 @@
 //! Behind a pooler that gives each transaction another connection.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use task_engine_conformance::{TestPooler, TestServer};
 use task_engine_model::unique::Unique;
-use task_engine_model::{Json, NewTask, Store, TaskFilter};
+use task_engine_model::{Json, NewTask, Store, StoreError, TaskFilter};
 use task_engine_postgres::{PgStore, Schema};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -80,6 +80,41 @@ async fn a_pooler_that_gives_by_turns_is_noticed() {
     let store = PgStore::connect(&url).await.expect("connects");
     store.migrate().await.expect("no name is used");
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 0);
+}
+
+/// A pooler may be set to another mode while programs are at work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_changes_its_mode_is_noticed() {
+    let server = TestServer::shared();
+    let mut pooler = TestPooler::start(server, "session", 10);
+    let url = pooler.through(&server.create_database().await);
+    let one = PgStore::connect(&url).await.expect("connects");
+    one.migrate().await.expect("tables");
+    let other = PgStore::connect(&url).await.expect("connects");
+    for store in [&one, &other] {
+        store.create_each(&[task("a")]).await.expect("prepared");
+        store.unhappy().await.expect("prepared");
+    }
+    pooler.switch("transaction");
+    // Names are forgotten as soon as two meet on one connection, and then no more.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut in_a_row = 0;
+    while in_a_row < 50 {
+        assert!(Instant::now() < deadline, "it goes on to fail");
+        let answers = tokio::join!(both(&one), both(&other));
+        for error in [answers.0, answers.1].into_iter().filter_map(Result::err) {
+            assert!(error.is_temporary(), "{error}");
+            in_a_row = 0;
+        }
+        in_a_row += 1;
+    }
+    assert_eq!(one.verify().await.expect("verified"), Vec::<String>::new());
+}
+
+async fn both(store: &PgStore) -> Result<(), StoreError> {
+    store.unhappy().await?;
+    store.create_each(&[task("a")]).await?;
+    Ok(())
 }
 
 /// Without transactions nothing can be promised.
