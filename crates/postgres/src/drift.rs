@@ -9,7 +9,7 @@ use task_engine_model::StoreError;
 use task_engine_model::check::{Check, Verdict};
 use tokio_postgres::AsyncMessage;
 
-use crate::error::store_error;
+use crate::error::{in_words, store_error};
 use crate::schema::Schema;
 use crate::session::Ask as _;
 use crate::store::Inner;
@@ -32,7 +32,8 @@ impl Inner {
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         let explain = |e: tokio_postgres::Error| {
             StoreError::Refused(format!(
-                "it takes a schema that is made and taken back, and this user may not make one ({e})"
+                "it takes a schema that is made and taken back, and this user may not make one ({})",
+                in_words(&e)
             ))
         };
         // Names are told with their schema, whatever this user's path is.

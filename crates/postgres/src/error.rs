@@ -21,11 +21,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
             None => StoreError::Unavailable(error.to_string()),
         };
     };
-    let mut message = db.message().to_owned();
-    for more in [db.detail(), db.hint()].into_iter().flatten() {
-        message.push_str("; ");
-        message.push_str(more);
-    }
+    let message = in_words(error);
     let code = db.code();
     if *code == SqlState::UNDEFINED_TABLE
         || *code == SqlState::UNDEFINED_FUNCTION
@@ -46,6 +42,15 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     } else {
         StoreError::Refused(format!("PostgreSQL refused: {message} ({})", code.code()))
     }
+}
+
+/// What the server says; the error itself only says that it is the database's.
+pub(crate) fn in_words(error: &tokio_postgres::Error) -> String {
+    let Some(db) = error.as_db_error() else {
+        return error.to_string();
+    };
+    let more = [db.detail(), db.hint()].into_iter().flatten();
+    more.fold(db.message().to_owned(), |words, more| format!("{words}; {more}"))
 }
 
 pub(crate) fn pool_error(error: &PoolError) -> StoreError {

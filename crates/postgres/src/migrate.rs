@@ -7,7 +7,7 @@ use task_engine_model::StoreError;
 use task_engine_model::store::Tables;
 use tokio_postgres::error::SqlState;
 
-use crate::error::store_error;
+use crate::error::{in_words, store_error};
 use crate::session::Ask;
 use crate::store::Inner;
 
@@ -91,8 +91,9 @@ impl Inner {
     fn explain_migration(&self, error: &tokio_postgres::Error) -> StoreError {
         if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
             return StoreError::Refused(format!(
-                "this user may not create schema {0} or its tables ({error}); run `task-engine migrate` as an owner of the database, or GRANT CREATE ON DATABASE to this user",
-                self.schema
+                "this user may not create schema {0} or its tables ({1}); run `task-engine migrate` as an owner of the database, or GRANT CREATE ON DATABASE to this user",
+                self.schema,
+                in_words(error)
             ));
         }
         store_error(error)

@@ -16,6 +16,7 @@ use futures_util::join;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
 
+use crate::error::in_words;
 use crate::pooler;
 
 pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
@@ -56,7 +57,7 @@ impl Manner {
             && error.code().is_some_and(pooler::forgot_a_statement)
             && !self.behind_pooler.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!("{}: {error}", pooler::REASON);
+            tracing::warn!("{}: {}", pooler::REASON, in_words(error));
         }
         answer
     }

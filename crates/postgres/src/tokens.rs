@@ -5,7 +5,7 @@ use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use task_engine_model::{BadWord, StoreError};
 use tokio_postgres::Row;
 
-use crate::error::store_error;
+use crate::error::{in_words, store_error};
 use crate::session::Ask as _;
 use crate::store::{Inner, micros};
 
@@ -68,7 +68,9 @@ impl Inner {
                     token.last_used_at = touched.get::<_, Option<Timestamp>>("last_used_at");
                 }
                 Ok(None) => {}
-                Err(error) => tracing::debug!("the use of a token is not noted: {error}"),
+                Err(error) => {
+                    tracing::debug!("the use of a token is not noted: {}", in_words(&error))
+                }
             }
         }
         Ok(Some(token))

@@ -63,6 +63,8 @@ fn an_engine_runs_with_the_rights_of_the_guide() {
     assert!(!ended.err.contains("permission denied"), "{}", ended.err);
     place.ok(&["prune", "--status", "stopped", "--older-than", "0s", "--yes"]);
     place.ok(&["verify"]);
+    let doctor = place.run(&["doctor"]).out;
+    assert!(doctor.contains("may not make one (permission denied"), "{doctor}");
 
     let drop = "DROP TABLE task_engine.created_tasks CASCADE";
     let refused = runtime.block_on(execute(&user, drop)).expect_err("not the owner");
