@@ -81,6 +81,14 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
+/// The parameters of a task as a log may have them.
+pub(crate) fn shown<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
+    match Redactor::of(parameters, context, &[""; 0]).parameters {
+        Some(without) => Cow::Owned(without),
+        None => Cow::Borrowed(parameters),
+    }
+}
+
 impl Redactor {
     /// For a task with these parameters and this context, of a class that has
     /// these secrets. Those that the context names are secrets, too.

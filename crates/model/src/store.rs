@@ -27,6 +27,7 @@ use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
 use crate::search::{Scan, Scanned};
+use crate::secret;
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::token::{NewToken, TokenHash, TokenRow};
 use crate::unique::Creation;
@@ -352,7 +353,7 @@ pub struct Claim {
 }
 
 /// A task in an engine's hands.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ClaimedTask {
     /// The attempt that this claim begins.
     pub id: AttemptId,
@@ -370,6 +371,22 @@ pub struct ClaimedTask {
     pub priority: i32,
     /// From when on it could run.
     pub due_at: Timestamp,
+}
+
+/// Without its secrets.
+impl fmt::Debug for ClaimedTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClaimedTask")
+            .field("id", &self.id)
+            .field("retry_number", &self.retry_number)
+            .field("class", &self.class)
+            .field("parameters", &secret::shown(&self.parameters, &self.context))
+            .field("context", &self.context)
+            .field("queue", &self.queue)
+            .field("priority", &self.priority)
+            .field("due_at", &self.due_at)
+            .finish()
+    }
 }
 
 /// What a claim left behind.

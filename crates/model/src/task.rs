@@ -275,7 +275,7 @@ impl FromStr for TaskStatus {
 /// assert_eq!(named.queue("mail")?.queue, "mail");
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NewTask {
     /// The class.
@@ -292,6 +292,21 @@ pub struct NewTask {
     pub due: Due,
     /// What makes it unique, if anything does.
     pub unique: Option<Unique>,
+}
+
+/// Without its secrets: applications log what they create.
+impl fmt::Debug for NewTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewTask")
+            .field("class", &self.class)
+            .field("parameters", &secret::shown(&self.parameters, &self.context))
+            .field("context", &self.context)
+            .field("queue", &self.queue)
+            .field("priority", &self.priority)
+            .field("due", &self.due)
+            .field("unique", &self.unique)
+            .finish()
+    }
 }
 
 /// A task as it was created, before anything has happened to it: for tests.

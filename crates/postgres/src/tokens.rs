@@ -69,7 +69,7 @@ impl Inner {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!("the use of a token is not noted: {}", in_words(&error))
+                    tracing::debug!("the use of a token is not noted: {}", in_words(&error));
                 }
             }
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::task::NewTask;
 
 fn json(text: &str) -> Json {
     Json::parse(text).unwrap()
@@ -107,6 +108,14 @@ fn a_context_names_secrets_too() {
     for odd in [r#"{"secret_parameters":"p"}"#, r#"{"secret_parameters":[1]}"#] {
         assert_eq!(shown(odd), r#"{"p":"[secret]","q":"[secret]"}"#);
     }
+}
+
+#[test]
+fn a_task_in_a_log_has_no_secrets() {
+    let task = NewTask::new("login", json(r#"{"p":"hunter22","q":"open"}"#)).unwrap();
+    assert!(format!("{task:?}").contains("hunter22"));
+    let logged = format!("{:?}", task.secret(&["p"]).unwrap());
+    assert!(logged.contains(r#"{"p":"[secret]","q":"open"}"#), "{logged}");
 }
 
 #[test]
