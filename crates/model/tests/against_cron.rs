@@ -169,7 +169,7 @@ fn slots_are_what_cron_would_start() {
         assert_eq!(found, expected, "{text:?} in {name} from {quiet} to {last}, SEED={seed}");
         slots += found.len();
     }
-    assert!(slots > 10_000, "{slots} slots are too few to mean anything");
+    assert!(slots > 5_000, "{slots} slots are too few to mean anything");
     assert!(changes > 200, "{changes} changes are too few to mean anything");
 }
 

@@ -136,11 +136,10 @@
   function listen() {
     if (events || document.hidden || !page.dataset.events || live.getAttribute("aria-pressed") === "false") return;
     events = new EventSource(page.dataset.events);
+    // Also after the first one: what happened since the page was made is in neither.
     events.addEventListener("figures", (event) => {
-      const version = event.lastEventId;
-      if (version !== seen) { if (seen) later(); seen = version; }
+      if (event.lastEventId !== seen) { seen = event.lastEventId; later(); }
     });
-    events.addEventListener("open", () => { if (seen) later(); });
   }
   function deafen() {
     if (events) { events.close(); events = null; }
