@@ -241,7 +241,12 @@ impl Arena {
 
     /// Waits until something is so.
     pub fn until(&self, what: impl Display, is_so: impl FnMut() -> bool) -> Duration {
-        self.until_within(PATIENCE, what, is_so)
+        self.until_within(self.patience(), what, is_so)
+    }
+
+    /// Each attempt of a hundred thousand is written to a disk by the witness, too.
+    fn patience(&self) -> Duration {
+        if self.soak { PATIENCE * 6 } else { PATIENCE }
     }
 
     /// The same with less patience.
