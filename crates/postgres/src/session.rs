@@ -62,21 +62,20 @@ impl Manner {
         answer
     }
 
-    async fn types(&self, client: &Client, sql: &str, alone: bool) -> Result<Arc<[Type]>, Error> {
+    async fn types(&self, ask: &impl Ask, sql: &str) -> Result<Arc<[Type]>, Error> {
         let known = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(types) = known().get(sql) {
             return Ok(types.clone());
         }
         // In one message, which no pooler divides: the name is gone after it.
         let name = format!("task_engine_{:016x}", fastrand::u64(..));
-        let ask = format!(
+        let question = format!(
             "PREPARE {name} AS {sql}\n;
              SELECT unnest(parameter_types)::oid FROM pg_prepared_statements WHERE name = '{name}';
              DEALLOCATE {name}"
         );
-        let asking = client.simple_query(&ask);
         // It waits for locks on tables, as the statement itself does.
-        let messages = if alone { self.alone(client, asking).await? } else { asking.await? };
+        let messages = self.send(ask, ask.client().simple_query(&question)).await?;
         let oids = messages.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
             _ => None,
@@ -92,13 +91,18 @@ impl Manner {
         Ok(types)
     }
 
-    /// Runs one statement as a transaction. All three are sent before the first
-    /// is answered: whoever stops waiting leaves no open transaction behind.
-    async fn alone<T>(
+    /// Sends a statement, as a transaction if it is in none. All three parts are
+    /// sent before the first is answered: whoever stops waiting leaves no open
+    /// transaction behind.
+    async fn send<T>(
         &self,
-        client: &Client,
+        ask: &impl Ask,
         statement: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        if !ask.alone() {
+            return statement.await;
+        }
+        let client = ask.client();
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", self.local_settings);
         let (begun, answer, ended) =
             join!(client.batch_execute(&begin), statement, client.batch_execute("COMMIT"));
@@ -119,7 +123,7 @@ fn typed<'a>(
 /// Where statements are sent: a connection, or a transaction on it.
 ///
 /// Those that are *cached* stay prepared on a connection of PostgreSQL's own.
-pub(crate) trait Ask: Sync {
+pub(crate) trait Ask: Sync + Sized {
     fn client(&self) -> &Client;
 
     fn manner(&self) -> &Manner;
@@ -146,10 +150,8 @@ pub(crate) trait Ask: Sync {
             match self.unnamed() {
                 None => self.manner().notice(self.client().query(sql, parameters).await),
                 Some(unnamed) => {
-                    let types = unnamed.types(self.client(), sql, self.alone()).await?;
-                    let parameters = typed(parameters, &types);
-                    let rows = self.client().query_typed(sql, &parameters);
-                    if self.alone() { unnamed.alone(self.client(), rows).await } else { rows.await }
+                    let parameters = typed(parameters, &unnamed.types(self, sql).await?);
+                    unnamed.send(self, self.client().query_typed(sql, &parameters)).await
                 }
             }
         }
@@ -179,10 +181,8 @@ pub(crate) trait Ask: Sync {
             match self.unnamed() {
                 None => self.manner().notice(self.client().query_one(sql, parameters).await),
                 Some(unnamed) => {
-                    let types = unnamed.types(self.client(), sql, self.alone()).await?;
-                    let parameters = typed(parameters, &types);
-                    let row = self.client().query_typed_one(sql, &parameters);
-                    if self.alone() { unnamed.alone(self.client(), row).await } else { row.await }
+                    let parameters = typed(parameters, &unnamed.types(self, sql).await?);
+                    unnamed.send(self, self.client().query_typed_one(sql, &parameters)).await
                 }
             }
         }
@@ -206,14 +206,8 @@ pub(crate) trait Ask: Sync {
             match self.unnamed() {
                 None => self.manner().notice(self.client().execute(sql, parameters).await),
                 Some(unnamed) => {
-                    let types = unnamed.types(self.client(), sql, self.alone()).await?;
-                    let parameters = typed(parameters, &types);
-                    let count = self.client().execute_typed(sql, &parameters);
-                    if self.alone() {
-                        unnamed.alone(self.client(), count).await
-                    } else {
-                        count.await
-                    }
+                    let parameters = typed(parameters, &unnamed.types(self, sql).await?);
+                    unnamed.send(self, self.client().execute_typed(sql, &parameters)).await
                 }
             }
         }
