@@ -447,8 +447,17 @@ pub(crate) fn free_port() -> u16 {
         .expect("a free port")
 }
 
-/// Where `initdb` and `postgres` are: in PATH, or where Debian hides them.
+/// Names the folder of `initdb` and `postgres`, to test another version.
+const PROGRAMS_VARIABLE: &str = "TASK_ENGINE_TEST_POSTGRES";
+
+/// Where `initdb` and `postgres` are: where the variable says, in PATH, or where
+/// Debian hides them.
 fn programs() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(PROGRAMS_VARIABLE) {
+        let named = PathBuf::from(named);
+        assert!(has_server(&named), "{PROGRAMS_VARIABLE}: no initdb and postgres in {named:?}");
+        return Some(named);
+    }
     let in_path = find_in_path("initdb")
         .and_then(|initdb| initdb.canonicalize().ok())
         .and_then(|initdb| initdb.parent().map(Path::to_owned));
@@ -457,8 +466,11 @@ fn programs() -> Option<PathBuf> {
         versions.flatten().flatten().map(|entry| entry.path().join("bin")).collect();
     installed.sort_by_key(|path| version_of(path));
     let all = in_path.into_iter().chain(installed.into_iter().rev());
-    all.into_iter()
-        .find(|path| ["initdb", "postgres"].iter().all(|program| path.join(program).is_file()))
+    all.into_iter().find(|path| has_server(path))
+}
+
+fn has_server(folder: &Path) -> bool {
+    ["initdb", "postgres"].iter().all(|program| folder.join(program).is_file())
 }
 
 /// The number in `/usr/lib/postgresql/NUMBER/bin`.

@@ -84,6 +84,13 @@ impl Inner {
             {
                 Ok(None)
             }
+            Err(e) if e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                Err(StoreError::Refused(format!(
+                    "this user may not use the tables in schema {0} ({1}); as their owner, GRANT USAGE ON SCHEMA {0} and the other rights of docs/production.md to it",
+                    self.schema,
+                    in_words(&e)
+                )))
+            }
             Err(e) => Err(store_error(&e)),
         }
     }
