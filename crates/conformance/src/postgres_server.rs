@@ -198,6 +198,33 @@ impl TestServer {
         }
     }
 
+    /// Whether its first process is there, if only suspended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let file = std::fs::read_to_string(self.directory.join("data/postmaster.pid"));
+        let number = file.ok().and_then(|text| text.lines().next()?.trim().parse().ok());
+        number.is_some_and(is_there)
+    }
+
+    /// Suspends all processes of the server: connections are taken by the system,
+    /// and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal_all("-STOP");
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal_all("-CONT");
+    }
+
+    fn signal_all(&self, signal: &str) {
+        let first = self.process();
+        // The first process goes first: it would start others.
+        for pid in std::iter::once(first).chain(children_of(first)) {
+            let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+        }
+    }
+
     /// Waits until the server has gone down by itself.
     ///
     /// # Panics

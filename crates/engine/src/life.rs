@@ -20,7 +20,7 @@ use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
 use crate::process;
-use crate::record::{STOP_TIMEOUT, Record};
+use crate::record::{Record, STOP_TIMEOUT};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::schedule::{self, Scheduler};

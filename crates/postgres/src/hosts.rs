@@ -128,21 +128,15 @@ impl Hosts {
         let silent = matches!(tried, Err(HostError::Silent(_)));
         if silent {
             let next = (n + 1) % self.hosts.len();
-            let _ = self.preferred.compare_exchange(
-                n,
-                next,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            let _ = self.preferred.compare_exchange(n, next, Ordering::Relaxed, Ordering::Relaxed);
         }
         !silent
     }
 
     fn explain(&self, errors: &[(usize, HostError)]) -> StoreError {
         let place = self.place();
-        let refused = |error: &HostError| {
-            matches!(error, HostError::Store(error) if !error.is_temporary())
-        };
+        let refused =
+            |error: &HostError| matches!(error, HostError::Store(error) if !error.is_temporary());
         let all_refuse = errors.iter().all(|(_, error)| refused(error));
         let mut text = match (errors, all_refuse) {
             ([(_, error)], true) => format!("{place} refuses the connection: {error}"),

@@ -113,11 +113,11 @@ impl From<RecoveryMode> for Recovery {
     }
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fault> {
     // Before a database is opened, or even made.
     check_workers(args.workers, &args.queues)?;
     let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
-    let queues = executables::with_queues(args.queues, &executables)?;
+    let queues = executables::with_queues(std::mem::take(&mut args.queues), &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     stop_on_hang_up(stop.clone())?;
