@@ -518,6 +518,9 @@ pub enum StoreError {
     /// The tables are not there, or of another version.
     #[error("{0}")]
     Version(String),
+    /// This process must not use the store any longer: end it, and start it again.
+    #[error("{0}")]
+    MustReopen(String),
     /// The name belongs to another life that is not over on record.
     #[error("an engine named {0:?} is registered")]
     NameTaken(String),

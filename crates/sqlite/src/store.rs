@@ -86,15 +86,18 @@ impl SqliteStore {
         reader: Option<rusqlite::Connection>,
     ) -> Result<Self, StoreError> {
         let hints = Hints::new();
-        let file = path.as_deref().map(FileMark::of).transpose();
-        let file = file.map_err(|e| StoreError::Unavailable(format!("{place}: {e}")))?;
+        let mark = || {
+            let mark = path.as_deref().map(FileMark::of).transpose();
+            mark.map_err(|e| StoreError::Unavailable(format!("{place}: {e}")))
+        };
+        let (file, file_to_read) = (mark()?, mark()?);
         let write = {
             let (place, hints) = (place.clone(), hints.clone());
             move |inbox| write_all(&writer, file.as_ref(), &inbox, &place, &hints)
         };
-        let reader = reader.map(|reader| {
+        let reader = reader.zip(file_to_read).map(|(reader, file)| {
             let at = place.clone();
-            let read = move |inbox| read_all(&reader, &inbox, &at);
+            let read = move |inbox| read_all(&reader, &file, &inbox, &at);
             Desk::staff("task-engine-sqlite-reader", place.clone(), read)
         });
         let shared = Shared {

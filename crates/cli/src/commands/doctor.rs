@@ -44,7 +44,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         // What cannot be reached is the first thing that a doctor can tell.
         Err(Fault::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
-            ("postgres".to_owned(), vec![unreachable(&why)])
+            ("postgres".to_owned(), vec![cannot_be_opened(&why)])
         }
         Err(fault) => return Err(fault),
     };
@@ -70,6 +70,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     console.say(format_args!("{place}: {words}"));
     Ok(())
+}
+
+fn cannot_be_opened(why: &str) -> Check {
+    match why.split_once("; ") {
+        Some((reason, remedy)) if reason.contains("the encoding of") => {
+            Check::bad("encoding", Verdict::Wrong, reason, remedy)
+        }
+        _ => unreachable(why),
+    }
 }
 
 fn unreachable(why: &str) -> Check {

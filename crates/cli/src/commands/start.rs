@@ -3,13 +3,14 @@
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Log, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
+use task_engine::{Engine, Recovery, StopHandle, Stopped, Store, default_instance};
 
 use crate::console::Console;
 use crate::database::Access;
@@ -112,29 +113,20 @@ impl From<RecoveryMode> for Recovery {
     }
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fault> {
     // Before a database is opened, or even made.
     check_workers(args.workers, &args.queues)?;
     let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
-    let queues = executables::with_queues(args.queues, &executables)?;
+    let queues = executables::with_queues(std::mem::take(&mut args.queues), &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     stop_on_hang_up(stop.clone())?;
-    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
-    let database = console.database()?;
-    let store = database.open(access).await?;
-    console.say(format_args!("Database: {}", store.place()));
-    if args.web.is_some() && !args.no_migrate {
-        // The dashboard may be looked at before the engine is ready.
-        store.migrate().await?;
-    }
-    let web = match args.web {
-        Some(address) => {
-            let watched = database.open_to_watch().await?;
-            let metrics = Some(keep_metrics()?);
-            Some(Serving::begin(console, watched, address, &args.web_options, metrics).await?)
+    let (store, web) = tokio::select! {
+        opened = open(console, &args) => opened?,
+        () = stop.requested() => {
+            console.say("Stopped before the database was connected to.");
+            return Ok(());
         }
-        None => None,
     };
     if io::stderr().is_terminal() {
         console.say("Ctrl-C stops it; until then it waits for tasks.");
@@ -171,6 +163,28 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     verdict(stopped?)
 }
 
+/// The database, and the dashboard if one is wanted.
+async fn open(
+    console: &Console,
+    args: &Arguments,
+) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
+    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+    let database = console.database()?;
+    let store = database.open(access).await?;
+    console.say(format_args!("Database: {}", store.place()));
+    let Some(address) = args.web else {
+        return Ok((store, None));
+    };
+    if !args.no_migrate {
+        // The dashboard may be looked at before the engine is ready.
+        store.migrate().await?;
+    }
+    let watched = database.open_to_watch().await?;
+    let metrics = Some(keep_metrics()?);
+    let web = Serving::begin(console, watched, address, &args.web_options, metrics).await?;
+    Ok((store, Some(web)))
+}
+
 /// A terminal that is closed stops an engine in good order. By default it would
 /// kill it, and leave its tasks to recovery.
 pub(crate) fn stop_on_hang_up(stop: StopHandle) -> Result<(), Fault> {
@@ -188,7 +202,7 @@ pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
     let Stopped { forced, given_back, unrecorded, .. } = stopped;
     if unrecorded > 0 {
         return Err(Fault::Failure(format!(
-            "the results of {} could not be written, because the database was away; recovery decides about them",
+            "the results of {} could not be written, as the log says; recovery decides about them",
             count(unrecorded, "task")
         )));
     }

@@ -19,6 +19,7 @@ mod queues;
 mod recovers;
 mod rights;
 mod says;
+mod servers;
 mod serves;
 mod stops;
 mod support;
