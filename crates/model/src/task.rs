@@ -634,7 +634,7 @@ pub struct ExecutionRow {
     pub attempt: i32,
     /// Its retry number.
     pub retry_number: i32,
-    /// `running`, `success` or `failure`.
+    /// `running`, `success`, `failure` or `cancelled`.
     pub status: ExecutionStatus,
     /// The engine.
     pub instance: Option<String>,
@@ -668,6 +668,8 @@ pub enum ExecutionStatus {
     Running,
     Success,
     Failure,
+    /// Not an attempt: the task was cancelled while it waited for this one.
+    Cancelled,
 }
 
 /// What an attempt returned after it had already ended.

@@ -64,6 +64,6 @@ fn flow_attempt(row: &Row) -> FlowAttempt {
         started_at: row.get("started_at"),
         stopped_at: row.get("stopped_at"),
         retry_at: row.get("retry_at"),
-        error: if status == ExecutionStatus::Failure { error(row) } else { None },
+        error: if status == ExecutionStatus::Running { None } else { error(row) },
     }
 }

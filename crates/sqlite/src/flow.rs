@@ -68,6 +68,7 @@ fn ended(turn: &Turn<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, Fault> {
             attempt: row.get(0)?,
             status: match error {
                 None => ExecutionStatus::Success,
+                Some(_) if row.get(6)? => ExecutionStatus::Cancelled,
                 Some(_) => ExecutionStatus::Failure,
             },
             instance: row.get(1)?,

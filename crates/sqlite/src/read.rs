@@ -171,6 +171,9 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
             retry_number: row.get(1)?,
             status: match error {
                 None => ExecutionStatus::Success,
+                Some(_) if ends_task.as_deref() == Some("cancelled") && row.get(10)? => {
+                    ExecutionStatus::Cancelled
+                }
                 Some(_) => ExecutionStatus::Failure,
             },
             instance: row.get(2)?,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
 use task_engine::model::secret::{Redactor, Secrets};
 use task_engine::model::store::Store;
-use task_engine::model::task::LateResult;
+use task_engine::model::task::{ExecutionStatus, LateResult};
 use task_engine::model::why::why;
 use task_engine::model::words::{
     cancel_story, clock, clock_and_relative, count, reason, relative, span, verdict,
@@ -182,7 +182,13 @@ impl<W: Write> Page<'_, W> {
 
     fn execution(&mut self, execution: &ExecutionRow) -> io::Result<()> {
         let (now, zone) = (self.now.timestamp(), self.zone());
-        writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?;
+        match execution.status {
+            // Not one of the attempts that are counted above.
+            ExecutionStatus::Cancelled => {
+                writeln!(self.out, "\nNot begun: {}", verdict(execution))?
+            }
+            _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
+        }
         if let Some(name) = &execution.instance {
             let worker =
                 execution.worker.map_or(String::new(), |worker| format!(", worker {worker}"));
@@ -197,7 +203,9 @@ impl<W: Write> Page<'_, W> {
             }
             (Some(started), None) => self.field("started", &self.time(started))?,
             (None, Some(stopped)) => {
-                self.field("started", "never")?;
+                if execution.status != ExecutionStatus::Cancelled {
+                    self.field("started", "never")?;
+                }
                 self.field("ended", &self.time(stopped))?;
             }
             (None, None) => {}

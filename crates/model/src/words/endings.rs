@@ -12,6 +12,7 @@ pub fn verdict(execution: &ExecutionRow) -> String {
         ExecutionStatus::Running => "running",
         ExecutionStatus::Success => "success",
         ExecutionStatus::Failure => "failure",
+        ExecutionStatus::Cancelled => return "cancelled while it waited".to_owned(),
     };
     let consequence = match execution.ends_task {
         Some(TaskStatus::Failed) => ", the last: the task was given up",

@@ -115,6 +115,7 @@ fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Re
             ExecutionStatus::Running => "running",
             ExecutionStatus::Success => "success",
             ExecutionStatus::Failure => "failure",
+            ExecutionStatus::Cancelled => "cancelled",
         };
         let times = times(execution, wait);
         writeln!(out, "{indent}attempt {}: {word}{times}{}", execution.attempt, error(execution))?;
