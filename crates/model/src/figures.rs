@@ -36,7 +36,7 @@ pub enum Counts {
     Ok,
     /// It failed, whether or not it is tried again.
     Failed,
-    /// Neither: it was cancelled, postponed, or given back.
+    /// It was cancelled, given back or snoozed.
     Other,
 }
 
@@ -47,7 +47,7 @@ impl Counts {
         match ending.next {
             Next::End(TaskStatus::Stopped) => Self::Ok,
             Next::End(TaskStatus::Failed) => Self::Failed,
-            // Postponed or given back, at no cost.
+            // Given back or snoozed: no retry is used.
             Next::Wait { retry_number, .. } if retry_number == ending.retry_number => Self::Other,
             Next::Wait { .. } => Self::Failed,
             Next::End(_) => Self::Other,
@@ -62,7 +62,7 @@ pub struct Tally {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled, postponed or given back.
+    /// Attempts that were cancelled, given back or snoozed.
     pub other: u64,
     /// How long all of them ran together, in microseconds.
     pub run_us: u64,
@@ -142,7 +142,7 @@ pub struct FigureRow {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled, postponed or given back.
+    /// Attempts that were cancelled, given back or snoozed.
     pub other: u64,
     /// How long all of them ran together, in seconds.
     pub run_secs_sum: f64,
@@ -161,7 +161,7 @@ pub struct ClassTotal {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled, postponed or given back.
+    /// Attempts that were cancelled, given back or snoozed.
     pub other: u64,
     /// How long all of them ran together, in seconds.
     pub run_secs_sum: f64,

@@ -601,7 +601,7 @@ pub struct TaskRow {
     pub retry_number: i32,
     /// The engine that holds it, or that ended it.
     pub instance: Option<String>,
-    /// The last error, if its last attempt failed.
+    /// The last error, if its last attempt failed. None after a snooze.
     pub error: Option<TaskError>,
 }
 
@@ -634,7 +634,7 @@ pub struct ExecutionRow {
     pub attempt: i32,
     /// Its retry number.
     pub retry_number: i32,
-    /// `running`, `success`, `failure` or `cancelled`.
+    /// `running`, `success`, `failure`, `snoozed` or `cancelled`.
     pub status: ExecutionStatus,
     /// The engine.
     pub instance: Option<String>,
@@ -646,7 +646,7 @@ pub struct ExecutionRow {
     pub stopped_at: Option<Timestamp>,
     /// The result of a success.
     pub result: Option<Json>,
-    /// The error of a failure.
+    /// The error of a failure, or the reason of a snooze.
     pub error: Option<TaskError>,
     /// The status that it ended the task with.
     pub ends_task: Option<TaskStatus>,
@@ -668,8 +668,43 @@ pub enum ExecutionStatus {
     Running,
     Success,
     Failure,
+    /// It postponed its task. Neither a success nor a failure: no retry is used.
+    Snoozed,
     /// Not an attempt: the task was cancelled while it waited for this one.
     Cancelled,
+}
+
+impl ExecutionStatus {
+    /// The status of an attempt that has ended. Should a cancel request meet a
+    /// snooze, the task is cancelled, and the attempt counts as any cancelled one.
+    /// `was_held`: an engine had claimed it.
+    #[must_use]
+    pub fn of_ended(
+        error: Option<&TaskError>,
+        ends_task: Option<TaskStatus>,
+        was_held: bool,
+    ) -> Self {
+        match error {
+            None => Self::Success,
+            Some(_) if !was_held && ends_task == Some(TaskStatus::Cancelled) => Self::Cancelled,
+            Some(error) if ends_task.is_none() && error.exception == TaskError::SNOOZED => {
+                Self::Snoozed
+            }
+            Some(_) => Self::Failure,
+        }
+    }
+
+    /// The word that is stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// What an attempt returned after it had already ended.

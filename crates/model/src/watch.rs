@@ -171,8 +171,8 @@ pub struct EndingRow {
     pub ends_task: Option<TaskStatus>,
     /// When the next attempt is due, if the task goes on.
     pub retry_at: Option<Timestamp>,
-    /// The error, if it failed: as `exception: message`, cut
-    /// to 500 characters.
+    /// The error, if it failed: as `exception: message`, cut to 500 characters.
+    /// An attempt that has none and does not end its task was snoozed.
     pub error: Option<String>,
 }
 
@@ -202,7 +202,7 @@ pub struct ClassFigures {
     pub succeeded: u64,
     /// Those of them that failed, whether or not they are retried.
     pub failed: u64,
-    /// Those of them that did neither: cancelled, postponed or given back.
+    /// Those of them that did neither: cancelled, given back or snoozed.
     pub other: u64,
     /// Half of them took no longer, in seconds.
     pub run_secs_p50: Option<f64>,
@@ -228,7 +228,7 @@ pub struct Lately {
     pub succeeded: u64,
     /// Those of them that failed, whether or not they are retried.
     pub failed: u64,
-    /// Those of them that did neither: cancelled, postponed or given back.
+    /// Those of them that did neither: cancelled, given back or snoozed.
     pub other: u64,
     /// How many ended in a second, since the first minute in which one did.
     pub per_sec: f64,

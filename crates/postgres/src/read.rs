@@ -139,6 +139,7 @@ pub(crate) fn execution_status(row: &Row) -> ExecutionStatus {
         "success" => ExecutionStatus::Success,
         "failure" => ExecutionStatus::Failure,
         "cancelled" => ExecutionStatus::Cancelled,
+        "snoozed" => ExecutionStatus::Snoozed,
         _ => ExecutionStatus::Running,
     }
 }

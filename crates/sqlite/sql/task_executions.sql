@@ -2,8 +2,7 @@
 SELECT
     ended.attempt, ended.retry_number, instance.name, ended.worker,
     ended.started_at, ended.stopped_at, ended.result, ended.error, ended.ends_task, ended.retry_at,
-    -- No engine ever held it.
-    ended.instance_id IS NULL
+    ended.instance_id IS NOT NULL
 FROM task_engine_ended_executions AS ended
 LEFT JOIN task_engine_instances AS instance ON instance.id = ended.instance_id
 WHERE ended.task_id = ?1

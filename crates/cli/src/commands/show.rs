@@ -220,8 +220,12 @@ impl<W: Write> Page<'_, W> {
         if let Some(result) = execution.result.as_ref().filter(|result| result.as_str() != "null") {
             self.json("result", result)?;
         }
-        if let Some(error) = &execution.error {
-            self.error(error)?;
+        match &execution.error {
+            Some(error) if execution.status == ExecutionStatus::Snoozed => {
+                self.field("reason", &summary(&error.message, 500))?;
+            }
+            Some(error) => self.error(error)?,
+            None => {}
         }
         if let Some(retry_at) = execution.retry_at {
             self.field("next", &format!("attempt at {}", self.time(retry_at)))?;
