@@ -18,6 +18,8 @@ pub(crate) const FILTERS: &str = r#"Filters:
     created>2h                       created MORE THAN 2 hours ago; also updated, due
     created<2h                       created WITHIN THE LAST 2 hours
     created>2026-12-24               created AFTER this time
+    'started<2026-12-24T03:10:00Z' 'ended>2026-12-24T03:00:00Z'
+                                     ran between the two, by the last attempt
     priority>=5 id>=100 attempts>3   also retries
     params.user.id=42                a field of the parameters; also context.…
   A shell needs single quotes around a term with < or > or spaces: 'created>2h'."#;

@@ -47,6 +47,7 @@ pub mod recovery;
 pub mod reports;
 pub mod schedules;
 pub mod searches;
+pub mod seeking;
 pub mod snoozes;
 pub mod tokens;
 pub mod unique;

@@ -27,7 +27,7 @@ use crate::lock::BlockingSession;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
-use crate::search::{Scan, Scanned};
+use crate::search::{CreationTimes, Scan, Scanned};
 use crate::secret;
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::token::{NewToken, TokenHash, TokenRow};
@@ -262,6 +262,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// One bounded step of a search, newest first: see [`Search`](crate::Search).
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned>;
 
+    /// For each id, the nearest task at or below it and when it was created, in this
+    /// order: one probe of the key each.
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes>;
+
     /// Changes a task that waits, and wakes engines. One that an engine has
     /// claimed first is left as it is.
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport>;
@@ -295,7 +299,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()>;
 
     /// What all engines have counted lately, by step and class, in this order.
-    /// The first step is whole; steps and classes without any attempt are left out.
+    /// The first minute is whole; steps and classes without any attempt are left out.
     fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>>;
 
     /// Removes up to `limit` rows of figures that are older than

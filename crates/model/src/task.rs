@@ -634,7 +634,7 @@ pub struct ExecutionRow {
     pub attempt: i32,
     /// Its retry number.
     pub retry_number: i32,
-    /// `running`, `success`, `failure` or `snoozed`.
+    /// `running`, `success`, `failure`, `snoozed` or `cancelled`.
     pub status: ExecutionStatus,
     /// The engine.
     pub instance: Option<String>,
@@ -670,15 +670,23 @@ pub enum ExecutionStatus {
     Failure,
     /// It postponed its task. Neither a success nor a failure: no retry is used.
     Snoozed,
+    /// Not an attempt: the task was cancelled while it waited for this one.
+    Cancelled,
 }
 
 impl ExecutionStatus {
     /// The status of an attempt that has ended. Should a cancel request meet a
     /// snooze, the task is cancelled, and the attempt counts as any cancelled one.
+    /// `was_held`: an engine had claimed it.
     #[must_use]
-    pub fn of_ended(error: Option<&TaskError>, ends_task: Option<TaskStatus>) -> Self {
+    pub fn of_ended(
+        error: Option<&TaskError>,
+        ends_task: Option<TaskStatus>,
+        was_held: bool,
+    ) -> Self {
         match error {
             None => Self::Success,
+            Some(_) if !was_held && ends_task == Some(TaskStatus::Cancelled) => Self::Cancelled,
             Some(error) if ends_task.is_none() && error.exception == TaskError::SNOOZED => {
                 Self::Snoozed
             }
@@ -694,6 +702,7 @@ impl ExecutionStatus {
             Self::Success => "success",
             Self::Failure => "failure",
             Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
         }
     }
 }

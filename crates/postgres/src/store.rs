@@ -15,6 +15,7 @@ use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine_model::search::CreationTimes;
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack, WakeUp,
 };
@@ -348,6 +349,10 @@ impl Store for PgStore {
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         self.limited(self.inner.scan(scan))
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        limited(self.inner.creation_times(ids))
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {

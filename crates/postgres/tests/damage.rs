@@ -64,7 +64,7 @@ async fn times_that_no_clock_can_tell_are_refused() {
             ),
             format!(
                 "INSERT INTO task_engine.figures
-                 SELECT '{time}', 'a', 1, 0, 1, 0, 0, 0, h, h FROM (SELECT array_fill(0, '{{12}}')) AS f (h)"
+                 SELECT '{time}', 'a', 1, 0, 1, 0, 0, 0, 0, 0, h, h FROM (SELECT array_fill(0, '{{28}}')) AS f (h)"
             ),
         ] {
             let refused = client.batch_execute(&harm).await.expect_err(&harm);

@@ -15,6 +15,7 @@ use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine_model::search::CreationTimes;
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
 };
@@ -348,6 +349,11 @@ impl Store for SqliteStore {
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         let scan = scan.clone();
         Box::pin(self.reader().ask(move |turn| scan::scan(turn, &scan)))
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        let ids = ids.to_vec();
+        Box::pin(self.reader().ask(move |turn| scan::creation_times(turn, &ids)))
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {

@@ -206,7 +206,13 @@ impl<W: Write> Page<'_, W> {
 
     fn execution(&mut self, execution: &ExecutionRow) -> io::Result<()> {
         let (now, zone) = (self.now.timestamp(), self.zone());
-        writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?;
+        match execution.status {
+            // Not one of the attempts that are counted above.
+            ExecutionStatus::Cancelled => {
+                writeln!(self.out, "\nNot begun: {}", verdict(execution))?
+            }
+            _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
+        }
         if let Some(name) = &execution.instance {
             let worker =
                 execution.worker.map_or(String::new(), |worker| format!(", worker {worker}"));
@@ -221,7 +227,9 @@ impl<W: Write> Page<'_, W> {
             }
             (Some(started), None) => self.field("started", &self.time(started))?,
             (None, Some(stopped)) => {
-                self.field("started", "never")?;
+                if execution.status != ExecutionStatus::Cancelled {
+                    self.field("started", "never")?;
+                }
                 self.field("ended", &self.time(stopped))?;
             }
             (None, None) => {}

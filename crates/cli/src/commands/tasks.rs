@@ -16,7 +16,7 @@ use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::table::table;
+use crate::table::{fit_lines, table};
 
 /// List tasks, newest first
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<()
 /// Tasks as a table, safe for a terminal.
 pub(crate) fn lines(tasks: &[FoundTask], now: Timestamp) -> String {
     let lines = tasks.iter().map(|task| line(&task.row, now)).collect();
-    table(&["ID", "CLASS", "STATUS", "ATTEMPTS", "WHEN", "ERROR"], &[0, 3], lines)
+    fit_lines(&table(&["ID", "CLASS", "STATUS", "ATTEMPTS", "WHEN", "ERROR"], &[0, 3], lines))
 }
 
 fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
@@ -113,7 +113,7 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
         }
         _ => relative(row.updated_at, now),
     };
-    let error = row.error.as_ref().map(|error| summary(&error.to_string(), 60));
+    let error = row.error.as_ref().map(|error| summary(&error.to_string(), usize::MAX));
     vec![
         row.id.to_string(),
         summary(&row.task_class, 50),

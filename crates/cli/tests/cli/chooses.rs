@@ -145,7 +145,7 @@ fn reruns_and_errors(place: &Place) {
     work(place, &["4", "5", "9", "10"]);
 
     let errors = place.run(&["errors"]);
-    code_and_words(&errors, 0, &["4 failures: all there are"]);
+    code_and_words(&errors, 0, &["4 tasks with an error: all there are"]);
     assert_eq!(errors.out.lines().count(), 2, "one group: {errors:?}");
     let group = errors.out.lines().nth(1).unwrap();
     assert!(group.trim_start().starts_with("4  FailingNotRetryTask"), "{group}");

@@ -21,13 +21,15 @@ pub struct BadFilter {
 }
 
 /// The names of fields that have no path.
-const FIELDS: [(&str, Field); 13] = [
+const FIELDS: [(&str, Field); 15] = [
     ("status", Field::Status),
     ("class", Field::Class),
     ("error", Field::Error),
     ("created", Field::Created),
     ("updated", Field::Updated),
     ("due", Field::Due),
+    ("started", Field::Started),
+    ("ended", Field::Ended),
     ("queue", Field::Queue),
     ("priority", Field::Priority),
     ("id", Field::Id),
@@ -319,7 +321,9 @@ impl Reader<'_> {
                 Ok(number) => Ok(Value::Number(number)),
                 Err(_) => self.bad(at, format!("{field} is a whole number, not {text:?}")),
             },
-            Field::Created | Field::Updated | Field::Due => self.time(&text, at),
+            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
+                self.time(&text, at)
+            }
             _ => Ok(Value::Text(text)),
         }
     }
@@ -365,7 +369,9 @@ impl Field {
             Self::Id | Self::Priority | Self::Attempts | Self::Retries => {
                 !matches!(operator, Has | HasNot)
             }
-            Self::Created | Self::Updated | Self::Due => !operator.takes_many(),
+            Self::Created | Self::Updated | Self::Due | Self::Started | Self::Ended => {
+                !operator.takes_many()
+            }
             Self::Params(_) | Self::Context(_) => true,
         }
     }
@@ -594,10 +600,12 @@ mod tests {
             Field::Id | Field::Priority | Field::Attempts | Field::Retries => {
                 Value::Number(random.i64(..))
             }
-            Field::Created | Field::Updated | Field::Due if random.bool() => {
+            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended
+                if random.bool() =>
+            {
                 Value::Age(Duration::from_nanos(random.u64(0..4_000_000_000_000_000)))
             }
-            Field::Created | Field::Updated | Field::Due => {
+            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
                 Value::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap())
             }
             _ => Value::Text(any_text(random)),

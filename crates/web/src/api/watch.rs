@@ -5,11 +5,10 @@ use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_model::check::Check;
-use task_engine_model::errors::{ErrorGroup, groups};
-use task_engine_model::queue::{Pool, Service, services};
-use task_engine_model::search::{PATIENCE, Search};
+use task_engine_model::errors::{ErrorGroup, Failures, LIMIT};
+use task_engine_model::queue::{Count, Pool, Service, services};
 use task_engine_model::watch::{Figures, QueueFigures};
-use task_engine_model::{FlowPage, FlowTask, InstanceId, InstanceRow, TaskId, TaskStatus};
+use task_engine_model::{FlowPage, FlowTask, InstanceId, InstanceRow, TaskId};
 
 use super::query::{Named, Query};
 use crate::access::Actor;
@@ -135,8 +134,12 @@ pub(super) async fn checks(
 #[derive(Serialize)]
 pub(super) struct Errors {
     groups: Vec<Group>,
-    /// How many failed tasks were looked at.
+    /// How many tasks with an error were looked at.
     looked_at: usize,
+    /// Whether there may be more: then all counts are those of a sample, the newest.
+    is_sample: bool,
+    /// How many tasks have failed in all, if that is known to be more.
+    total: Option<Count>,
     /// Where to go on: `before` of the next look.
     next: Option<TaskId>,
     at: Timestamp,
@@ -156,19 +159,17 @@ pub(super) async fn errors(
     query: Query,
 ) -> Result<Answer<Errors>, Problem> {
     let query = query.with(&["filter", "before", "limit"])?;
-    let mut filter = query.filter(&app, &actor).await?;
-    if !filter.has_status() {
-        filter = filter.and_status(&[TaskStatus::Failed]);
-    }
-    let limit = query.limit(2_000, 5_000)?;
-    let search = Search { filter, before: query.parse("before")?, limit, patience: PATIENCE };
-    let found = search.run(&*app.store).await?;
+    let filter = query.filter(&app, &actor).await?;
+    let limit = query.limit(LIMIT, LIMIT)?;
+    let failures = Failures::look(&*app.store, filter, query.parse("before")?, limit).await?;
     let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
     Ok(Answer(Errors {
-        groups: groups(&found).into_iter().map(told).collect(),
-        looked_at: found.tasks.len(),
-        next: found.next,
-        at: found.now,
+        groups: failures.groups().into_iter().map(told).collect(),
+        looked_at: failures.found.tasks.len(),
+        is_sample: failures.is_sample(),
+        total: failures.total,
+        next: failures.found.next,
+        at: failures.found.now,
     }))
 }
 

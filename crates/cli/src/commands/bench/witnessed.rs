@@ -19,6 +19,7 @@ use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine::model::search::CreationTimes;
 use task_engine::model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
 };
@@ -250,6 +251,10 @@ impl Store for Witnessed {
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         self.store.scan(scan)
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        self.store.creation_times(ids)
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
