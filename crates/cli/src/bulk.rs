@@ -17,6 +17,7 @@ use crate::commands::tasks;
 use crate::console::{Console, now};
 use crate::deed::Deed;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
 /// Which tasks, and how.
 #[derive(Debug, Args)]
@@ -333,8 +334,7 @@ fn tell(
         for (id, outcome) in told {
             let message = format!("{}{}", outcome.what, outcome.more);
             let line = Told { id: *id, outcome: outcome.kind, message: &message };
-            serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, &line)?;
         }
     } else if named || told.len() <= LINES_MAX {
         for (id, outcome) in told {

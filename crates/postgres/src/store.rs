@@ -12,6 +12,7 @@ use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::history::ScheduleEvent;
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
@@ -261,6 +262,19 @@ impl Store for PgStore {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         limited(self.inner.fired_slots(schedule_id, limit))
+    }
+
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        limited(self.inner.run_schedule(schedule_id, task, requested_by))
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        limited(self.inner.schedule_events(schedule_id, limit))
     }
 
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {

@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Delete tasks that have ended, with all that is recorded about them
+/// Delete ended tasks, with everything recorded about them
 ///
 /// A task that waits or runs is never deleted: `cancel` it first. This cannot be
 /// undone. For tasks of a certain age, see `prune`.

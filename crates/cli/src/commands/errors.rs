@@ -1,6 +1,6 @@
 //! `task-engine errors`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -14,9 +14,10 @@ use crate::console::{Console, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 
-/// Show what fails: failed tasks in groups of the same error
+/// Show what fails: failed tasks, grouped by error
 ///
 /// Errors are the same if their classes and messages are, apart from numbers, ids
 /// and what stands in quotes. Looks at the newest failures only, and says how far
@@ -52,8 +53,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         for group in &groups {
-            serde_json::to_writer(&mut out, group).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, group)?;
         }
     } else if !groups.is_empty() {
         let head = ["COUNT", "CLASS", "ERROR", "FIRST", "LAST", "LAST 12 H", "NEWEST"];

@@ -10,7 +10,7 @@ use crate::database::Access;
 use crate::exit::Fault;
 use crate::said::{Printer, Reader};
 
-/// Show what a task has said while it ran
+/// Show what a task has logged
 ///
 /// Lines that an execution had no room for are counted where they are missing.
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! `task-engine queues`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -14,9 +14,10 @@ use crate::database::Access;
 use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 
-/// List queues, pause and resume them
+/// List queues; pause and resume them
 ///
 /// From a paused queue no engine takes tasks; those that run finish. A pause
 /// stays until somebody ends it, whatever is stopped or started meanwhile.
@@ -74,8 +75,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     if json {
         for queue in &queues {
             let served_by = services(&queue.name, &engines);
-            serde_json::to_writer(&mut out, &Line { queue, served_by }).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, &Line { queue, served_by })?;
         }
         return Ok(out.flush()?);
     }

@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Create tasks that do once more what these were to do
+/// Create tasks again, with the same class and parameters
 ///
 /// A new task has the class, parameters, queue and priority of the old one, is due
 /// at once, and belongs to the same flow; its context names the old one

@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Send failed or cancelled tasks back to wait, and let waiting ones run now
+/// Send failed or cancelled tasks back to wait
 ///
 /// A failed or cancelled task gets all of its retries again. A running one, and
 /// one that has done its work, is left alone. A filter that says nothing about

@@ -21,6 +21,7 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::said::{Printer, Reader, Said, far, shown};
 
@@ -71,8 +72,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         let whole = WithLog { task: &task, log: &log };
-        serde_json::to_writer(&mut out, &whole).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json_line(&mut out, &whole)?;
         return Ok(out.flush()?);
     }
     let reasons = why_waiting(&*store, &task).await?;
@@ -112,7 +112,7 @@ async fn follow<W: Write>(
     let mut printer = Printer::new(page.out, zone, false, secrets);
     let ended = reader.follow(store, &mut |said| printer.tell(said)).await?;
     if let Some(task) = ended {
-        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status));
+        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
     }
     Ok(())
 }
@@ -148,7 +148,13 @@ struct Page<'a, W> {
 impl<W: Write> Page<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
-        writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+        writeln!(
+            self.out,
+            "Task {}: {}, {}",
+            row.id,
+            escape(&row.task_class),
+            row.status.explained()
+        )?;
         for (at, reason) in reasons.iter().enumerate() {
             let name = if at == 0 { "waits" } else { "and" };
             self.field(name, &format!("because {reason}"))?;

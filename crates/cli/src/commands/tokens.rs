@@ -1,6 +1,6 @@
 //! `task-engine tokens`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -14,11 +14,12 @@ use crate::database::Access;
 use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::duration;
 use task_engine::model::words::{clock_and_relative, relative};
 
-/// Make, list and revoke tokens for the dashboard
+/// Create, list and revoke tokens for the dashboard and the API
 ///
 /// A token is printed once, when it is made; the database keeps a hash of it
 /// only. Whoever has it may do what its role says: a viewer looks, an operator
@@ -108,8 +109,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     let mut out = console.results();
     if json {
         for token in &tokens {
-            serde_json::to_writer(&mut out, token).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, token)?;
         }
         return Ok(out.flush()?);
     }

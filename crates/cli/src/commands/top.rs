@@ -21,7 +21,7 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Watch what goes on, on the whole screen
+/// Watch activity on the whole screen
 ///
 /// Keys: q ends it, p pauses and goes on. Where there is no terminal, it prints
 /// what goes on now, once.

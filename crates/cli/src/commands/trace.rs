@@ -15,7 +15,7 @@ use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
 
-/// Show which tasks belong together, and which of them created which
+/// Show which tasks belong together, and which created which
 ///
 /// Prints the tree of a flow: how long each task waited from when it was due,
 /// how long it ran, how it ended. The flow is named by its correlation id, or by
