@@ -138,7 +138,7 @@ pub(crate) async fn run<A: Action>(
             let filter = meant::<A>(filter);
             let found = find(console, store, &filter, choice.limit, manner).await?;
             if found.ids.is_empty() {
-                console.say(format_args!("No tasks are meant by {filter} on {}.", store.place()));
+                console.say(format_args!("No tasks match {filter} on {}.", store.place()));
                 return Ok(false);
             }
             if !ask::<A>(console, manner, &found, found.ids.len())? {
@@ -259,11 +259,11 @@ fn ask<A: Action>(
     confirm(&format!("{} {tasks_in_words}?", capital(verb)))
 }
 
-/// Asks on a terminal. Where nobody can be asked, somebody must have said yes.
+/// Asks on a terminal. Elsewhere, --yes must have been passed.
 pub(crate) fn confirm(question: &str) -> Result<bool, Fault> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Fault::Usage(format!(
-            "{question} Nobody can be asked here: say --yes to do it, or --dry-run to see what it would do. Nothing was changed"
+            "{question} Not a terminal: pass --yes to confirm, or --dry-run to see what would be done. Nothing was changed"
         )));
     }
     let _ = write!(io::stderr(), "{question} [y/N] ");

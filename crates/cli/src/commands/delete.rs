@@ -53,7 +53,7 @@ fn outcome(report: RemoveReport) -> Outcome {
         }
         RemoveReport::Open(_) => Outcome::conflict("waits, and is not deleted; cancel it first"),
         RemoveReport::Busy => Outcome::conflict(
-            "has ended, but is still in somebody's hands, and is not deleted; try again in a moment",
+            "has ended, but its engine has not released it yet; try again in a moment",
         ),
         RemoveReport::NotFound => Outcome::missing(),
     }

@@ -20,17 +20,18 @@ use crate::times::duration;
 
 /// Delete tasks that ended long ago
 ///
-/// Engines do this for successful tasks by themselves (start --retention); this is for once. A task
-/// that waits or runs is never deleted. This cannot be undone.
+/// Engines delete old successful tasks by themselves (start --retention); this
+/// command does it once. A task that waits or runs is never deleted. This cannot
+/// be undone.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Those that ended in this status; `succeeded` means `stopped`
     #[arg(long, value_name = "STATUS", value_parser = status_of(&ENDED))]
     status: TaskStatus,
-    /// Those that ended at least so long ago
+    /// Those that ended at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     older_than: Duration,
-    /// Do it without asking; needed in scripts
+    /// Do not ask for confirmation; needed in scripts
     #[arg(long, short)]
     yes: bool,
     /// Show what would be done, and do nothing

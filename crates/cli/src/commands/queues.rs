@@ -19,8 +19,8 @@ use crate::table::table;
 
 /// List queues; pause and resume them
 ///
-/// From a paused queue no engine takes tasks; those that run finish. A pause
-/// stays until somebody ends it, whatever is stopped or started meanwhile.
+/// No engine takes tasks from a paused queue; running tasks finish. A pause stays
+/// until `queues resume`, also when engines stop and start.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,22 +29,22 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// What waits and runs in each queue, and who serves it
+    /// List queues: what waits and runs in each, and which engines serve it
     List {
         /// Print JSON, one queue a line
         #[arg(long)]
         json: bool,
     },
-    /// Let no task of a queue start
+    /// Start no more tasks of a queue
     Pause {
         /// The queue; it need not be known yet
         #[arg(value_name = "NAME")]
         name: String,
-        /// Why, for whoever wonders
+        /// The reason, for other operators
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Let the tasks of a paused queue start again
+    /// Start tasks of a paused queue again
     Resume {
         /// The queue
         #[arg(value_name = "NAME")]

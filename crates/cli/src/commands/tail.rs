@@ -26,9 +26,9 @@ use crate::times::duration;
 
 /// Follow attempts as they end, one line each, until Ctrl-C
 ///
-/// Attempts that end are found because they were seen before: twice a second it
-/// is looked at what runs, what comes next, and what is new. Of a class that
-/// ends more than a thousand a second, a part is shown.
+/// Twice a second, it reads which tasks run, come next, and are new, and then how
+/// they ended. If more than a thousand of a class end in a second, it shows some
+/// of them.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Only tasks of this class; may be given several times
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Only attempts that failed
     #[arg(long, conflicts_with = "starts")]
     failed: bool,
-    /// Say also what begins, if it runs long enough to be seen
+    /// Also print attempts that start, if they run long enough to be seen
     #[arg(long)]
     starts: bool,
     /// Print one JSON document a line

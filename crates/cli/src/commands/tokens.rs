@@ -21,9 +21,9 @@ use task_engine::model::words::{clock_and_relative, relative};
 
 /// Create, list and revoke tokens for the dashboard and the API
 ///
-/// A token is printed once, when it is made; the database keeps a hash of it
-/// only. Whoever has it may do what its role says: a viewer looks, an operator
-/// retries, cancels and pauses, an admin may do everything.
+/// A token is printed once, when it is created; the database keeps only its hash.
+/// Its role says what it allows: a viewer reads, an operator retries, cancels and
+/// pauses, an admin may do everything.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -32,25 +32,25 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a token, and print it
+    /// Create a token, and print it
     Create {
-        /// Who uses it, or what for
+        /// Its name: who uses it, or what for
         #[arg(value_name = "NAME")]
         name: String,
-        /// What it lets somebody do: viewer, operator or admin
+        /// What it allows: viewer, operator or admin
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        /// For how long it is good, like 90days; without it, until it is revoked
+        /// When it expires, like 90days [default: when it is revoked]
         #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
         expires: Option<Duration>,
     },
-    /// All tokens, newest first, also those that are no longer good
+    /// List tokens, newest first, with those that are revoked or expired
     List {
         /// Print JSON, one token a line
         #[arg(long)]
         json: bool,
     },
-    /// Make a token no good any more
+    /// Revoke a token
     Revoke {
         /// The token
         #[arg(value_name = "NAME")]

@@ -20,20 +20,20 @@ use crate::times::duration;
 
 /// Wait until tasks have ended, and print their results as JSON
 ///
-/// The exit code is 0 if they did their work, 10 if one failed or was
-/// cancelled, 8 if --timeout came first, and 3 if there is no such task. With
-/// --quiet, nothing is printed.
+/// The exit code is 0 if all succeeded, 10 if one failed or was cancelled, 8 if
+/// --timeout came first, and 3 if there is no such task. With --quiet, nothing is
+/// printed.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     tasks: TaskIds,
-    /// How long to wait at the most [default: without limit]
+    /// How long to wait at most [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     /// Wait for all of them; this is the default
     #[arg(long, conflicts_with = "any")]
     all: bool,
-    /// Wait for the first one only
+    /// Wait only for the first one
     #[arg(long)]
     any: bool,
 }

@@ -107,7 +107,7 @@ pub(crate) struct PauseArguments {
     /// The schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// Why, for whoever finds it paused
+    /// The reason, for other operators
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
