@@ -76,8 +76,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             };
             // What this engine itself left no longer runs.
             let recovery = if reborn { Recovery::Auto } else { self.settings.recovery };
-            let admitting =
-                admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
+            let admitting = admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
             let admitted = tokio::select! {
                 admitted = admitting => admitted,
                 () = stopped_long_ago(stop.clone()) => Ok(None),

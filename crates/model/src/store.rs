@@ -26,6 +26,7 @@ use crate::json::Json;
 use crate::lock::BlockingSession;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
+use crate::schedule::history::ScheduleEvent;
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
 use crate::search::{CreationTimes, Scan, Scanned};
 use crate::secret;
@@ -226,6 +227,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The newest slots that a schedule has fired, newest first.
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>>;
+
+    /// Creates a task of a schedule outside of its slots, and records that and
+    /// who asked for it, in one transaction.
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation>;
+
+    /// The newest events of a schedule beside its firing, newest first.
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>>;
 
     /// What engines hold, and the first tasks of each lane.
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving>;

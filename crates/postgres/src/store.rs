@@ -12,6 +12,7 @@ use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::lock::BlockingSession;
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::history::ScheduleEvent;
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
@@ -224,7 +225,7 @@ impl Store for PgStore {
     }
 
     fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
-        limited(self.inner.blocking_sessions())
+        self.limited(self.inner.blocking_sessions())
     }
 
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
@@ -315,6 +316,19 @@ impl Store for PgStore {
         self.limited(self.inner.fired_slots(schedule_id, limit))
     }
 
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        self.limited(self.inner.run_schedule(schedule_id, task, requested_by))
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        self.limited(self.inner.schedule_events(schedule_id, limit))
+    }
+
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
         self.limited(self.inner.moving(look))
     }
@@ -352,7 +366,7 @@ impl Store for PgStore {
     }
 
     fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
-        limited(self.inner.creation_times(ids))
+        self.limited(self.inner.creation_times(ids))
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {

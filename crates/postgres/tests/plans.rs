@@ -311,6 +311,9 @@ async fn schedules_are_fired_by_keys() {
         plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99")
             .await;
     assert_by_keys(&fire, &["schedules", "fired_slots"]);
+    let skip = include_str!("../sql/schedules_skip.sql");
+    let skip = plan(&client, "skip", skip, "'{1}', '{manual}', '{now}', '{now}', '{1}', 99").await;
+    assert_by_keys(&skip, &["schedules", "schedule_events"]);
 }
 
 /// Those who watch read by keys, however much history there is.

@@ -16,6 +16,7 @@ use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine::model::lock::BlockingSession;
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
+use task_engine::model::schedule::history::ScheduleEvent;
 use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
@@ -215,6 +216,19 @@ impl Store for Witnessed {
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
         self.store.fired_slots(schedule_id, limit)
+    }
+
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        self.store.run_schedule(schedule_id, task, requested_by)
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        self.store.schedule_events(schedule_id, limit)
     }
 
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
