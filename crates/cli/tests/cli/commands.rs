@@ -140,7 +140,6 @@ fn hostile_data_cannot_talk_to_the_terminal() {
         &["wait", "1"],
         &["why", "1", "--json"],
         &["trace", "1", "--json"],
-        &["queues", "list", "--json"],
         &["audit", "--json"],
         &["export"],
     ] {
