@@ -215,54 +215,81 @@ pub(crate) fn frames(backtrace: &Backtrace) -> Vec<String> {
 
 fn application_frames(backtrace: &str) -> Vec<String> {
     const FRAMES_MAX: usize = 30;
-    /// Every handler is called by this function.
-    const CALLER_OF_HANDLERS: &str = "task_engine::panic::guarded";
-    let mut frames: Vec<String> = Vec::new();
+    let mut frames: Vec<(&str, &str)> = Vec::new();
     for line in backtrace.lines().map(str::trim) {
-        if let Some(place) = line.strip_prefix("at ") {
-            if let Some(frame) = frames.last_mut() {
-                frame.push_str(" at ");
-                frame.push_str(place);
+        match (line.strip_prefix("at "), line.split_once(": ")) {
+            (Some(place), _) => {
+                if let Some(frame) = frames.last_mut() {
+                    frame.1 = place;
+                }
             }
-        } else if let Some((_, name)) = line.split_once(": ") {
-            if name.starts_with(CALLER_OF_HANDLERS) {
-                break;
-            }
-            frames.push(name.to_owned());
+            (None, Some((_, name))) => frames.push((name, "")),
+            (None, None) => {}
         }
     }
-    frames.retain(|frame| is_of_application(frame));
-    frames.truncate(FRAMES_MAX);
-    frames
+    // What has called the handler is the engine, and whatever runs that.
+    let end = frames.iter().position(|(name, place)| calls_handlers(name, place));
+    frames.truncate(end.unwrap_or(frames.len()));
+    frames.retain(|(name, place)| is_of_application(name) && !is_foreign_file(place));
+    let shown = frames.into_iter().take(FRAMES_MAX).map(|(name, place)| {
+        if place.is_empty() { name.to_owned() } else { format!("{name} at {place}") }
+    });
+    shown.collect()
 }
 
-/// Whether a frame is neither of the engine, nor of the runtime, nor of the
+/// Whether this is [`guarded`](crate::panic::guarded). A function that was inlined
+/// has its name alone, without a path.
+fn calls_handlers(name: &str, place: &str) -> bool {
+    name.starts_with("task_engine::panic::guarded")
+        || (name.starts_with("guarded<") && is_foreign_file(place))
+}
+
+/// Whether a file is of the standard library, the runtime or the engine. Files
+/// below the working folder are shown as `./…`.
+fn is_foreign_file(place: &str) -> bool {
+    const OWN_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+    let is_own = || match (place.strip_prefix("./"), std::env::current_dir()) {
+        (Some(below), Ok(folder)) => folder.join(below).starts_with(OWN_FOLDER),
+        _ => place.starts_with(OWN_FOLDER),
+    };
+    place.starts_with("/rustc/")
+        || place.contains("/library/std/src/")
+        || ["/tokio-", "/tracing-", "/task-engine-"].iter().any(|folder| place.contains(folder))
+        || is_own()
+}
+
+/// Whether a function is neither of the engine, nor of the runtime, nor of the
 /// standard library. `<A as B>::f` is a function of `A`; if that is no path (a
 /// parameter of a generic function), of `B`.
-fn is_of_application(frame: &str) -> bool {
-    const NOT_ITS_OWN: [&str; 8] =
+fn is_of_application(name: &str) -> bool {
+    const CRATES: [&str; 8] =
         ["std", "core", "alloc", "test", "tokio", "tokio_util", "tracing", "panic_unwind"];
     const WITHOUT_A_PATH: [&str; 5] =
         ["main", "start_thread", "clone", "clone3", "rust_begin_unwind"];
-    let path = |name: &str| -> String {
-        let name = name.trim_start_matches(['<', '&', '*', '(', '[', '{']);
+    let path_of = |name: &str| -> String {
+        let name = name.trim_start_matches(['<', '&', '*', '(', '[']);
         let name = ["mut ", "const ", "dyn ", "impl "]
             .iter()
             .fold(name, |name, word| name.strip_prefix(word).unwrap_or(name));
         name.chars().take_while(|c| c.is_alphanumeric() || "_:".contains(*c)).collect()
     };
-    let mut name = path(frame);
-    if !name.contains("::")
-        && let Some((_, interface)) = frame.split_once(" as ")
+    let mut path = path_of(name);
+    if !path.contains("::")
+        && let Some((_, interface)) = name.split_once(" as ")
     {
-        name = path(interface);
+        path = path_of(interface);
     }
-    let Some((crate_name, _)) = name.split_once("::") else {
-        return !name.starts_with('_') && !WITHOUT_A_PATH.contains(&name.as_str());
-    };
-    !(NOT_ITS_OWN.contains(&crate_name)
-        || crate_name == "task_engine"
-        || crate_name.starts_with("task_engine_"))
+    if path.starts_with("__") {
+        return false;
+    }
+    match path.split_once("::") {
+        None => !WITHOUT_A_PATH.contains(&path.as_str()),
+        Some((crate_name, _)) => {
+            !CRATES.contains(&crate_name)
+                && crate_name != "task_engine"
+                && !crate_name.starts_with("task_engine_")
+        }
+    }
 }
 
 /// At most twenty a second.
@@ -312,29 +339,38 @@ mod tests {
              at /src/engine/src/failure.rs:150:10
    2: <core::result::Result<T,F> as core::ops::try_trait::FromResidual<E>>::from_residual
    3: shop::mail::connect
-             at ./src/mail.rs:12:9
-   4: <shop::Mailer as task_engine::hook::Hook<S>>::around::{{closure}}
-             at ./src/mail.rs:30:5
-   5: <F as tokio::runtime::Runs>::run
-   6: <&mut dyn sqlx_core::Connection as core::future::Future>::poll
-   7: a_function_in_c
-   8: task_engine::handler::Classes<S>::add_async::{{closure}}::{{closure}}
-   9: <core::pin::Pin<P> as core::future::future::Future>::poll
-  10: task_engine::panic::guarded
-             at /src/engine/src/panic.rs:66:18
-  11: shop::main
-  12: __libc_start_main
+             at ./shop/mail.rs:12:9
+   4: {closure#0}
+             at ./shop/mail.rs:15:1
+   5: <shop::Mailer as task_engine::hook::Hook<S>>::around::{{closure}}
+             at ./shop/mail.rs:30:5
+   6: <F as tokio::runtime::Runs>::run
+   7: <&mut dyn sqlx_core::Connection as core::future::Future>::poll
+   8: a_function_in_c
+   9: poll<&mut dyn core::future::future::Future<Output=()>>
+             at /rustc/abc/library/core/src/future/future.rs:133:9
+  10: with_budget<core::task::poll::Poll<()>>
+             at /root/.cargo/registry/src/index.crates.io-1/tokio-1.54.1/src/task/coop/mod.rs:167:5
+  11: {closure#0}<serde_json::value::Value>
+             at /root/.cargo/registry/src/index.crates.io-1/task-engine-0.1.0/src/handler.rs:120:9
+  12: task_engine::handler::Classes<S>::add_async::{{closure}}::{{closure}}
+  13: guarded<core::task::poll::Poll<()>>
+             at /root/.cargo/registry/src/index.crates.io-1/task-engine-0.1.0/src/panic.rs:66:18
+  14: shop::main
+             at ./shop/main.rs:7:1
+  15: __libc_start_main
 ";
         assert_eq!(
             application_frames(text),
             [
-                "shop::mail::connect at ./src/mail.rs:12:9",
-                "<shop::Mailer as task_engine::hook::Hook<S>>::around::{{closure}} at ./src/mail.rs:30:5",
+                "shop::mail::connect at ./shop/mail.rs:12:9",
+                "{closure#0} at ./shop/mail.rs:15:1",
+                "<shop::Mailer as task_engine::hook::Hook<S>>::around::{{closure}} at ./shop/mail.rs:30:5",
                 "<&mut dyn sqlx_core::Connection as core::future::Future>::poll",
                 "a_function_in_c",
             ]
         );
-        for own in ["main", "__rust_start_panic", "rust_begin_unwind", "clone3"] {
+        for own in ["main", "__rustc::rust_begin_unwind", "rust_begin_unwind", "clone3"] {
             assert!(!is_of_application(own), "{own}");
         }
     }

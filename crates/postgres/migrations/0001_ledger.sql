@@ -336,14 +336,14 @@ BEGIN
       WHERE w.task_id < below ORDER BY w.task_id DESC
     ) AS c CROSS JOIN LATERAL (
       SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
-    ) AS t LIMIT page_size;
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
   ELSIF wanted = 'running' THEN
     RETURN QUERY SELECT t.* FROM (
       SELECT h.task_id FROM task_engine.held_attempts h
       WHERE h.task_id < below ORDER BY h.task_id DESC
     ) AS c CROSS JOIN LATERAL (
       SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
-    ) AS t LIMIT page_size;
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
   ELSIF wanted = 'stopped' THEN
     -- By the primary key, from its end: most tasks end like this.
     RETURN QUERY SELECT t.* FROM (
@@ -351,7 +351,7 @@ BEGIN
       WHERE e.ends_task = 'stopped' AND e.task_id < below ORDER BY e.task_id DESC
     ) AS c CROSS JOIN LATERAL (
       SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
-    ) AS t LIMIT page_size;
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
   ELSE
     -- By the index of what ended badly, each task once: an operator may have sent
     -- it back to wait, and it may have failed again.
@@ -361,7 +361,7 @@ BEGIN
       ORDER BY e.task_id DESC
     ) AS c CROSS JOIN LATERAL (
       SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
-    ) AS t LIMIT page_size;
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
   END IF;
 END $$;
 

@@ -269,7 +269,8 @@ async fn views_have_results_and_ids() {
     let rows = fresh.app.query(results, &[]).await.unwrap();
     let results: Vec<Option<&str>> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(results, [Some(r#"{"sent": 3}"#), None]);
-    let executions = "SELECT id::text, attempt, status::text FROM task_executions ORDER BY id";
+    let executions =
+        "SELECT e.id::text, e.attempt, e.status::text FROM task_executions e ORDER BY e.id";
     let rows = fresh.app.query(executions, &[]).await.unwrap();
     let found: Vec<(&str, i32, &str)> =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();

@@ -239,8 +239,9 @@ async fn an_error_keeps_its_causes_and_its_place(fresh: Fresh) {
     assert!(error.exception.ends_with("NotSent"), "{error}");
     assert_eq!(error.message, "mail not sent: connection reset");
     assert!(error.backtrace[0].contains("fails_and_retries.rs"), "{error:?}");
-    // The frames of this very function, and none of the engine, tokio or std.
-    assert!(error.backtrace[1].starts_with("promises::fails_and_retries::"), "{error:#?}");
-    let others = error.backtrace[1..].iter().filter(|frame| !frame.starts_with("promises::"));
+    // Frames of this very function, and none of the engine, tokio or std.
+    let frames = &error.backtrace[1..];
+    assert!(!frames.is_empty(), "{error:#?}");
+    let others = frames.iter().filter(|frame| !frame.contains("fails_and_retries.rs"));
     assert_eq!(others.count(), 0, "{error:#?}");
 }
