@@ -10,7 +10,7 @@
 //!
 //! | field | operators | value |
 //! |---|---|---|
-//! | `status` | `=` `!=` | `waiting`, `running`, `stopped`, `failed`, `cancelled` |
+//! | `status` | `=` `!=` | `waiting`, `running`, `stopped` (or `succeeded`), `failed`, `cancelled` |
 //! | `class` `queue` `instance` `correlation` `error` | `=` `!=` `~` `!~` | a text; `~` finds it anywhere inside, in either case |
 //! | `id` `priority` `attempts` `retries` | `=` `!=` `>` `>=` `<` `<=` | a whole number |
 //! | `created` `updated` `due` `started` `ended` | `>` `>=` `<` `<=` | an age: `created>2h` was created **more than two hours ago**, `created<2h` **within the last two hours**; or a time: `created>2026-12-24` was created **after** it |

@@ -212,15 +212,19 @@ pub enum TaskStatus {
     Waiting,
     /// An engine holds it.
     Running,
-    /// It did its work.
+    /// It ended successfully.
+    #[serde(alias = "succeeded")]
     Stopped,
-    /// It was given up.
+    /// It failed, and is not retried any more.
     Failed,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
 }
 
 impl TaskStatus {
+    /// Another word for `stopped`, for input: other systems call it so.
+    pub const SUCCEEDED: &'static str = "succeeded";
+
     /// All of them, in the order of a task's life.
     pub const ALL: [Self; 5] =
         [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
@@ -236,6 +240,15 @@ impl TaskStatus {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// The word for people who may not know it: `stopped (succeeded)`.
+    #[must_use]
+    pub fn explained(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped (succeeded)",
+            other => other.as_str(),
+        }
+    }
 }
 
 impl fmt::Display for TaskStatus {
@@ -247,10 +260,14 @@ impl fmt::Display for TaskStatus {
 impl FromStr for TaskStatus {
     type Err = BadWord;
 
+    /// Also reads [`SUCCEEDED`](Self::SUCCEEDED).
     fn from_str(text: &str) -> Result<Self, BadWord> {
+        if text == Self::SUCCEEDED {
+            return Ok(Self::Stopped);
+        }
         Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
             BadWord(format!(
-                "no status {text:?}; there are waiting, running, stopped, failed, cancelled"
+                "no status {text:?}; there are waiting, running, stopped (or succeeded), failed, cancelled"
             ))
         })
     }

@@ -1,6 +1,6 @@
 //! `task-engine errors`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -15,9 +15,10 @@ use crate::console::{Console, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
-/// Show what fails: failed tasks in groups of the same error
+/// Show what fails: failed tasks, grouped by error
 ///
 /// Errors are the same if their classes and messages are, apart from numbers, ids
 /// and what stands in quotes; below each is the message of its newest task. Looks at
@@ -60,8 +61,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if args.json {
         for group in &groups {
             let line = Line { group, is_sample: failures.is_sample() };
-            serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, &line)?;
         }
     } else {
         if failures.is_sample() {

@@ -1,6 +1,6 @@
 //! `task-engine stats`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,9 +11,10 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
-/// Say how much waits, runs, ends and fails
+/// Show how many tasks wait, run, end and fail
 ///
 /// All figures come from bounded reads, however much history there is: waiting
 /// tasks are counted up to 100,000 of a class, failed ones up to 10,000; a + says
@@ -31,8 +32,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let look = Look::take(&*store).await?;
     let mut out = console.results();
     if args.json {
-        serde_json::to_writer(&mut out, &look.figures).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json_line(&mut out, &look.figures)?;
     } else {
         writeln!(out, "{}", fit_lines(&page(&look.figures)))?;
     }

@@ -20,6 +20,7 @@ mod queues;
 mod recovers;
 mod rights;
 mod says;
+mod servers;
 mod serves;
 mod stops;
 mod support;

@@ -313,8 +313,9 @@ impl Reader<'_> {
             Field::Status => match text.parse::<TaskStatus>() {
                 Ok(status) => Ok(Value::Status(status)),
                 Err(why) => {
-                    let words = TaskStatus::ALL.map(TaskStatus::as_str);
-                    self.bad(at, format!("{why}{}", did_you_mean(&text, words.into_iter())))
+                    let words = TaskStatus::ALL.map(TaskStatus::as_str).into_iter();
+                    let words = words.chain([TaskStatus::SUCCEEDED]);
+                    self.bad(at, format!("{why}{}", did_you_mean(&text, words)))
                 }
             },
             Field::Id | Field::Priority | Field::Attempts | Field::Retries => match text.parse() {
@@ -483,6 +484,7 @@ mod tests {
         }
         for (text, same) in [
             ("  status=failed\n class=a ", "status=failed class=a"),
+            ("status=succeeded status!=succeeded,failed", "status=stopped status!=stopped,failed"),
             (r"error~a\ b\,c\u{1b}", r#"error~"a b,c\u{1b}""#),
             ("created>7d", "created>168h"),
             ("created>2026-12-24", "created>2026-12-24T00:00:00Z"),
@@ -498,6 +500,8 @@ mod tests {
             ("statsu=failed", 1, "did you mean status?"),
             ("status=failed clas=a", 15, "did you mean class?"),
             ("status=faild", 8, "did you mean failed?"),
+            ("status=succeded", 8, "did you mean succeeded?"),
+            ("status=bogus", 8, "waiting, running, stopped (or succeeded), failed, cancelled"),
             ("status=failed,waitin", 15, "did you mean waiting?"),
             ("nonsense=1", 1, "there are status, class"),
             ("status", 7, "an operator is missing"),

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_model::check::Check;
 use task_engine_model::errors::{ErrorGroup, Failures, LIMIT};
-use task_engine_model::queue::{Count, Pool, Service, services};
+use task_engine_model::queue::{Count, Service, services};
 use task_engine_model::watch::{Figures, QueueFigures};
-use task_engine_model::{FlowPage, FlowTask, InstanceId, InstanceRow, TaskId};
+use task_engine_model::{FlowPage, FlowTask, InstanceSummary, TaskId};
 
 use super::query::{Named, Query};
 use crate::access::Actor;
@@ -52,67 +52,17 @@ pub(super) async fn queues(
 
 #[derive(Serialize)]
 pub(super) struct Instances {
-    instances: Vec<Instance>,
+    instances: Vec<InstanceSummary>,
 }
 
 /// A life of an engine.
-#[derive(Serialize)]
-struct Instance {
-    id: InstanceId,
-    name: String,
-    state: &'static str,
-    host: String,
-    pid: i32,
-    version: String,
-    workers: i32,
-    held: i64,
-    queues: Vec<String>,
-    pools: Vec<Pool>,
-    classes: Vec<String>,
-    started_at: Timestamp,
-    heartbeat_at: Timestamp,
-    heartbeat_age_secs: f64,
-    lease_secs: f64,
-    stopped_at: Option<Timestamp>,
-    lost_at: Option<Timestamp>,
-}
-
-impl From<&InstanceRow> for Instance {
-    fn from(row: &InstanceRow) -> Self {
-        Self {
-            id: row.id,
-            name: row.name.clone(),
-            state: match row {
-                row if row.lost_at.is_some() => "lost",
-                row if row.stopped_at.is_some() => "stopped",
-                row if row.is_alive() => "alive",
-                _ => "dead",
-            },
-            host: row.host.clone(),
-            pid: row.pid,
-            version: row.version.clone(),
-            workers: row.workers,
-            held: row.held,
-            queues: row.queues.clone(),
-            pools: row.pools.clone(),
-            classes: row.classes.keys().cloned().collect(),
-            started_at: row.started_at,
-            heartbeat_at: row.heartbeat_at,
-            heartbeat_age_secs: row.heartbeat_age.as_secs_f64(),
-            lease_secs: row.lease.as_secs_f64(),
-            stopped_at: row.stopped_at,
-            lost_at: row.lost_at,
-        }
-    }
-}
-
 pub(super) async fn instances(
     State(app): State<App>,
     query: Query,
 ) -> Result<Answer<Instances>, Problem> {
     query.with(&[])?;
     let now = app.glance.now().await?;
-    Ok(Answer(Instances { instances: now.engines.iter().map(Instance::from).collect() }))
+    Ok(Answer(Instances { instances: now.engines.iter().map(InstanceSummary::from).collect() }))
 }
 
 #[derive(Serialize)]

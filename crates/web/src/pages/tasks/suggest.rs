@@ -134,9 +134,16 @@ fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
     };
     match field {
         "status" => {
-            let words = TaskStatus::ALL.iter().map(|status| status.as_str());
-            let begin = words.filter(|word| word.starts_with(&plain) && *word != plain);
-            begin.map(|word| Offer::new(word, "")).collect()
+            let is_meant = |status: &TaskStatus| {
+                let word = status.as_str();
+                let is_begun = |word: &str| word.starts_with(&plain) && word != plain;
+                is_begun(word) || *status == TaskStatus::Stopped && is_begun(TaskStatus::SUCCEEDED)
+            };
+            let offer = |status: TaskStatus| match status {
+                TaskStatus::Stopped => Offer::new(status.as_str(), TaskStatus::SUCCEEDED),
+                _ => Offer::new(status.as_str(), ""),
+            };
+            TaskStatus::ALL.into_iter().filter(is_meant).map(offer).collect()
         }
         "created" | "updated" | "due" | "started" | "ended" => {
             let begin = AGES.iter().filter(|(age, _)| age.starts_with(&plain) && *age != plain);
