@@ -27,6 +27,8 @@ mod deed;
 mod escape;
 mod executables;
 mod exit;
+#[cfg(test)]
+mod fuzz;
 mod hang_up;
 mod log;
 mod parameters;

@@ -1,7 +1,7 @@
 //! Who may use a name, and what becomes of what its last holder left.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_model::instance::{Admission, InstanceId, InstanceRow, NewInstance, Recovery};
@@ -12,6 +12,11 @@ use crate::engine::EngineError;
 use crate::process;
 use crate::stop::{Phase, StopWatch};
 
+/// How long the programs of a dead engine may take to end: they get a second, and
+/// then SIGKILL. One that survives even that waits for a dead disk.
+const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(10);
+const PROGRAMS_LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Registers an engine, once its name is free. `None` if it was told to stop
 /// while it waited for that.
 pub(crate) async fn admit(
@@ -21,9 +26,16 @@ pub(crate) async fn admit(
     stop: &mut StopWatch,
 ) -> Result<Option<InstanceId>, EngineError> {
     let mut silent_since: HashMap<InstanceId, Timestamp> = HashMap::new();
+    let began = Instant::now();
     loop {
         let mut wait = None;
         for holder in store.instances(Some(&new.name)).await? {
+            // Its programs get a moment to end after its death. An attempt that
+            // began before that would run beside the one before.
+            if began.elapsed() < PROGRAMS_END_WITHIN && programs_end(&holder) {
+                wait = Some(PROGRAMS_LOOK_EVERY);
+                continue;
+            }
             let gone = process::process_is_gone(&holder);
             match instance::admission(&holder, gone, recovery) {
                 Admission::Free => {}
@@ -63,6 +75,12 @@ pub(crate) async fn admit(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether the process of an engine is gone while programs that it ran are not.
+fn programs_end(holder: &InstanceRow) -> bool {
+    let matters = !holder.has_ended() || holder.held > 0;
+    matters && holder.process.as_deref().is_some_and(task_engine_model::process::is_ending)
 }
 
 async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineError, StoreError> {

@@ -24,6 +24,8 @@ pub(crate) struct Workforce {
     pub(crate) own: Vec<(String, u16)>,
     /// Workers for tasks of at least a priority, of all queues.
     pub(crate) reserved: Vec<(i32, u16)>,
+    /// Workers for tasks of some classes, which no others take, of all queues.
+    pub(crate) by_class: Vec<(Vec<String>, u16)>,
 }
 
 impl Workforce {
@@ -40,7 +42,7 @@ impl Workforce {
             if queues.is_empty() {
                 return Err("an engine needs at least one queue".to_owned());
             }
-            pools.push(Pool { queues, workers: i32::from(workers), lowest_priority: None });
+            pools.push(Pool::new(queues, i32::from(workers)));
         }
         for (queue, workers) in &self.own {
             if *workers == 0 {
@@ -49,7 +51,7 @@ impl Workforce {
                 ));
             }
             let queues = vec![queue.clone()];
-            pools.push(Pool { queues, workers: i32::from(*workers), lowest_priority: None });
+            pools.push(Pool::new(queues, i32::from(*workers)));
         }
         let queues: Vec<String> = pools.iter().flat_map(|pool| pool.queues.clone()).collect();
         let mut seen = HashSet::new();
@@ -68,14 +70,36 @@ impl Workforce {
                     "workers reserved for priority {priority} and up: name each priority once, with at least one worker"
                 ));
             }
-            pools.push(Pool {
-                queues: queues.clone(),
-                workers: i32::from(*workers),
-                lowest_priority: Some(*priority),
-            });
+            let pool = Pool::new(queues.clone(), i32::from(*workers));
+            pools.push(Pool { lowest_priority: Some(*priority), ..pool });
+        }
+        let mut seen = HashSet::new();
+        for (classes, workers) in &self.by_class {
+            if *workers == 0 || classes.is_empty() {
+                return Err(format!(
+                    "workers of their own for {classes:?}: name at least one class and one worker"
+                ));
+            }
+            if let Some(class) = classes.iter().find(|class| !seen.insert(*class)) {
+                return Err(format!(
+                    "class {class} has workers of its own twice; name it once, with all of them"
+                ));
+            }
+            let pool = Pool::new(queues.clone(), i32::from(*workers));
+            pools.push(Pool { classes: Some(classes.clone()), ..pool });
         }
         Ok(pools)
     }
+}
+
+/// The pools that have something to do: if all classes of an engine have workers
+/// of their own, the others would never get a task.
+pub(crate) fn with_classes(mut pools: Vec<Pool>, classes: &[String]) -> Vec<Pool> {
+    let all = pools.clone();
+    if all.iter().any(|pool| pool.classes.is_some()) {
+        pools.retain(|pool| classes.iter().any(|class| pool.takes_class(class, &all)));
+    }
+    pools
 }
 
 /// How many workers there are in all.
@@ -86,7 +110,8 @@ pub(crate) fn workers(pools: &[Pool]) -> i32 {
 /// All queues, each once.
 pub(crate) fn queues(pools: &[Pool]) -> Vec<String> {
     let open = pools.iter().filter(|pool| pool.lowest_priority.is_none());
-    open.flat_map(|pool| pool.queues.clone()).collect()
+    let mut seen = HashSet::new();
+    open.flat_map(|pool| pool.queues.clone()).filter(|queue| seen.insert(queue.clone())).collect()
 }
 
 /// For the log: nothing if there is only one pool.
@@ -94,9 +119,10 @@ pub(crate) fn describe(pools: &[Pool]) -> String {
     if pools.len() < 2 {
         return String::new();
     }
-    let each = pools.iter().map(|pool| match pool.lowest_priority {
-        Some(priority) => format!("{} from priority {priority} up", pool.workers),
-        None => format!("{} for {}", pool.workers, pool.queues.join(", ")),
+    let each = pools.iter().map(|pool| match (pool.lowest_priority, &pool.classes) {
+        (Some(priority), _) => format!("{} from priority {priority} up", pool.workers),
+        (None, Some(classes)) => format!("{} for class {}", pool.workers, classes.join(", ")),
+        (None, None) => format!("{} for {}", pool.workers, pool.queues.join(", ")),
     });
     format!(" ({})", each.collect::<Vec<_>>().join("; "))
 }
@@ -156,7 +182,34 @@ mod tests {
 
     fn pool(queues: &[&str], workers: i32, lowest_priority: Option<i32>) -> Pool {
         let queues = queues.iter().map(|name| (*name).to_owned()).collect();
-        Pool { queues, workers, lowest_priority }
+        Pool { queues, workers, lowest_priority, classes: None }
+    }
+
+    #[test]
+    fn class_with_own_workers_is_left_to_them() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let workforce = Workforce {
+            own: vec![("mail".to_owned(), 3)],
+            workers: Some(2),
+            by_class: vec![(names(&["add", "subtract"]), 8)],
+            ..Workforce::default()
+        };
+        let pools = workforce.pools().unwrap();
+        let own = Pool {
+            classes: Some(names(&["add", "subtract"])),
+            ..pool(&["default", "mail"], 8, None)
+        };
+        assert_eq!(pools.last(), Some(&own), "from all queues of the engine");
+        assert_eq!(queues(&pools), ["default", "mail"], "each once");
+        assert_eq!(describe(&pools), " (2 for default; 3 for mail; 8 for class add, subtract)");
+        let classes: Vec<String> = names(&["add", "send", "subtract"]);
+        let lanes = |pool| task_engine_model::Lanes::of(pool, &pools, classes.clone()).classes;
+        assert_eq!(lanes(&pools[0]), ["send"]);
+        assert_eq!(lanes(&own), ["add", "subtract"]);
+        assert_eq!(with_classes(pools.clone(), &classes), pools);
+        assert_eq!(with_classes(pools, &names(&["add"])), [own], "the others have nothing to do");
+        let plain = Workforce::default().pools().unwrap();
+        assert_eq!(with_classes(plain.clone(), &[]), plain);
     }
 
     #[test]
@@ -219,6 +272,14 @@ mod tests {
             ),
             (reserved(&[(5, 0)]), "at least one worker"),
             (reserved(&[(5, 1), (5, 2)]), "name each priority once"),
+            (Workforce { by_class: vec![(vec![], 1)], ..own(&[]) }, "at least one class"),
+            (
+                Workforce {
+                    by_class: vec![(vec!["a".into()], 1), (vec!["a".into()], 2)],
+                    ..own(&[])
+                },
+                "class a has workers of its own twice",
+            ),
         ] {
             let refused = asked.pools().unwrap_err();
             assert!(refused.contains(why), "{refused}");

@@ -38,17 +38,7 @@ pub(crate) fn mark() -> Option<String> {
 #[doc(hidden)]
 #[must_use]
 pub fn process_is_gone(engine: &InstanceRow) -> bool {
-    let Some(mark) = &engine.process else {
-        return false;
-    };
-    let Some(rest) = machine().and_then(|here| mark.strip_prefix(&here)) else {
-        return false;
-    };
-    let mut parts = rest.trim_start_matches('/').split('/');
-    let (Some(pid), Some(started)) = (parts.next(), parts.next()) else {
-        return false;
-    };
-    pid.parse().is_ok_and(|pid: i32| start_time(pid).as_deref() != Some(started))
+    engine.process.as_deref().is_some_and(task_engine_model::process::is_gone)
 }
 
 fn machine() -> Option<String> {

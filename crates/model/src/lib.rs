@@ -60,6 +60,7 @@ mod folding;
 pub mod hook;
 pub mod instance;
 pub mod json;
+pub mod process;
 pub mod queue;
 pub mod recovery;
 pub mod report;
