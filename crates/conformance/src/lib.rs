@@ -219,6 +219,7 @@ macro_rules! suite {
             }
             instances {
                 an_engine_is_known_as_it_said
+                gone_process_is_told_at_once
                 a_name_has_one_life_at_a_time
                 a_heartbeat_renews_and_tells
                 an_expired_lease_is_seen_and_mended
@@ -351,6 +352,7 @@ macro_rules! suite {
             checks {
                 all_is_well_where_nothing_is_wrong
                 orphans_are_found
+                no_live_engine_is_one_finding
                 what_waits_for_nobody_is_found
                 failures_are_counted
             }

@@ -90,7 +90,6 @@ mod measure;
 pub mod otlp;
 mod panic;
 mod pools;
-mod process;
 mod record;
 mod report;
 mod retention;
@@ -111,9 +110,6 @@ mod workplace;
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
 pub use hook::Hook;
-// For the command line and the dashboard, which speak of engines in their place.
-#[doc(hidden)]
-pub use process::{default_instance, process_is_gone};
 pub use run::Run;
 pub use stop::{StopHandle, Stopped};
 

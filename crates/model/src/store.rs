@@ -23,6 +23,7 @@ use crate::figures::{ClassMinute, FigureRow, FiguresLook};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
+use crate::lock::BlockingSession;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
@@ -127,6 +128,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Of all names, those that ended longer ago than [`KEPT`](crate::instance::KEPT)
     /// are left out as well, but for the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>>;
+
+    /// Sessions of the database that hold up others or may do so: they have
+    /// locked a table of this store, or have a transaction open. Empty where a
+    /// store cannot tell.
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// The attempts that a life holds.
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>>;
@@ -509,6 +517,10 @@ pub enum StoreError {
     /// The store cannot be reached, or went away: try again later.
     #[error("{0}")]
     Unavailable(String),
+    /// Another session holds a lock that this needs, and did not release it in
+    /// time: try again later. The message names the session where it is known.
+    #[error("{0}")]
+    Locked(String),
     /// The store refused, and will refuse again: somebody must change something.
     #[error("{0}")]
     Refused(String),
@@ -535,7 +547,7 @@ impl StoreError {
     /// Whether the same call may succeed later without anybody's doing.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::Locked(_))
     }
 }
 

@@ -10,6 +10,7 @@ use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::lock::BlockingSession;
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::row::{
@@ -173,6 +174,10 @@ impl Store for PgStore {
 
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
         limited(self.inner.instances(name))
+    }
+
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        limited(self.inner.blocking_sessions())
     }
 
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {

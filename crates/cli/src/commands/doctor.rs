@@ -82,16 +82,16 @@ fn unreachable(why: &str) -> Check {
 }
 
 fn show(out: &mut impl Write, check: &Check) -> Result<(), Fault> {
-    let (name, verdict) = (check.name, check.verdict.as_str());
-    writeln!(out, "{verdict:8} {name:16} {}", escape(&check.reason))?;
+    let (title, verdict) = (check.title(), check.verdict.as_str());
+    writeln!(out, "{verdict:8} {title:18} {}", escape(&check.reason))?;
     if let Some(remedy) = &check.remedy {
         let lines: Vec<&str> = remedy.lines().collect();
         for line in lines.iter().take(REMEDY_LINES) {
-            writeln!(out, "{:25} → {}", "", escape_lines(line))?;
+            writeln!(out, "{:27} → {}", "", escape_lines(line))?;
         }
         if lines.len() > REMEDY_LINES {
             let more = lines.len() - REMEDY_LINES;
-            writeln!(out, "{:25}   ({more} more lines; --json has them all)", "")?;
+            writeln!(out, "{:27}   ({more} more lines; --json has them all)", "")?;
         }
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use task_engine::model::InstanceRow;
 use task_engine::model::words::{relative, span};
 
 use crate::console::{Console, now};
@@ -27,7 +26,7 @@ pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
     let rows = engines.iter().map(|engine| {
         vec![
             summary(&engine.name, 40),
-            state(engine).to_owned(),
+            engine.state().label().to_owned(),
             summary(&engine.host, 40),
             engine.pid.to_string(),
             engine.workers.to_string(),
@@ -53,16 +52,4 @@ pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-fn state(engine: &InstanceRow) -> &'static str {
-    if engine.lost_at.is_some() {
-        "lost"
-    } else if engine.stopped_at.is_some() {
-        "stopped"
-    } else if engine.is_alive() {
-        "alive"
-    } else {
-        "dead"
-    }
 }

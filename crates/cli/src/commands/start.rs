@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Log, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
+use task_engine::{Engine, Recovery, StopHandle, Stopped};
 
 use crate::console::Console;
 use crate::database::Access;
@@ -33,7 +33,8 @@ use crate::witness::handle_witness;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Arguments {
-    /// The name of this engine, unique among the living [default: the host name]
+    /// The name of this engine; no two live engines share one [default: the host
+    /// name, or HOST-2, HOST-3, … if live engines have it]
     #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
     instance: Option<String>,
     /// How many tasks run at a time, of all queues that have no workers of their
@@ -50,9 +51,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PRIORITY=N", value_parser = Reserved::parse,
           allow_hyphen_values = true)]
     reserve: Vec<Reserved>,
-    /// What happens to the tasks of dead engines: somebody runs `recover`, or
-    /// engines recover them
-    #[arg(long, default_value = "manual", value_name = "HOW")]
+    /// What happens to the tasks of dead engines: engines recover them, or an
+    /// operator does (`recover`), and an engine whose name left tasks refuses to
+    /// start
+    #[arg(long, default_value = "auto", value_name = "HOW")]
     recovery: RecoveryMode,
     /// How long running tasks may go on after the first signal [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -118,8 +120,8 @@ const EXAMPLE: &str = r#"Example of task-engine.toml:
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RecoveryMode {
-    Manual,
     Auto,
+    Manual,
 }
 
 impl From<RecoveryMode> for Recovery {
@@ -160,7 +162,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         console.say("Ctrl-C stops it; until then it waits for tasks.");
     }
     let mut engine = Engine::new(store, ())
-        .instance(args.instance.unwrap_or_else(default_instance))
         .recovery(args.recovery.into())
         .heartbeat(args.heartbeat, args.dead_after)
         .poll(args.poll)
@@ -168,6 +169,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .migrate_at_start(!args.no_migrate);
     let workforce = Workforce { workers: args.workers, queues, reserve: args.reserve };
     engine = workforce.fitting(&config.classes).staff(engine);
+    if let Some(name) = args.instance {
+        engine = engine.instance(name);
+    }
     if let Some(time) = args.stop_timeout {
         engine = engine.stop_timeout(time);
     }

@@ -114,7 +114,9 @@ async fn why_names_who_has_locked_a_task() {
     let pid: i32 = pid.get(0);
     eventually("it is due", || why(&place, "1").1 == ["locked"]);
     let (said, _) = why(&place, "1");
-    for words in [format!("process {pid} of the server"), "(an application)".to_owned()] {
+    for words in
+        [format!("process {pid} (postgres, an application)"), "idle in transaction".to_owned()]
+    {
         assert!(said.contains(&words), "{words}: {said}");
     }
     client.batch_execute("ROLLBACK").await.expect("rollback");

@@ -136,7 +136,7 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["queues", "puase", "a"], 2, "'pause'"),
         (vec!["start", "--dead-after", "6s"], 2, "at least two heartbeats"),
         (vec!["start", "--poll", "1h"], 2, "poll must be between"),
-        (vec!["start", "--recovery", "maybe"], 2, "manual, auto"),
+        (vec!["start", "--recovery", "maybe"], 2, "auto, manual"),
         (vec!["start", "--retention", "ever"], 2, "or `never`"),
         (vec!["trace"], 2, "required"),
         (vec!["trace", ""], 2, "a value is required"),

@@ -83,12 +83,7 @@ impl From<&InstanceRow> for Instance {
         Self {
             id: row.id,
             name: row.name.clone(),
-            state: match row {
-                row if row.lost_at.is_some() => "lost",
-                row if row.stopped_at.is_some() => "stopped",
-                row if row.is_alive() => "alive",
-                _ => "dead",
-            },
+            state: row.state().as_str(),
             host: row.host.clone(),
             pid: row.pid,
             version: row.version.clone(),

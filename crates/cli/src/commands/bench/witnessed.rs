@@ -13,6 +13,7 @@ use task_engine::model::audit::{AuditEntry, NewAuditEntry};
 use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
+use task_engine::model::lock::BlockingSession;
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::row::{
@@ -121,6 +122,10 @@ impl Store for Witnessed {
 
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
         self.store.instances(name)
+    }
+
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        self.store.blocking_sessions()
     }
 
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::shown;
 
 /// These have lines of their own, with buttons.
-const TOLD_ELSEWHERE: [&str; 2] = ["orphaned tasks", "paused queues"];
+const TOLD_ELSEWHERE: [&str; 2] = ["orphaned_tasks", "paused_queues"];
 const GROUPS_SHOWN: usize = 5;
 const QUEUES_SHOWN: usize = 5;
 /// A queue whose oldest task is younger is not waiting.
@@ -44,7 +44,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
                     @for check in bad { li data-key={ "check-" (check.name) } {
                         (health::verdict(check.verdict))
                         div .what {
-                            strong { (check.name) } ": " (check.reason)
+                            strong { (check.title()) } ": " (check.reason)
                             @if let Some(remedy) = &check.remedy { (health::mend(remedy)) }
                         }
                     } }
