@@ -74,7 +74,7 @@ fn ruby(lines: &[&str]) -> Option<Uncaught> {
             && number.bytes().all(|byte| byte.is_ascii_digit());
         let message = match rest.strip_prefix("in ") {
             Some(rest) => rest.split_once("': ")?.1,
-            None => rest.trim_start(),
+            None => rest.strip_prefix(' ')?,
         };
         let (exception, message) = (exception.to_owned(), message.to_owned());
         is_place.then_some(Uncaught { exception, message, begins })

@@ -14,6 +14,7 @@ fn schedules_of_the_file_run() {
     let checked = place.run(&["check"]);
     assert!(checked.err.contains("1 class, 1 schedule, no mistakes"), "{}", checked.err);
     let engine = place.start(&["start"]);
+    engine.says("started with");
     eventually("it fires", || !place.tasks().is_empty());
     let id = place.tasks()[0]["id"].to_string();
     let task = ended(&place, &id);
