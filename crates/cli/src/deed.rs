@@ -97,7 +97,7 @@ impl Begun {
 }
 
 /// Who types, as far as the system says.
-fn actor() -> String {
+pub(crate) fn actor() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
     let mut actor = String::new();

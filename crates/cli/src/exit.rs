@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     #[error("{0}")]
     AwaitedFailed(String),
     /// Nobody reads the output any more.
-    #[error("nobody reads the output")]
+    #[error("the output was closed")]
     OutputClosed,
 }
 

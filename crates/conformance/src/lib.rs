@@ -14,8 +14,8 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
-//!   [`exports`], [`searches`], [`audits`], [`tokens`],
+//!   [`mod@unique`], [`flows`], [`schedules`], [`schedule_events`], [`watching`],
+//!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`],
 //!   [`figures`], [`completions`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
@@ -45,8 +45,10 @@ pub mod races;
 pub mod records;
 pub mod recovery;
 pub mod reports;
+pub mod schedule_events;
 pub mod schedules;
 pub mod searches;
+pub mod seeking;
 pub mod snoozes;
 pub mod tokens;
 pub mod unique;
@@ -339,6 +341,13 @@ macro_rules! suite {
                 a_task_outside_the_slots
             }
 
+            schedule_events {
+                missed_slots_are_recorded
+                continued_skips_extend_one_event
+                manual_runs_are_recorded
+                old_schedule_events_are_forgotten
+            }
+
             watching {
                 what_moves_is_told
                 the_first_of_each_lane_come_next
@@ -448,6 +457,7 @@ mod tests {
             include_str!("unique.rs"),
             include_str!("flows.rs"),
             include_str!("schedules.rs"),
+            include_str!("schedule_events.rs"),
             include_str!("watching.rs"),
             include_str!("checks.rs"),
             include_str!("exports.rs"),

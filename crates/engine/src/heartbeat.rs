@@ -13,6 +13,7 @@ use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::admission;
+use crate::dispatch::End;
 use crate::figures::Figures;
 use crate::running::{Claims, Running};
 use crate::wake_up::Hints;
@@ -33,17 +34,18 @@ pub(crate) struct Heartbeat {
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 impl Heartbeat {
-    /// Beats until the engine's life is over on record. What is learnt is acted
-    /// upon beside it: nothing that is done about others may hold up a beat.
-    pub(crate) async fn run(self) {
+    /// Beats until the engine's life is over on record, or its store cannot be
+    /// used any longer. What is learnt is acted upon beside it: nothing that is
+    /// done about others may hold up a beat.
+    pub(crate) async fn run(self) -> End {
         let (pulses, to_act) = tokio::sync::watch::channel(None);
         tokio::select! {
-            () = self.beat(&pulses) => {}
-            () = self.act(to_act) => {}
+            end = self.beat(&pulses) => end,
+            () = self.act(to_act) => End::Broken,
         }
     }
 
-    async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
+    async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) -> End {
         let (mut told_of_skew, mut away) = (false, false);
         loop {
             let known = self.claims.known();
@@ -51,7 +53,7 @@ impl Heartbeat {
             let answer = self.store.heartbeat(self.instance).await;
             crate::measure::heartbeat(answer.is_ok(), asked.elapsed());
             let wait = match answer {
-                Ok(pulse) if !pulse.alive => return,
+                Ok(pulse) if !pulse.alive => return End::InstanceOver,
                 Ok(pulse) => {
                     if std::mem::take(&mut away) {
                         tracing::info!("the database answers again");
@@ -71,6 +73,10 @@ impl Heartbeat {
                     }
                     pulses.send_replace(Some(Beat { pulse, known }));
                     self.every
+                }
+                Err(StoreError::MustReopen(why)) => {
+                    tracing::error!("the engine ends, because it cannot use its store: {why}");
+                    return End::StoreUnusable;
                 }
                 Err(error) => {
                     away = true;

@@ -53,7 +53,7 @@
 //! |---|---|---|
 //! | `postgres` | default | tasks in PostgreSQL: [`postgres`] |
 //! | `sqlite` | default | tasks in a file of SQLite, which is built in: [`sqlite`] |
-//! | `sqlx` | | creation and completion inside a transaction of sqlx on PostgreSQL; needs the Rust that sqlx needs |
+//! | `sqlx` | | creation and completion inside a transaction of sqlx 0.9 (not 0.8) on PostgreSQL; needs Rust 1.94, as sqlx does |
 //! | `testing` | | for `[dev-dependencies]`: tests that run tasks, look at what was created, and move the clock: [`testing`] |
 //! | `metrics` | | executions and the engine's own work through the facade `metrics`: [`hooks::Metrics`] |
 //! | `otlp` | | executions as spans of OpenTelemetry, and an exporter for them: [`otlp`] |

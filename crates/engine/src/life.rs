@@ -7,7 +7,7 @@ use std::time::Duration;
 use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
 use task_engine_model::words::span;
-use task_engine_model::{Client, Lanes, Pool, Store, process};
+use task_engine_model::{Client, Lanes, Pool, Store, StoreError, process};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use crate::execute::GRACE;
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
-use crate::record::{FORCED_PATIENCE, Record};
+use crate::record::{Record, STOP_TIMEOUT};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::schedule::{self, Scheduler};
@@ -29,6 +29,9 @@ use crate::workplace::Workplace;
 
 /// How long an engine tries to say good-bye.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a stop waits for a registration that is under way.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Life<S> {
     pub(crate) store: Arc<dyn Store>,
@@ -43,18 +46,11 @@ pub(crate) struct Life<S> {
 
 impl<S: Send + Sync + 'static> Life<S> {
     pub(crate) async fn run(self) -> Result<Stopped, EngineError> {
-        if self.settings.migrate {
-            for applied in self.store.migrate().await? {
-                tracing::info!("applied migration {applied}");
-            }
-        } else {
-            let tables = self.store.tables().await?;
-            tables.check()?;
-            if tables.there > Some(tables.known) {
-                tracing::warn!(
-                    "the tables are of a newer version than this program; it goes on, and should be upgraded"
-                );
-            }
+        let mut stop = self.stop.watch();
+        tokio::select! {
+            prepared = self.prepare_tables() => prepared?,
+            // A store that does not answer must not keep it from ending.
+            () = stop.reached(Phase::Draining) => return Ok(Stopped::default()),
         }
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
@@ -80,9 +76,12 @@ impl<S: Send + Sync + 'static> Life<S> {
             };
             // What this engine itself left no longer runs.
             let recovery = if reborn { Recovery::Auto } else { self.settings.recovery };
-            let store = &*self.store;
-            let admitted = match admission::admit(store, &mut new, name, recovery, &mut watch).await
-            {
+            let admitting = admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
+            let admitted = tokio::select! {
+                admitted = admitting => admitted,
+                () = stopped_long_ago(stop.clone()) => Ok(None),
+            };
+            let admitted = match admitted {
                 Err(EngineError::Store(error)) if error.is_temporary() && reborn => {
                     let wait = backoff.next();
                     tracing::warn!(
@@ -101,6 +100,11 @@ impl<S: Send + Sync + 'static> Life<S> {
                 return Ok(Stopped::default());
             };
             if !reborn {
+                let rules = self.classes.rules();
+                let queues = rules.iter().map(|(name, rules)| (&**name, &*rules.queue));
+                if let Some(warning) = pools::unserved(&self.pools, queues) {
+                    tracing::warn!("{warning}");
+                }
                 if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
                 {
                     let _ = self.store.unregister(id).await;
@@ -110,7 +114,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 beside.spawn(Scheduler::new(store, hints.clone(), stop).run());
             }
             tracing::info!(
-                "Engine {} started with {} workers{} on {}",
+                "Engine {} started with {} workers ({}) on {}",
                 new.name,
                 new.workers,
                 pools::describe(&self.pools),
@@ -125,6 +129,10 @@ impl<S: Send + Sync + 'static> Life<S> {
                         given_back: record.given_back,
                         unrecorded: record.unrecorded,
                     });
+                }
+                (End::StoreUnusable, _) => {
+                    let why = self.store.heartbeat(id).await.err();
+                    return Err(EngineError::Store(why.unwrap_or(StoreError::InstanceOver)));
                 }
                 (End::Broken, _) => {
                     return Err(EngineError::Broken(
@@ -141,6 +149,23 @@ impl<S: Send + Sync + 'static> Life<S> {
                 }
             }
         }
+    }
+
+    async fn prepare_tables(&self) -> Result<(), EngineError> {
+        if self.settings.migrate {
+            for applied in self.store.migrate().await? {
+                tracing::info!("applied migration {applied}");
+            }
+            return Ok(());
+        }
+        let tables = self.store.tables().await?;
+        tables.check()?;
+        if tables.there > Some(tables.known) {
+            tracing::warn!(
+                "the tables are of a newer version than this program; it goes on, and should be upgraded"
+            );
+        }
+        Ok(())
     }
 
     /// One life, from registration on.
@@ -267,7 +292,7 @@ impl<S: Send + Sync + 'static> Life<S> {
 /// The three parts of an engine at work.
 struct Work {
     dispatching: JoinHandle<End>,
-    beating: JoinHandle<()>,
+    beating: JoinHandle<End>,
     recording: JoinHandle<Record>,
 }
 
@@ -277,7 +302,7 @@ impl Work {
             // In this order: the recorder ends after the dispatcher, by itself.
             biased;
             end = &mut self.dispatching => end.unwrap_or(End::Broken),
-            beat = &mut self.beating => if beat.is_ok() { End::InstanceOver } else { End::Broken },
+            end = &mut self.beating => end.unwrap_or(End::Broken),
             _ = &mut self.recording => return (End::Broken, Record::default()),
         };
         // Nothing new starts; the claim that may be under way is nobody's, and
@@ -308,10 +333,17 @@ impl Work {
     }
 }
 
+/// Ends when a stop was asked for and a registration that was under way has had
+/// time to succeed, so that it can be taken back.
+async fn stopped_long_ago(mut stop: StopWatch) {
+    stop.reached(Phase::Draining).await;
+    tokio::time::sleep(REGISTER_TIMEOUT).await;
+}
+
 /// Ends when a forced stop has had all the time it may take.
 async fn forced_and_over(mut stop: StopWatch) {
     stop.reached(Phase::Forced).await;
-    tokio::time::sleep(GRACE * 2 + FORCED_PATIENCE).await;
+    tokio::time::sleep(GRACE * 2 + STOP_TIMEOUT).await;
 }
 
 /// What goes on beside the work, for as long as the engine does.

@@ -134,6 +134,52 @@ impl InstanceState {
     }
 }
 
+/// An engine as programs read it: the HTTP API and `task-engine instances --json`.
+#[derive(Debug, Serialize)]
+pub struct InstanceSummary {
+    id: InstanceId,
+    name: String,
+    state: InstanceState,
+    host: String,
+    pid: i32,
+    version: String,
+    workers: i32,
+    held: i64,
+    queues: Vec<String>,
+    pools: Vec<Pool>,
+    classes: Vec<String>,
+    started_at: Timestamp,
+    heartbeat_at: Timestamp,
+    heartbeat_age_secs: f64,
+    lease_secs: f64,
+    stopped_at: Option<Timestamp>,
+    lost_at: Option<Timestamp>,
+}
+
+impl From<&InstanceRow> for InstanceSummary {
+    fn from(row: &InstanceRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name.clone(),
+            state: row.state(),
+            host: row.host.clone(),
+            pid: row.pid,
+            version: row.version.clone(),
+            workers: row.workers,
+            held: row.held,
+            queues: row.queues.clone(),
+            pools: row.pools.clone(),
+            classes: row.classes.keys().cloned().collect(),
+            started_at: row.started_at,
+            heartbeat_at: row.heartbeat_at,
+            heartbeat_age_secs: row.heartbeat_age.as_secs_f64(),
+            lease_secs: row.lease.as_secs_f64(),
+            stopped_at: row.stopped_at,
+            lost_at: row.lost_at,
+        }
+    }
+}
+
 impl InstanceRow {
     /// Whether this life is over on record.
     #[must_use]

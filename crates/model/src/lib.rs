@@ -95,7 +95,7 @@ pub use figures::{FigureRow, FiguresLook};
 pub use filter::{BadFilter, Filter, FoundTask};
 pub use flow::{FlowPage, FlowTask, Origin};
 pub use hook::{CreationHook, Refusal};
-pub use instance::{InstanceId, InstanceRow, NewInstance};
+pub use instance::{InstanceId, InstanceRow, InstanceSummary, NewInstance};
 pub use json::{BadJson, Json};
 pub use queue::{Lanes, Pause, PausedQueue, Pool, QueueRow};
 pub use retry::{RetryOverride, RetryRule};

@@ -24,6 +24,7 @@ const HELD: &str = include_str!("../sql/held.sql");
 impl Inner {
     pub(crate) async fn register(&self, new: &NewInstance) -> Result<InstanceId, StoreError> {
         let client = self.connections.lifeline().await?;
+        self.check_rights(&client).await?;
         let classes = serde_json::to_string(&new.classes)
             .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
         let pools = serde_json::to_string(&new.pools)

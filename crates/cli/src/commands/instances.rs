@@ -2,18 +2,36 @@
 
 use std::io::Write;
 
+use clap::Args;
+use task_engine::model::InstanceSummary;
 use task_engine::model::words::{relative, span};
 
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::pools;
 use crate::table::table;
 
-pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
+/// List engines, live and dead
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print JSON, one engine a line
+    #[arg(long, visible_alias = "jsonl")]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let engines = store.instances(None).await?;
+    if args.json {
+        let mut out = console.results();
+        for engine in &engines {
+            write_json_line(&mut out, &InstanceSummary::from(engine))?;
+        }
+        return Ok(out.flush()?);
+    }
     if engines.is_empty() {
         console.say(format_args!(
             "No engine has run lately on {}. Start one: {}",

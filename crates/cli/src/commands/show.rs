@@ -22,6 +22,7 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::said::{Printer, Reader, far, shown, with_gaps};
 
@@ -75,8 +76,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if args.json {
         let engine_state = engine_state(&*store, &task).await?;
         let whole = WithLog { task: &task, log: &log, engine_state };
-        serde_json::to_writer(&mut out, &whole).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json_line(&mut out, &whole)?;
         return Ok(out.flush()?);
     }
     let reasons = why_unfinished(&*store, &task).await?;
@@ -116,7 +116,7 @@ async fn follow<W: Write>(
     let mut printer = Printer::new(page.out, zone, false, secrets);
     let ended = reader.follow(store, &mut |said| printer.tell(said)).await?;
     if let Some(task) = ended {
-        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status));
+        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
     }
     Ok(())
 }
@@ -167,7 +167,13 @@ struct Page<'a, W> {
 impl<W: Write> Page<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
-        writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+        writeln!(
+            self.out,
+            "Task {}: {}, {}",
+            row.id,
+            escape(&row.task_class),
+            row.status.explained()
+        )?;
         for (at, reason) in reasons.iter().enumerate() {
             let (name, because) = match (at, row.status) {
                 (0, TaskStatus::Running) => ("state", ""),
@@ -206,7 +212,13 @@ impl<W: Write> Page<'_, W> {
 
     fn execution(&mut self, execution: &ExecutionRow) -> io::Result<()> {
         let (now, zone) = (self.now.timestamp(), self.zone());
-        writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?;
+        match execution.status {
+            // Not one of the attempts that are counted above.
+            ExecutionStatus::Cancelled => {
+                writeln!(self.out, "\nNot begun: {}", verdict(execution))?
+            }
+            _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
+        }
         if let Some(name) = &execution.instance {
             let worker =
                 execution.worker.map_or(String::new(), |worker| format!(", worker {worker}"));
@@ -221,7 +233,9 @@ impl<W: Write> Page<'_, W> {
             }
             (Some(started), None) => self.field("started", &self.time(started))?,
             (None, Some(stopped)) => {
-                self.field("started", "never")?;
+                if execution.status != ExecutionStatus::Cancelled {
+                    self.field("started", "never")?;
+                }
                 self.field("ended", &self.time(stopped))?;
             }
             (None, None) => {}

@@ -19,12 +19,10 @@ mod protocol;
 pub(crate) mod resources;
 pub(crate) mod supervisor;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::model::words::count;
 use task_engine::{ClassRules, Engine, Run};
 
@@ -32,7 +30,6 @@ use self::config::Worker;
 pub(crate) use self::config::{Config, Executable, FILE, Mistake, Mode, Purpose, nearest};
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::pools::AskedQueue;
 
 /// What a file says.
 #[derive(Debug)]
@@ -85,20 +82,6 @@ pub(crate) fn complaint(file: &Path, mistakes: &[Mistake]) -> Fault {
     });
     let lines: String = lines.collect();
     Fault::Usage(format!("{} in {place}:{lines}", count(mistakes.len(), "mistake")))
-}
-
-/// The queues to serve: unless some are named, those of the classes, too.
-pub(crate) fn with_queues(
-    asked: Vec<AskedQueue>,
-    executables: &[Executable],
-) -> Result<Vec<AskedQueue>, Fault> {
-    let own: BTreeSet<String> = executables.iter().map(|one| one.rules().queue).collect();
-    if !asked.is_empty() || own.iter().all(|queue| queue == DEFAULT_QUEUE) {
-        return Ok(asked);
-    }
-    let default = std::iter::once(DEFAULT_QUEUE.to_owned());
-    let all: BTreeSet<String> = own.into_iter().chain(default).collect();
-    all.into_iter().map(|name| AskedQueue::shared(name).map_err(Fault::Usage)).collect()
 }
 
 /// How many processes of programs run at a time, with so many workers for those

@@ -258,7 +258,11 @@ fn counts(place: &Place) {
     place.ok(&["create", "ReportingTask", r#"{"steps": 1000, "step_time": 0.1}"#]);
     eventually("it says how far it is", || place.ok(&["top"]).contains(" %"));
 
-    let stats = json(&place.ok(&["stats", "--json"]));
+    let mut stats = Value::Null;
+    eventually("engines have reported", || {
+        stats = json(&place.ok(&["stats", "--json"]));
+        stats["last_hour"]["ended"] == 4
+    });
     for (name, expected) in [("due", 1), ("later", 1), ("failed", 1), ("cancelled", 0)] {
         assert_eq!(stats[name]["counted"], expected, "{name}: {stats}");
     }

@@ -16,9 +16,11 @@ use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine::model::lock::BlockingSession;
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
+use task_engine::model::schedule::history::ScheduleEvent;
 use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine::model::search::CreationTimes;
 use task_engine::model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
 };
@@ -216,6 +218,19 @@ impl Store for Witnessed {
         self.store.fired_slots(schedule_id, limit)
     }
 
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        self.store.run_schedule(schedule_id, task, requested_by)
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        self.store.schedule_events(schedule_id, limit)
+    }
+
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
         self.store.moving(look)
     }
@@ -250,6 +265,10 @@ impl Store for Witnessed {
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         self.store.scan(scan)
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        self.store.creation_times(ids)
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
