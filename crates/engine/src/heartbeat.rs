@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use task_engine_model::instance::{InstanceId, Recovery};
 use task_engine_model::store::{Pulse, TakeBack};
-use task_engine_model::words::span;
+use task_engine_model::words::{count, span};
 use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
@@ -147,28 +147,25 @@ impl Heartbeat {
         let long_enough = |since: &Instant| since.elapsed() >= self.every.mul_f64(1.5);
         let dead = seen.expired.iter().filter(|(_, since)| long_enough(since));
         let dead: Vec<InstanceId> = dead.map(|(id, _)| *id).chain(pulse.orphaned.clone()).collect();
-        for id in dead {
-            if self.recovery == Recovery::Auto {
-                report(admission::recover(&*self.store, id, false).await);
-            } else if seen.warned_dead.insert(id) {
-                self.warn_of_the_dead(id).await;
-            }
-        }
-    }
-
-    async fn warn_of_the_dead(&self, id: InstanceId) {
-        let Ok(rows) = self.store.instances(None).await else {
+        if dead.is_empty() {
             return;
+        }
+        let lives = match self.store.instances(None).await {
+            Ok(lives) => lives,
+            Err(error) => return report(Err(error)),
         };
-        if let Some(row) = rows.iter().find(|row| row.id == id && row.held > 0) {
-            tracing::warn!(
-                "engine {} (process {} on {}) is dead and holds {} tasks; `task-engine recover {}` frees them",
-                row.name,
-                row.pid,
-                row.host,
-                row.held,
-                row.name
-            );
+        for life in lives.iter().filter(|life| dead.contains(&life.id)) {
+            if self.recovery == Recovery::Auto {
+                report(admission::recover(&*self.store, life).await);
+            } else if life.held > 0 && seen.warned_dead.insert(life.id) {
+                tracing::warn!(
+                    "engine {0} (process {1} on {2}) is dead and holds {3}; recover them with `task-engine recover {0}`",
+                    life.name,
+                    life.pid,
+                    life.host,
+                    count(usize::try_from(life.held).unwrap_or(0), "task")
+                );
+            }
         }
     }
 

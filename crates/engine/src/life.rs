@@ -7,19 +7,18 @@ use std::time::Duration;
 use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
 use task_engine_model::words::span;
-use task_engine_model::{Client, Lanes, Pool, Store, StoreError};
+use task_engine_model::{Client, Lanes, Pool, Store, StoreError, process};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission;
+use crate::admission::{self, Name};
 use crate::dispatch::{Dispatcher, End};
 use crate::engine::{EngineError, Settings};
 use crate::execute::GRACE;
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
-use crate::process;
 use crate::record::{Record, STOP_TIMEOUT};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
@@ -65,14 +64,21 @@ impl<S: Send + Sync + 'static> Life<S> {
                 stop.stop_now();
             });
         }
-        let mut recovery = self.settings.recovery;
-        let mut reborn = false;
+        let mut last_name: Option<String> = None;
         let mut backoff = Backoff::new();
         loop {
-            let new = self.introduction();
+            let mut new = self.introduction();
             let mut watch = self.stop.watch();
+            let reborn = last_name.is_some();
+            let name = match &self.settings.instance {
+                Some(name) => Name::Given(name),
+                None => Name::OfMachine(last_name.as_deref()),
+            };
+            // What this engine itself left no longer runs.
+            let recovery = if reborn { Recovery::Auto } else { self.settings.recovery };
+            let admitting = admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
             let admitted = tokio::select! {
-                admitted = admission::admit(&*self.store, &new, recovery, &mut watch) => admitted,
+                admitted = admitting => admitted,
                 () = stopped_long_ago(stop.clone()) => Ok(None),
             };
             let admitted = match admitted {
@@ -109,7 +115,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 pools::describe(&self.pools),
                 self.store.place()
             );
-            match self.live(id, recovery, &hints).await {
+            match self.live(id, &hints).await {
                 (End::Stopping, record) => {
                     let forced = watch.phase() == Phase::Forced;
                     tracing::info!("Engine {} stopped", new.name);
@@ -133,9 +139,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                         "engine {} was declared lost; its running tasks were cancelled, and it registers anew",
                         new.name
                     );
-                    // What it left is its own, and no longer runs.
-                    recovery = Recovery::Auto;
-                    reborn = true;
+                    last_name = Some(new.name);
                     backoff = Backoff::new();
                 }
             }
@@ -160,12 +164,7 @@ impl<S: Send + Sync + 'static> Life<S> {
     }
 
     /// One life, from registration on.
-    async fn live(
-        &self,
-        instance: InstanceId,
-        recovery: Recovery,
-        hints: &Arc<Hints>,
-    ) -> (End, Record) {
+    async fn live(&self, instance: InstanceId, hints: &Arc<Hints>) -> (End, Record) {
         let running = Arc::new(Running::default());
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
@@ -202,7 +201,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             store: self.store.clone(),
             instance,
             every: self.settings.heartbeat,
-            recovery,
+            recovery: self.settings.recovery,
             classes: self.classes.names().into_iter().collect(),
             claims: claims.clone(),
             running: running.clone(),
@@ -268,10 +267,11 @@ impl<S: Send + Sync + 'static> Life<S> {
         }
     }
 
+    /// What it says about itself, but for the name that it gets.
     pub(crate) fn introduction(&self) -> NewInstance {
         NewInstance {
-            name: self.settings.instance.clone(),
-            host: process::host(),
+            name: String::new(),
+            host: process::host_name(),
             pid: process::pid(),
             process: process::mark(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

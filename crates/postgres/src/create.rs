@@ -85,7 +85,9 @@ impl Schema {
         Ok(creations)
     }
 
-    /// Creates tasks in a transaction of the application's own, with sqlx.
+    /// Creates tasks in a transaction of the application's own, with sqlx 0.9. An
+    /// application with another version of sqlx calls the SQL function
+    /// `task_engine.create_task` in its transaction.
     #[cfg(feature = "sqlx")]
     pub async fn create_in_sqlx(
         &self,

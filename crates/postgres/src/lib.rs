@@ -67,6 +67,7 @@ mod import;
 mod instances;
 mod json;
 mod listen;
+mod locks;
 mod look;
 mod migrate;
 mod operate;

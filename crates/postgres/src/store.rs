@@ -9,11 +9,14 @@ use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::lock::BlockingSession;
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::history::ScheduleEvent;
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine_model::search::CreationTimes;
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack, WakeUp,
 };
@@ -221,6 +224,10 @@ impl Store for PgStore {
         self.limited(self.inner.instances(name))
     }
 
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        self.limited(self.inner.blocking_sessions())
+    }
+
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
         self.limited(self.inner.held(instance))
     }
@@ -309,6 +316,19 @@ impl Store for PgStore {
         self.limited(self.inner.fired_slots(schedule_id, limit))
     }
 
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        self.limited(self.inner.run_schedule(schedule_id, task, requested_by))
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        self.limited(self.inner.schedule_events(schedule_id, limit))
+    }
+
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
         self.limited(self.inner.moving(look))
     }
@@ -343,6 +363,10 @@ impl Store for PgStore {
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         self.limited(self.inner.scan(scan))
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        self.limited(self.inner.creation_times(ids))
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {

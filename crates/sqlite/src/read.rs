@@ -152,7 +152,8 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<Tas
         task.status = status(&word)?;
         task.retry_number = row.get::<_, Option<i32>>(7)?.unwrap_or(0);
         task.instance = row.get(12)?;
-    } else if ExecutionStatus::of_ended(task.error.as_ref(), None) == ExecutionStatus::Snoozed {
+    } else if ExecutionStatus::of_ended(task.error.as_ref(), None, true) == ExecutionStatus::Snoozed
+    {
         task.error = None;
     }
     Ok(task)
@@ -172,7 +173,7 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
         executions.push(ExecutionRow {
             attempt: row.get(0)?,
             retry_number: row.get(1)?,
-            status: ExecutionStatus::of_ended(error.as_ref(), ends_task),
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, row.get(10)?),
             instance: row.get(2)?,
             worker: row.get(3)?,
             started_at: time(4)?,

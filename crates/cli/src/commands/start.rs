@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Log, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, Recovery, StopHandle, Stopped, Store, default_instance};
+use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 
 use crate::console::Console;
 use crate::database::Access;
@@ -39,7 +39,8 @@ use crate::witness::handle_witness;
 /// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The name of this engine, unique among the living [default: the host name]
+    /// The name of this engine; no two live engines share one [default: the host
+    /// name, or HOST-2, HOST-3, … if live engines have it]
     #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
     instance: Option<String>,
     /// How many tasks run at a time, of all queues that have no workers of their
@@ -56,9 +57,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PRIORITY=N", value_parser = Reserved::parse,
           allow_hyphen_values = true)]
     reserve: Vec<Reserved>,
-    /// What happens to the tasks of dead engines: somebody runs `recover`, or
-    /// engines recover them
-    #[arg(long, default_value = "manual", value_name = "HOW")]
+    /// What happens to the tasks of dead engines: engines recover them, or an
+    /// operator does (`recover`), and an engine whose name left tasks refuses to
+    /// start
+    #[arg(long, default_value = "auto", value_name = "HOW")]
     recovery: RecoveryMode,
     /// How long running tasks may go on after the first signal [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -100,8 +102,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RecoveryMode {
-    Manual,
     Auto,
+    Manual,
 }
 
 impl From<RecoveryMode> for Recovery {
@@ -132,13 +134,15 @@ pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fa
         console.say("Ctrl-C stops it; until then it waits for tasks.");
     }
     let mut engine = Engine::new(store, ())
-        .instance(args.instance.unwrap_or_else(default_instance))
         .recovery(args.recovery.into())
         .heartbeat(args.heartbeat, args.dead_after)
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
     engine = staff(engine, args.workers, queues, args.reserve);
+    if let Some(name) = args.instance {
+        engine = engine.instance(name);
+    }
     if let Some(time) = args.stop_timeout {
         engine = engine.stop_timeout(time);
     }

@@ -12,6 +12,7 @@ mod keeps_schedules;
 mod keeps_secrets;
 mod loses_nothing;
 mod moves;
+mod numbers;
 mod operators;
 mod packaging;
 mod persistent_executables;
