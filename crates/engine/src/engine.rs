@@ -242,25 +242,29 @@ impl<S: Send + Sync + 'static> Engine<S> {
     }
 
     /// How many tasks it runs at a time, those of queues with workers of their
-    /// own aside. Default: 5.
+    /// own aside. Default: 5. With 0, only queues with workers of their own are
+    /// served ([`Engine::queue`]).
     pub fn workers(mut self, workers: u16) -> Self {
         self.settings.workforce.workers = Some(workers);
         self
     }
 
-    /// The queues that these workers take tasks from. Default: `default`.
+    /// The queues that these workers take tasks from. Default: `default`, and the
+    /// queues of the classes that have a handler here
+    /// ([`ClassRules::queue`]). What is named here takes their place: the engine
+    /// warns when it starts if a class is left without a queue that is served.
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.workforce.queues = Some(queues.into_iter().map(Into::into).collect());
         self
     }
 
     /// Gives a queue workers of its own: what other queues are busy with never
-    /// keeps its tasks waiting, nor the other way round. An engine with such
-    /// queues has workers for others only if [`Engine::workers`] or
-    /// [`Engine::queues`] says so.
+    /// keeps its tasks waiting, nor the other way round. The engine serves its
+    /// other queues as before.
     ///
     /// ```
     /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
+    /// // Ten workers for mail, two for reports, five for all other queues.
     /// engine.queue("mail", 10).queue("reports", 2)
     /// # }
     /// ```
@@ -569,7 +573,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 ));
             }
         }
-        let pools = workforce.pools().map_err(EngineError::Setting)?;
+        let queues = self.classes.rules().into_values().map(|rules| rules.queue).collect();
+        let pools = workforce.pools(&queues).map_err(EngineError::Setting)?;
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {
             return wrong(format!(
                 "with a heartbeat every {heartbeat:?}, an engine cannot count as dead after {lease:?}: allow at least two heartbeats"

@@ -100,6 +100,11 @@ impl<S: Send + Sync + 'static> Life<S> {
                 return Ok(Stopped::default());
             };
             if !reborn {
+                let rules = self.classes.rules();
+                let queues = rules.iter().map(|(name, rules)| (&**name, &*rules.queue));
+                if let Some(warning) = pools::unserved(&self.pools, queues) {
+                    tracing::warn!("{warning}");
+                }
                 if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
                 {
                     let _ = self.store.unregister(id).await;
@@ -109,7 +114,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 beside.spawn(Scheduler::new(store, hints.clone(), stop).run());
             }
             tracing::info!(
-                "Engine {} started with {} workers{} on {}",
+                "Engine {} started with {} workers ({}) on {}",
                 new.name,
                 new.workers,
                 pools::describe(&self.pools),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use task_engine::hooks::{Budget, Log, Metrics};
+use task_engine::hooks::{Budget, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
@@ -17,7 +17,7 @@ use crate::database::Access;
 use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::hang_up::HangUp;
-use crate::pools::{AskedQueue, Reserved, check_workers, staff};
+use crate::pools::{AskedQueue, Reserved, staff};
 use crate::times::{Keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
@@ -44,12 +44,14 @@ pub(crate) struct Arguments {
     #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
     instance: Option<String>,
     /// How many tasks run at a time, of all queues that have no workers of their
-    /// own [default: 5]
+    /// own; 0 for none [default: 5]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+          value_parser = clap::value_parser!(u16).range(0..=10_000))]
     workers: Option<u16>,
-    /// A queue to take tasks from; with =N, it has N workers of its own. May be
-    /// given several times [default: default]
+    /// A queue to take tasks from. With =N, it has N workers of its own, and the
+    /// other queues are served as before. Without, it takes the place of the
+    /// default. May be given several times [default: default, and the queues of
+    /// the classes]
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = AskedQueue::parse)]
     queues: Vec<AskedQueue>,
     /// N more workers, which take only tasks of this priority or a higher one,
@@ -115,11 +117,8 @@ impl From<RecoveryMode> for Recovery {
     }
 }
 
-pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fault> {
-    // Before a database is opened, or even made.
-    check_workers(args.workers, &args.queues)?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
-    let queues = executables::with_queues(std::mem::take(&mut args.queues), &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     stop_on_hang_up(stop.clone())?;
@@ -139,7 +138,7 @@ pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fa
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
-    engine = staff(engine, args.workers, queues, args.reserve);
+    engine = staff(engine, args.workers, args.queues, args.reserve);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
     }
@@ -151,9 +150,6 @@ pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fa
     }
     if web.is_some() {
         engine = engine.hook(Metrics);
-    }
-    if console.is_verbose() {
-        engine = engine.hook(Log);
     }
     engine = handle_samples(engine);
     engine = executables::handle_executables(engine, executables);
