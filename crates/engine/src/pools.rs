@@ -90,9 +90,7 @@ impl Workforce {
             let others = of_classes.iter().filter(|queue| **queue != default).cloned();
             std::iter::once(default.clone()).chain(others).filter(|queue| !has_own(queue)).collect()
         });
-        let pool = |workers: u16, queues| {
-            Ok(Some(Pool::new(queues, i32::from(workers))))
-        };
+        let pool = |workers: u16, queues| Ok(Some(Pool::new(queues, i32::from(workers))));
         match self.workers {
             Some(0) if self.own.is_empty() => Err("an engine needs at least one worker".to_owned()),
             Some(0) if self.queues.is_some() => Err(format!(

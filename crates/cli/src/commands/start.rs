@@ -159,8 +159,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
-    let workforce =
-        Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
+    let workforce = Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
     engine = workforce.fitting(&config.classes).staff(engine);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
