@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use task_engine_model::audit::{AuditEntry, AuditOutcome, DETAIL_BYTES_MAX, NewAuditEntry};
+use task_engine_model::audit::{
+    AuditEntry, AuditFilter, AuditOutcome, DETAIL_BYTES_MAX, NewAuditEntry,
+};
 use task_engine_model::{Json, Store};
 
 use crate::Database;
@@ -18,7 +20,8 @@ fn asked(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> New
 }
 
 async fn page(store: &dyn Store, before: Option<i64>, limit: u32) -> Vec<AuditEntry> {
-    store.audit_page(before, limit).await.expect("audit_page")
+    let filter = AuditFilter { before, ..AuditFilter::newest(limit) };
+    store.audit_page(&filter).await.expect("audit_page")
 }
 
 /// What was asked for, and what became of it: as it was said, whatever it says.

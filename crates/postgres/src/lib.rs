@@ -63,6 +63,7 @@ mod import;
 mod instances;
 mod json;
 mod listen;
+mod logins;
 mod look;
 mod migrate;
 mod operate;

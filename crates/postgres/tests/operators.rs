@@ -2,7 +2,7 @@
 //! no use to whoever wants a token.
 
 use task_engine_conformance::TestServer;
-use task_engine_model::audit::NewAuditEntry;
+use task_engine_model::audit::{AuditFilter, NewAuditEntry};
 use task_engine_model::token::{NewToken, Role, Secret};
 use task_engine_model::{Json, Store};
 use task_engine_postgres::{PgStore, Schema};
@@ -33,7 +33,7 @@ async fn the_record_is_only_appended_to() {
             let message = refused.as_db_error().unwrap().message();
             assert!(message.contains("append-only"), "{harm}: {message}");
         }
-        let page = store.audit_page(None, 10).await.unwrap();
+        let page = store.audit_page(&AuditFilter::newest(10)).await.unwrap();
         assert_eq!((page.len(), page[0].id, page[0].actor.as_str()), (1, id, "ada"));
     }
 }
@@ -59,7 +59,7 @@ async fn the_owner_moves_old_lines_elsewhere() {
     assert_eq!(archived().await, Vec::<String>::new(), "a young line stays");
     client.batch_execute(&archive.replace("1 year", "0 days")).await.unwrap();
     assert_eq!(archived().await, ["ada"]);
-    assert_eq!(store.audit_page(None, 10).await.unwrap(), []);
+    assert_eq!(store.audit_page(&AuditFilter::newest(10)).await.unwrap(), []);
     client.batch_execute("DELETE FROM task_engine.audit").await.expect_err("the guard is back");
 }
 

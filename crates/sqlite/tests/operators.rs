@@ -4,7 +4,7 @@
 mod common;
 
 use common::File;
-use task_engine_model::audit::NewAuditEntry;
+use task_engine_model::audit::{AuditFilter, NewAuditEntry};
 use task_engine_model::token::{NewToken, Role, Secret};
 use task_engine_model::{Json, Store};
 
@@ -27,7 +27,7 @@ async fn the_record_is_only_appended_to() {
         let refused = by_hand.execute(harm, []).expect_err(harm).to_string();
         assert!(refused.contains("append-only"), "{harm}: {refused}");
     }
-    let page = store.audit_page(None, 10).await.unwrap();
+    let page = store.audit_page(&AuditFilter::newest(10)).await.unwrap();
     assert_eq!((page.len(), page[0].id, page[0].actor.as_str()), (1, id, "ada"));
 }
 

@@ -8,7 +8,7 @@ mod watch {
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use task_engine_model::audit::AuditOutcome;
+use task_engine_model::audit::{AuditFilter, AuditOutcome};
 use task_engine_model::figures::{ClassMinute, Counts, Tally};
 use task_engine_model::schedule::operate::Schedules;
 use task_engine_model::token::{NewToken, Secret};
@@ -383,7 +383,7 @@ async fn what_was_refused_is_in_the_audit_too() {
     let site = Site::new(Role::Admin).await;
     assert_eq!(site.post("/actions/recover", &[("instance", "nobody")]).await.status, 404);
     assert_eq!(site.post("/actions/revoke-token", &[("name", "nobody")]).await.status, 404);
-    let entries = site.store.audit_page(None, 10).await.unwrap();
+    let entries = site.store.audit_page(&AuditFilter::newest(10)).await.unwrap();
     let refused = entries.iter().filter(|entry| entry.outcome == AuditOutcome::Refused);
     assert_eq!(refused.count(), 2);
     site.get("/audit").await.must_say("refused").must_say("There is no token named nobody");

@@ -11,7 +11,7 @@ use super::actions::{Fields, perform_and_return};
 use super::task_form::{self, Field, Mistake, lists, parameters_field};
 use super::tasks::Known;
 use crate::access::Actor;
-use crate::action::{Action, mark_all, mark_of, one_time};
+use crate::action::{Action, form_key, mark_all, mark_of, one_time};
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
@@ -34,9 +34,16 @@ async fn create(
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&body);
     let now = app.glance.now().await?.figures.at;
-    match task(&app, &fields, now) {
+    let task = match task(&app, &fields, now) {
+        Ok(task) => match app.check_placeholders([(&task, String::new())]).await {
+            Ok(()) => Ok(task),
+            Err(stray) => Err(Mistake::new("parameters", &stray.detail)),
+        },
+        wrong => wrong,
+    };
+    match task {
         Ok(task) => {
-            let action = once(task, &fields, &body)?;
+            let action = once(&app, task, &fields, &body).await?;
             perform_and_return(&app, &actor, &fields, action).await
         }
         Err(mistake) => {
@@ -48,13 +55,18 @@ async fn create(
 
 /// The same form sent again leads to the same task; a key of the task's own does
 /// that already.
-fn once(task: NewTask, fields: &Fields, RawForm(body): &RawForm) -> Result<Action, Problem> {
+async fn once(
+    app: &App,
+    task: NewTask,
+    fields: &Fields,
+    RawForm(body): &RawForm,
+) -> Result<Action, Problem> {
     let mut tasks = vec![task];
-    if fields.get("once").is_none() || tasks[0].unique.is_some() {
+    let Some(key) = fields.get("once").filter(|_| tasks[0].unique.is_none()) else {
         return Ok(Action::Create(tasks));
-    }
-    let mark = mark_of(body);
-    mark_all(&mut tasks, &mark, &mark)?;
+    };
+    let mark = mark_of(app.keys.get(&*app.store).await?, "form", body);
+    mark_all(&mut tasks, &form_key(key), &mark)?;
     Ok(Action::CreateOnce(tasks, mark))
 }
 

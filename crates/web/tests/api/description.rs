@@ -235,7 +235,13 @@ async fn answers_are_as_described() {
 }
 
 async fn newest_entry(tables: &Tables) -> i64 {
-    tables.store.audit_page(None, 1).await.unwrap().first().map_or(0, |entry| entry.id)
+    tables
+        .store
+        .audit_page(&task_engine_model::AuditFilter::newest(1))
+        .await
+        .unwrap()
+        .first()
+        .map_or(0, |entry| entry.id)
 }
 
 /// `{name=x}` is `{name}` in the description and `x` in the address.

@@ -69,7 +69,8 @@ async fn whoever_guesses_is_stopped_and_noted() {
     assert_eq!(told[..10], [401; 10]);
     assert_eq!(told[10..], [429; 10]);
     assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by chance");
-    let audit = tables.store.audit_page(None, 100).await.unwrap();
+    let audit =
+        tables.store.audit_page(&task_engine_model::AuditFilter::newest(100)).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
     assert_eq!(noted.len(), 2, "asked and refused, once: {noted:?}");
     let refused = log_in(&client, "guess 20").await;
