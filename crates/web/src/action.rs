@@ -36,8 +36,8 @@ pub(crate) enum Action {
     Tasks(Verb, Choice),
     Edit(TaskId, Edit),
     Create(Vec<NewTask>),
-    /// The same, and nothing if it was done before: by this mark of the request.
-    CreateOnce(Vec<NewTask>, String),
+    /// The same, and nothing if it was done before: by these marks of the request.
+    CreateOnce(Vec<NewTask>, Vec<String>),
     PauseQueue(Pause),
     ResumeQueue(String),
     AddSchedule(Box<Schedule>),
@@ -277,7 +277,7 @@ impl Action {
             Self::Tasks(verb, choice) => tasks::apply(store, verb, &choice).await,
             Self::Edit(id, edit) => edited(id, store.edit(id, &edit).await?),
             Self::Create(tasks) => create(app, &tasks).await,
-            Self::CreateOnce(tasks, mark) => once::create(app, &tasks, &mark).await,
+            Self::CreateOnce(tasks, marks) => once::create(app, &tasks, &marks).await,
             Self::AddToken(token) => add_token(store, &token).await,
             Self::PauseQueue(pause) => {
                 let fresh = store.pause_queue(&pause).await?;

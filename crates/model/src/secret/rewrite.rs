@@ -126,6 +126,8 @@ fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
             write_list(out, items, |_, value, out| by_text(value.get(), redactor, levels, out));
         }
         Shape::Scalar => match serde_json::from_str::<String>(text) {
+            // The placeholder has no secret in it, even if a secret is a part of it.
+            Ok(inner) if inner == SHOWN => out.push_str(text),
             Ok(inner) => match redactor.text(&inner) {
                 std::borrow::Cow::Borrowed(_) => out.push_str(text),
                 std::borrow::Cow::Owned(shown) => out.push_str(&quoted(&shown)),

@@ -9,6 +9,7 @@
 //! learns anything about a secret: a guess that is wrong gets the answer of one
 //! that is right.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use task_engine_model::search::Search;
@@ -25,8 +26,8 @@ use crate::problem::Problem;
 /// For as long as the task is on record.
 const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The mark of a request: what it says without its secrets, and which parameters
-/// these are. Marks of which the first two parts differ cannot be compared.
+/// The mark of a request: what it says without its secrets, and which parameters of
+/// a class these are. Marks of which the first two parts differ cannot be compared.
 pub(crate) fn mark_of(keys: &Made, secrets: &str, request: &[u8]) -> String {
     let hash = |text: &[u8]| blake3::keyed_hash(&keys.requests, text).to_hex();
     format!("{}.{}.{}", keys.name, &hash(secrets.as_bytes())[..8], &hash(request)[..32])
@@ -40,7 +41,7 @@ pub(crate) fn one_time() -> String {
     format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
-/// The key of a form, of what is in that field.
+/// The key of a form, made of what is in that field.
 pub(crate) fn form_key(one_time: &str) -> String {
     format!("form-{}", &blake3::hash(one_time.as_bytes()).to_hex()[..32])
 }
@@ -50,9 +51,9 @@ pub(crate) fn unique(key: &str, at: usize) -> Unique {
     Unique::by(unique_key(key, at)).scope(Scope::Within(LASTING))
 }
 
-/// Gives each task of a request its key and the request's mark.
-pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, mark: &str) -> Result<(), Problem> {
-    for (at, task) in tasks.iter_mut().enumerate() {
+/// Gives each task of a request its key and its mark of the request.
+pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Result<(), Problem> {
+    for (at, (task, mark)) in tasks.iter_mut().zip(marks).enumerate() {
         if task.unique.is_some() {
             return Err(Problem::bad(
                 "A task has a `key` of its own, or the request has an Idempotency-Key, not both.",
@@ -64,14 +65,23 @@ pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, mark: &str) -> Result<(
     Ok(())
 }
 
-pub(super) async fn create(app: &App, tasks: &[NewTask], mark: &str) -> Result<Done, Problem> {
+pub(super) async fn create(
+    app: &App,
+    tasks: &[NewTask],
+    marks: &[String],
+) -> Result<Done, Problem> {
     let done = create_all(app, tasks).await?;
-    let (new, old): (Vec<Creation>, Vec<Creation>) =
-        done.creations.iter().partition(|creation| creation.is_new());
-    let mut old: Vec<TaskId> = old.into_iter().map(Creation::id).collect();
-    old.sort_unstable();
-    old.dedup();
-    if old.is_empty() || are_of_request(&*app.store, &old, mark).await? {
+    let mut new = Vec::new();
+    let mut old = BTreeMap::new();
+    for (creation, mark) in done.creations.iter().zip(marks) {
+        if creation.is_new() {
+            new.push(creation.id());
+        } else {
+            old.insert(creation.id(), mark.as_str());
+        }
+    }
+    let Some(first) = old.keys().next().copied() else { return Ok(done) };
+    if are_of_request(&*app.store, &old).await? {
         return Ok(done);
     }
     let undone = undo(&*app.store, &new).await?;
@@ -79,46 +89,59 @@ pub(super) async fn create(app: &App, tasks: &[NewTask], mark: &str) -> Result<D
         axum::http::StatusCode::UNPROCESSABLE_ENTITY,
         "Another request",
         format!(
-            "This Idempotency-Key was used for another request, which created task {}.{undone} Use a new key for each request, and the same one only to send it again.",
-            old[0]
+            "This Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again.",
         ),
     ))
 }
 
-async fn are_of_request(store: &dyn Store, ids: &[TaskId], mark: &str) -> Result<bool, StoreError> {
+/// Whether these tasks have these marks. A mark that was made with another key
+/// (the task was imported), or when other parameters of its class were secret,
+/// cannot be compared: then the Idempotency-Key alone decides, and nothing is
+/// created twice.
+async fn are_of_request(
+    store: &dyn Store,
+    marks: &BTreeMap<TaskId, &str>,
+) -> Result<bool, StoreError> {
+    let ids: Vec<TaskId> = marks.keys().copied().collect();
     let search = Search {
-        filter: Filter::of_ids(ids).and(Filter::with_request()),
+        filter: Filter::of_ids(&ids).and(Filter::with_request()),
         before: None,
         limit: u32::try_from(ids.len()).unwrap_or(u32::MAX),
         patience: Duration::from_secs(10),
     };
     let found = search.run(store).await?.tasks;
-    Ok(found.len() == ids.len() && found.iter().all(|task| fits(&task.context, mark)))
+    let pairs: Vec<(String, &str)> = found
+        .iter()
+        .filter_map(|task| Some((mark_in(&task.context)?, *marks.get(&task.row.id)?)))
+        .collect();
+    Ok(pairs.len() == ids.len() && fit(&pairs))
 }
 
-/// Whether a task may be of this request. A mark that was made with another key
-/// (the task was imported), or when other parameters were secret, says nothing:
-/// then the Idempotency-Key alone decides, and nothing is created twice.
-fn fits(context: &Json, mark: &str) -> bool {
+fn mark_in(context: &Json) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Marked {
         http_request: String,
     }
-    let comparable = |mark: &str| mark.rsplit_once('.').map(|(made_by, _)| made_by.to_owned());
-    context.decode::<Marked>().is_ok_and(|Marked { http_request: own }| {
-        own == mark || comparable(&own) != comparable(mark)
-    })
+    context.decode::<Marked>().ok().map(|marked| marked.http_request)
+}
+
+/// Marks that tasks have, each with that of the request.
+fn fit(pairs: &[(String, &str)]) -> bool {
+    fn made_by(mark: &str) -> Option<&str> {
+        mark.rsplit_once('.').map(|(made_by, _)| made_by)
+    }
+    pairs.iter().any(|(own, new)| made_by(own) != made_by(new))
+        || pairs.iter().all(|(own, new)| own == new)
 }
 
 /// The longer of two lists of the same key: what came after the end of the
 /// shorter one is new, and was not meant.
-async fn undo(store: &dyn Store, new: &[Creation]) -> Result<String, StoreError> {
+async fn undo(store: &dyn Store, new: &[TaskId]) -> Result<String, StoreError> {
     if new.is_empty() {
         return Ok(" Nothing was created.".to_owned());
     }
-    let ids: Vec<TaskId> = new.iter().map(|creation| creation.id()).collect();
-    store.cancel(&ids).await?;
-    store.remove(&ids).await?;
+    store.cancel(new).await?;
+    store.remove(new).await?;
     Ok(" What was new in this one was cancelled.".to_owned())
 }
 
@@ -134,12 +157,9 @@ mod tests {
             mark_of(&Made::of(&DatabaseKey([key; 32]), None), secrets, request.as_bytes())
         };
         let own = mark(1, "a", "x");
-        let fits = |mark: &str| {
-            let context = Json::parse(format!(r#"{{"http_request": "{mark}"}}"#)).unwrap();
-            fits(&context, &own)
-        };
-        assert!(fits(&mark(1, "a", "x")) && !fits(&mark(1, "a", "y")));
-        assert!(fits(&mark(2, "a", "y")) && fits(&mark(1, "b", "y")), "not comparable");
+        let fits = |mark: String| fit(&[(mark, own.as_str())]);
+        assert!(fits(mark(1, "a", "x")) && !fits(mark(1, "a", "y")));
+        assert!(fits(mark(2, "a", "y")) && fits(mark(1, "b", "y")), "not comparable");
         assert!(!own.contains(&blake3::hash(b"x").to_hex()[..8]), "{own}");
     }
 }

@@ -61,10 +61,10 @@ pub(super) async fn create(
     let action = match key {
         None => Action::Create(asked.into_iter().map(|it| it.task).collect()),
         Some(key) => {
-            let mark = mark(&app, &asked).await?;
+            let marks = marks(&app, &asked).await?;
             let mut tasks: Vec<_> = asked.into_iter().map(|it| it.task).collect();
-            mark_all(&mut tasks, key, &mark)?;
-            Action::CreateOnce(tasks, mark)
+            mark_all(&mut tasks, key, &marks)?;
+            Action::CreateOnce(tasks, marks)
         }
     };
     let done = create_for(&app, &actor, action).await?;
@@ -98,21 +98,22 @@ struct Asked<'a> {
     place: String,
 }
 
-/// The mark of the whole request, without its secrets.
-async fn mark(app: &App, asked: &[Asked<'_>]) -> Result<String, Problem> {
+/// The marks of the whole request, without its secrets, one for each task.
+async fn marks(app: &App, asked: &[Asked<'_>]) -> Result<Vec<String>, Problem> {
     let secrets = app.secrets().await?;
-    let (mut request, mut hidden) = (String::new(), String::new());
-    for Asked { task, sent, .. } in asked {
+    let (mut request, mut hidden) = (String::new(), Vec::new());
+    for Asked { task, sent, place } in asked {
         let paths = secrets.of_class(&task.class);
-        hidden.push_str(&paths.join("\n"));
-        hidden.push('\0');
         let redactor = Redactor::of(&task.parameters, &Json::empty_object(), &paths);
         let shown = redactor.parameters().unwrap_or(&task.parameters);
         // What was read is not deep.
+        request.push_str(place);
         request.push_str(&canonical_with(sent, "parameters", shown.as_str()));
         request.push('\0');
+        hidden.push(paths.join("\n"));
     }
-    Ok(mark_of(app.keys.get(&*app.store).await?, &hidden, request.as_bytes()))
+    let keys = app.keys.get(&*app.store).await?;
+    Ok(hidden.iter().map(|paths| mark_of(keys, paths, request.as_bytes())).collect())
 }
 
 /// An object is a task; a list, or a list in an object, is many.

@@ -11,7 +11,7 @@ use super::actions::{Fields, perform_and_return};
 use super::task_form::{self, Field, Mistake, lists, parameters_field};
 use super::tasks::Known;
 use crate::access::Actor;
-use crate::action::{Action, form_key, mark_all, mark_of, one_time};
+use crate::action::{Action, mark_all, mark_of, one_time};
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
@@ -62,12 +62,13 @@ async fn once(
     RawForm(body): &RawForm,
 ) -> Result<Action, Problem> {
     let mut tasks = vec![task];
-    let Some(key) = fields.get("once").filter(|_| tasks[0].unique.is_none()) else {
+    if fields.get("once").is_none() || tasks[0].unique.is_some() {
         return Ok(Action::Create(tasks));
-    };
+    }
     let mark = mark_of(app.keys.get(&*app.store).await?, "form", body);
-    mark_all(&mut tasks, &form_key(key), &mark)?;
-    Ok(Action::CreateOnce(tasks, mark))
+    let marks = vec![mark];
+    mark_all(&mut tasks, &marks[0], &marks)?;
+    Ok(Action::CreateOnce(tasks, marks))
 }
 
 fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {
