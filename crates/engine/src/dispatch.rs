@@ -48,6 +48,8 @@ pub(crate) enum End {
     Stopping,
     /// The engine was declared lost.
     InstanceOver,
+    /// This process must not use the store any longer.
+    StoreUnusable,
     /// A part of the engine panicked: a bug, not a stop.
     Broken,
 }

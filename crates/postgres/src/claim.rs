@@ -17,7 +17,7 @@ use crate::look::Outlook;
 use crate::schema::Schema;
 use crate::session::Ask as _;
 use crate::sleep::Sleep;
-use crate::store::{ANSWER_TIMEOUT, Inner, or_distrust};
+use crate::store::{ANSWER_TIMEOUT, Inner};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
 const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
@@ -37,7 +37,10 @@ pub(crate) struct PgClaimer {
 impl Claimer for PgClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
         let inner = self.inner.clone();
-        or_distrust(ANSWER_TIMEOUT, inner, self.claim_or_look(id, limit))
+        Box::pin(async move {
+            let claim = self.claim_or_look(id, limit);
+            inner.connections.answer(Some(ANSWER_TIMEOUT), claim).await
+        })
     }
 
     fn wake(&mut self) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use task_engine_model::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
+    ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_model::{Json, StoreError, TaskStatus};
 use tokio_postgres::Row;
@@ -28,6 +28,7 @@ const LOGS: &str = include_str!("../sql/export/logs.sql");
 const CANCELLATIONS: &str = include_str!("../sql/export/cancellations.sql");
 const SCHEDULES: &str = include_str!("../sql/export/schedules.sql");
 const FIRED_SLOTS: &str = include_str!("../sql/export/fired_slots.sql");
+const SCHEDULE_EVENTS: &str = include_str!("../sql/export/schedule_events.sql");
 
 /// How many tasks are in memory at a time.
 const PAGE: i64 = 200;
@@ -214,6 +215,8 @@ impl Pages<'_> {
             task_id: row.get("task_id"),
             fired_at: row.get("fired_at"),
         });
+        let events = self.ask(SCHEDULE_EVENTS, &[&id]).await?;
+        let events = events.iter().map(schedule_event).collect::<Result<_, _>>()?;
         Ok(ScheduleRecord {
             id,
             version: row.get("version"),
@@ -231,8 +234,22 @@ impl Pages<'_> {
             created_at: row.get("created_at"),
             updated_at: row.get("updated_at"),
             fired_slots: fired.collect(),
+            events,
         })
     }
+}
+
+fn schedule_event(row: &Row) -> Result<ScheduleEventRecord, StoreError> {
+    let kind: &str = row.get("kind");
+    Ok(ScheduleEventRecord {
+        kind: kind.parse().map_err(|bad| StoreError::Refused(String::from(bad)))?,
+        first_slot: row.get("first_slot"),
+        last_slot: row.get("last_slot"),
+        slots: row.get("slots"),
+        task_id: row.get("task_id"),
+        requested_by: row.get("requested_by"),
+        recorded_at: row.get("recorded_at"),
+    })
 }
 
 fn of<'a>(page: &'a mut BTreeMap<i64, TaskRecord>, row: &Row) -> Option<&'a mut TaskRecord> {

@@ -1,8 +1,9 @@
 //! Who is or was alive.
 
+use jiff::Timestamp;
 use task_engine_model::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
 use task_engine_model::store::{HeldTask, Pulse};
-use task_engine_model::{AttemptId, ClaimId, StoreError, TaskId};
+use task_engine_model::{AttemptId, ClaimId, StoreError, TaskId, process};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
@@ -23,6 +24,7 @@ const HELD: &str = include_str!("../sql/held.sql");
 impl Inner {
     pub(crate) async fn register(&self, new: &NewInstance) -> Result<InstanceId, StoreError> {
         let client = self.connections.lifeline().await?;
+        self.check_rights(&client).await?;
         let classes = serde_json::to_string(&new.classes)
             .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
         let pools = serde_json::to_string(&new.pools)
@@ -138,12 +140,17 @@ impl Inner {
 }
 
 fn instance_row(row: &Row) -> InstanceRow {
+    let (stopped_at, lost_at): (Option<Timestamp>, Option<Timestamp>) =
+        (row.get("stopped_at"), row.get("lost_at"));
+    let process: Option<String> = row.get("process");
+    let ended = stopped_at.is_some() || lost_at.is_some();
     InstanceRow {
+        process_gone: !ended && process.as_deref().is_some_and(process::is_gone),
         id: InstanceId(row.get("id")),
         name: row.get("name"),
         host: row.get("host"),
         pid: row.get("pid"),
-        process: row.get("process"),
+        process,
         version: row.get("version"),
         workers: row.get("workers"),
         queues: row.get("queues"),
@@ -153,8 +160,8 @@ fn instance_row(row: &Row) -> InstanceRow {
         heartbeat_at: row.get("heartbeat_at"),
         heartbeat_age: from_micros(row.get("heartbeat_age_us")),
         lease: from_micros(row.get("lease_us")),
-        stopped_at: row.get("stopped_at"),
-        lost_at: row.get("lost_at"),
+        stopped_at,
+        lost_at,
         held: row.get("held"),
     }
 }

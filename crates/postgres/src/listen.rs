@@ -77,10 +77,13 @@ impl Inner {
                 }
             }
         };
-        // Both only ever end with an error.
+        // All of them only ever end with an error.
         tokio::select! {
             end = hearing => end,
             end = probing => end,
+            () = self.connections.are_distrusted() => Err(StoreError::Unavailable(
+                "the server does not answer other connections".into(),
+            )),
         }
     }
 }

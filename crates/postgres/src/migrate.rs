@@ -40,6 +40,7 @@ impl Inner {
                 applied_at timestamptz NOT NULL DEFAULT now())"
         );
         let explain = |e: tokio_postgres::Error| self.explain_migration(&e);
+        refuse_sharding(&transaction).await?;
         transaction.batch_execute(&prepare).await.map_err(explain)?;
         let current = self.version(&transaction).await?.unwrap_or(0);
         let mut applied = Vec::new();
@@ -84,6 +85,13 @@ impl Inner {
             {
                 Ok(None)
             }
+            Err(e) if e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                Err(StoreError::Refused(format!(
+                    "this user may not use the tables in schema {0} ({1}); as their owner, GRANT USAGE ON SCHEMA {0} and the other rights of docs/production.md to it",
+                    self.schema,
+                    in_words(&e)
+                )))
+            }
             Err(e) => Err(store_error(&e)),
         }
     }
@@ -98,6 +106,18 @@ impl Inner {
         }
         store_error(error)
     }
+}
+
+/// Citus would distribute a new schema, and its tables do not do what is needed.
+async fn refuse_sharding(transaction: &impl Ask) -> Result<(), StoreError> {
+    const ASK: &str = "SELECT current_setting('citus.enable_schema_based_sharding', true) = 'on'";
+    let row = transaction.query_one(ASK, &[]).await.map_err(|e| store_error(&e))?;
+    if row.get::<_, Option<bool>>(0) != Some(true) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(
+        "Citus shards new schemas here, and Task Engine needs ordinary tables; turn that off for this database: ALTER DATABASE … SET citus.enable_schema_based_sharding = off".to_owned(),
+    ))
 }
 
 /// The statements that make the tables, in order.

@@ -311,6 +311,9 @@ async fn schedules_are_fired_by_keys() {
         plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99")
             .await;
     assert_by_keys(&fire, &["schedules", "fired_slots"]);
+    let skip = include_str!("../sql/schedules_skip.sql");
+    let skip = plan(&client, "skip", skip, "'{1}', '{manual}', '{now}', '{now}', '{1}', 99").await;
+    assert_by_keys(&skip, &["schedules", "schedule_events"]);
 }
 
 /// Those who watch read by keys, however much history there is.
@@ -403,11 +406,25 @@ async fn a_step_of_a_search_reads_by_keys() {
         if name != "two" {
             assert!(!how_far.contains("Sort"), "the index has the order:\n{how_far}");
         }
-        let statement = step.replace("/* base */", &base);
-        let arguments = "1, 100, 10, '{a}', null, null, null, false";
+        let within = match name {
+            "all" => "c.id >= $1 AND c.id < $2".to_owned(),
+            _ => format!("c.id = ANY (ARRAY(SELECT b.id FROM ({base}) AS b))"),
+        };
+        let statement = step.replace("/* within */", &within);
+        let arguments = "1, 100, 10, '{a}', null, null, null, now(), now(), true, false";
         let step = plan(&client, &format!("step_{name}"), &statement, arguments).await;
         assert_by_keys(&step, &tables);
+        assert!(!step.contains("hashed SubPlan"), "history is not read whole:\n{step}");
     }
+}
+
+#[tokio::test]
+async fn seeking_by_time_probes_the_key() {
+    let client = tables().await;
+    let statement = include_str!("../sql/creation_times.sql");
+    let plan = plan(&client, "creation_times", statement, "'{1, 2, 3}'").await;
+    assert_by_keys(&plan, &["created_tasks"]);
+    assert!(plan.contains("Index Scan Backward using created_tasks_pkey"), "{plan}");
 }
 
 #[tokio::test]
@@ -443,7 +460,8 @@ async fn a_dashboard_reads_by_keys() {
         assert_by_keys(&plan, &tables);
     }
     let statement = include_str!("../sql/figures.sql");
-    let arguments = "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
+    let arguments =
+        "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
     let plan = plan(&client, "figures", statement, arguments).await;
     assert!(plan.contains("Conflict Arbiter Indexes: figures_pkey"), "{plan}");
 }

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
-use task_engine_model::check::{Check, Depth, FAILED_MAX, Facts, LANES_MAX, Verdict, WaitingLane};
+use task_engine_model::TaskId;
+use task_engine_model::check::{
+    Check, Depth, FAILED_MAX, Facts, FailedClass, LANES_MAX, Verdict, WaitingLane,
+};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::migrate;
-use crate::moment::between;
+use crate::moment::{between, timestamp};
 use crate::schedules::lossy;
 
 macro_rules! check_sql {
@@ -121,7 +124,7 @@ fn permissions(path: &Path) -> Check {
 }
 
 fn wal(path: &Path) -> Check {
-    const NAME: &str = "write-ahead log";
+    const NAME: &str = "write_ahead_log";
     let size = |file: &Path| std::fs::metadata(file).map_or(0, |about| about.len());
     let (log, file) = (size(&beside(path, "-wal")), size(path));
     let words = format!("{} beside a file of {}", megabytes(log), megabytes(file));
@@ -247,10 +250,11 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
         Ok((lossy(row, 0)?.unwrap_or_default(), lossy(row, 1)?.unwrap_or_default()))
     })?;
     let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
-    let (seen, failed): (i64, i64) =
-        turn.db.query_row(check_sql!("failed"), params![now - HOUR_US, limit], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
+    let mut failed = turn.db.prepare_cached(check_sql!("failed"))?;
+    let failed = failed.query_map(params![now - HOUR_US, limit], |row| {
+        Ok(FailedClass { class: row.get(0)?, tasks: row.get(1)?, newest: TaskId(row.get(2)?) })
+    })?;
+    let failed: Vec<_> = failed.collect::<rusqlite::Result<_>>()?;
     Ok(Facts {
         instances: crate::instances::instances(turn, None)?,
         lanes: lanes(turn)?,
@@ -258,8 +262,10 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
         paused_for,
         broken_schedules: broken.collect::<rusqlite::Result<_>>()?,
         due_schedules: crate::schedules::late(turn)?,
-        failed: u64::try_from(failed).unwrap_or(0),
-        failed_and_more: seen == limit && failed == limit,
+        failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
+        failed,
+        held: crate::watch::held(turn)?,
+        now: timestamp(now),
     })
 }
 

@@ -6,13 +6,14 @@ use rusqlite::{Params, Row};
 use task_engine_model::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
+    ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_model::{Json, TaskStatus};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
+use crate::schedules::event_kind;
 
 /// A statement that is about one row of another.
 macro_rules! export_sql {
@@ -245,6 +246,17 @@ fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
                 slot: timestamp(row.get(0)?),
                 task_id: row.get(1)?,
                 fired_at: timestamp(row.get(2)?),
+            })
+        })?,
+        events: all(turn, export_sql!("schedule_events"), id, |row| {
+            Ok(ScheduleEventRecord {
+                kind: event_kind(row)?,
+                first_slot: time(row, 1)?,
+                last_slot: time(row, 2)?,
+                slots: row.get(3)?,
+                task_id: row.get(4)?,
+                requested_by: row.get(5)?,
+                recorded_at: timestamp(row.get(6)?),
             })
         })?,
     })

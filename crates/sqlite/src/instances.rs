@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Params, Row, params};
 use task_engine_model::instance::KEPT;
 use task_engine_model::store::{HeldTask, Pulse};
 use task_engine_model::{
-    AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId,
+    AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId, process,
 };
 
 use crate::desk::Turn;
@@ -111,12 +111,16 @@ fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
     let lease_ms: i64 = row.get(7)?;
     let time =
         |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
+    let (stopped_at, lost_at) = (time(12)?, time(13)?);
+    let process: Option<String> = row.get(4)?;
+    let ended = stopped_at.is_some() || lost_at.is_some();
     Ok(InstanceRow {
+        process_gone: !ended && process.as_deref().is_some_and(process::is_gone),
         id: InstanceId(row.get(0)?),
         name: row.get(1)?,
         host: row.get(2)?,
         pid: row.get(3)?,
-        process: row.get(4)?,
+        process,
         version: row.get(5)?,
         workers: row.get(6)?,
         lease: between(0, lease_ms.saturating_mul(1000)),
@@ -125,8 +129,8 @@ fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
         started_at: timestamp(row.get(10)?),
         heartbeat_at: timestamp(heartbeat_at),
         heartbeat_age: between(heartbeat_at, turn.now()),
-        stopped_at: time(12)?,
-        lost_at: time(13)?,
+        stopped_at,
+        lost_at,
         held: row.get(14)?,
         pools: serde_json::from_str(&row.get::<_, String>(15)?)?,
     })

@@ -152,6 +152,9 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<Tas
         task.status = status(&word)?;
         task.retry_number = row.get::<_, Option<i32>>(7)?.unwrap_or(0);
         task.instance = row.get(12)?;
+    } else if ExecutionStatus::of_ended(task.error.as_ref(), None, true) == ExecutionStatus::Snoozed
+    {
+        task.error = None;
     }
     Ok(task)
 }
@@ -166,20 +169,18 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
         };
         let error = error(row, 7)?;
         let ends_task: Option<String> = row.get(8)?;
+        let ends_task = ends_task.as_deref().map(status).transpose()?;
         executions.push(ExecutionRow {
             attempt: row.get(0)?,
             retry_number: row.get(1)?,
-            status: match error {
-                None => ExecutionStatus::Success,
-                Some(_) => ExecutionStatus::Failure,
-            },
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, row.get(10)?),
             instance: row.get(2)?,
             worker: row.get(3)?,
             started_at: time(4)?,
             stopped_at: time(5)?,
             result: row.get::<_, Option<String>>(6)?.map(Json::from_store),
             error,
-            ends_task: ends_task.as_deref().map(status).transpose()?,
+            ends_task,
             retry_at: time(9)?,
             progress: None,
             log_lines: 0,

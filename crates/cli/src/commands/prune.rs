@@ -4,7 +4,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use task_engine::TaskStatus;
 use task_engine::model::audit::{AuditFilter, check_prune};
 use task_engine::model::search::{PATIENCE, Search};
@@ -13,6 +12,7 @@ use task_engine::model::{Answer, Filter};
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
+use crate::choice::status_of;
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::deed::Deed;
@@ -21,23 +21,22 @@ use crate::times::duration;
 
 /// Delete tasks that ended long ago, or old entries of the audit
 ///
-/// Engines do this for successful tasks by themselves (start --retention); this is for once. A task
-/// that waits or runs is never deleted, nor an entry of the audit that is younger than 90 days. This
-/// cannot be undone.
+/// Engines delete old successful tasks by themselves (start --retention); this
+/// command does it once. A task that waits or runs is never deleted, nor an entry
+/// of the audit that is younger than 90 days. This cannot be undone.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Those that ended in this status
+    /// Those that ended in this status; `succeeded` means `stopped`
     #[arg(long, value_name = "STATUS", required_unless_present = "audit",
-          value_parser = PossibleValuesParser::new(["stopped", "failed", "cancelled"])
-              .try_map(|text| text.parse::<TaskStatus>()))]
+          value_parser = status_of(&ENDED))]
     status: Option<TaskStatus>,
     /// Entries of the audit, instead of tasks
     #[arg(long, conflicts_with = "status")]
     audit: bool,
-    /// Those that ended, or were written, at least so long ago
+    /// Those that ended, or were written, at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     older_than: Duration,
-    /// Do it without asking; needed in scripts
+    /// Do not ask for confirmation; needed in scripts
     #[arg(long, short)]
     yes: bool,
     /// Show what would be done, and do nothing
@@ -49,6 +48,8 @@ pub(crate) struct Arguments {
 const BATCH: u32 = 1000;
 /// The count before anybody is asked does not go further.
 const COUNT_MAX: u32 = 10_000;
+
+const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let Some(status) = args.status else { return prune_audit(console, &args).await };

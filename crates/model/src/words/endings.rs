@@ -8,11 +8,10 @@ use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
 /// What an attempt came to, and what that meant for its task.
 #[must_use]
 pub fn verdict(execution: &ExecutionRow) -> String {
-    let word = match execution.status {
-        ExecutionStatus::Running => "running",
-        ExecutionStatus::Success => "success",
-        ExecutionStatus::Failure => "failure",
-    };
+    if execution.status == ExecutionStatus::Cancelled {
+        return "cancelled while it waited".to_owned();
+    }
+    let word = execution.status.as_str();
     let consequence = match execution.ends_task {
         Some(TaskStatus::Failed) => ", the last: the task was given up",
         Some(TaskStatus::Cancelled) => ", the task was cancelled",

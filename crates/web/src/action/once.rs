@@ -14,9 +14,7 @@ use std::time::Duration;
 
 use task_engine_model::search::Search;
 use task_engine_model::secret::request::{CONTEXT_MARK, unique_key};
-use task_engine_model::{
-    Creation, Filter, Json, NewTask, Scope, Store, StoreError, TaskId, Unique,
-};
+use task_engine_model::{Filter, Json, NewTask, Scope, Store, StoreError, TaskId, Unique};
 
 use super::{Done, create as create_all};
 use crate::app::App;

@@ -79,9 +79,7 @@ async fn schedule_of(
 
 async fn recoverable(store: &dyn Store, name: &str) -> Result<(), Problem> {
     let lives = store.instances(Some(name)).await?;
-    let is_live = |life: &task_engine_model::InstanceRow| {
-        life.is_alive() && !task_engine::process_is_gone(life)
-    };
+    let is_live = |life: &task_engine_model::InstanceRow| life.is_alive() && !life.process_gone;
     if lives.is_empty() {
         return Err(Problem::not_found(format!("No engine is known by the name {name}.")));
     }
