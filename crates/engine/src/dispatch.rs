@@ -96,6 +96,12 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                         Rest::More => tokio::task::yield_now().await,
                         Rest::Contended => self.sleep(contended, true).await,
                         Rest::Nothing { next_in } => {
+                            let Range { start, end } = self.workers;
+                            tracing::trace!(
+                                "{} of workers {start} to {} are idle",
+                                free.len(),
+                                end - 1
+                            );
                             self.sleep(next_in.map_or(self.poll, |d| d.min(self.poll)), true).await;
                         }
                     }
@@ -184,7 +190,10 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.stop.reached(Phase::Draining) => {}
-            () = hints.work(pool).wait(), if may_be_woken => measure::woken(),
+            () = hints.work(pool).wait(), if may_be_woken => {
+                tracing::trace!("idle workers are woken");
+                measure::woken();
+            }
         }
     }
 }

@@ -104,6 +104,11 @@ impl<S: Send + Sync + 'static> Life<S> {
                 return Ok(Stopped::default());
             };
             if !reborn {
+                let rules = self.classes.rules();
+                let queues = rules.iter().map(|(name, rules)| (&**name, &*rules.queue));
+                if let Some(warning) = pools::unserved(&self.pools, queues) {
+                    tracing::warn!("{warning}");
+                }
                 if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
                 {
                     let _ = self.store.unregister(id).await;
@@ -113,7 +118,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 beside.spawn(Scheduler::new(store, hints.clone(), stop).run());
             }
             tracing::info!(
-                "Engine {} started with {} workers{} on {}",
+                "Engine {} started with {} workers ({}) on {}",
                 new.name,
                 new.workers,
                 pools::describe(&self.pools),
@@ -184,7 +189,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             classes: self.classes.clone(),
             claimer: self
                 .store
-                .claimer(instance, Lanes::of(&self.pools[pool], self.classes.names())),
+                .claimer(instance, Lanes::of(&self.pools[pool], &self.pools, self.classes.names())),
             claim_ids: claim_ids.clone(),
             claims: claims.clone(),
             unwritten: unwritten.clone(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Settled, Store, StoreError, TaskStatus};
+use task_engine_model::{Ending, Next, Settled, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::figures::{About, Figures};
@@ -165,6 +165,12 @@ impl Unsettled {
         }
     }
 
+    fn is_snoozed(&self) -> bool {
+        let goes_on = matches!(self.ending.next, Next::Wait { .. });
+        let name = self.ending.error.as_ref().map(|error| error.exception.as_str());
+        goes_on && name == Some(TaskError::SNOOZED)
+    }
+
     fn log(&self, settled: Settled) {
         let ending = &self.ending;
         let id = ending.id.task_id;
@@ -178,6 +184,9 @@ impl Unsettled {
             Settled::Completed => tracing::warn!(
                 "Worker {worker} task {id} is done, by a transaction of its own; what came after changes nothing: {error}"
             ),
+            Settled::Recorded if self.is_snoozed() => {
+                tracing::info!("Worker {worker} snoozed task {id} after {ms} ms: {error}");
+            }
             Settled::Recorded => {
                 tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
                 match ending.next {

@@ -109,6 +109,7 @@ fn random_rules_answer_in_time() {
     let until = Instant::now() + Duration::from_secs(setting("FUZZ_SECONDS").unwrap_or(3));
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut tried, mut understood) = (0_u64, 0_u64);
+    let mut slowest = (Duration::ZERO, String::new());
     while Instant::now() < until || understood < 100 {
         let text = if random.bool() { mutated(&mut random) } else { composed(&mut random) };
         let zone = ZONES[random.usize(0..ZONES.len())];
@@ -121,11 +122,14 @@ fn random_rules_answer_in_time() {
                 understood += 1;
                 slots_follow_each_other(rule, &text, zone, &mut random, seed);
                 stored_rule_is_the_same(&text, zone, &mut random, seed);
+                slowest = slowest.max((begun.elapsed(), text));
             }
             Err(bad) => assert!(!bad.to_string().is_empty(), "seed {seed}: {text:?}"),
         }
     }
-    println!("seed {seed}: {tried} rules, of which {understood} were understood");
+    println!(
+        "seed {seed}: {tried} rules, of which {understood} were understood; slowest: {slowest:?}"
+    );
 }
 
 /// A rule with some characters changed, doubled, removed or moved.

@@ -47,7 +47,10 @@ impl Inner {
                     AsyncMessage::Notification(note) if note.channel() == schedule => {
                         hear(WakeUp::Schedule);
                     }
-                    AsyncMessage::Notification(_) => hear(WakeUp::Work),
+                    AsyncMessage::Notification(note) => {
+                        tracing::trace!("Received notification for a task [{}]", note.payload());
+                        hear(WakeUp::Work);
+                    }
                     _ => {}
                 }
             }

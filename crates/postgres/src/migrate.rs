@@ -128,3 +128,17 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static str> {
 pub(crate) fn newest() -> i32 {
     MIGRATIONS[MIGRATIONS.len() - 1].0
 }
+
+#[cfg(test)]
+mod tests {
+    /// PostgreSQL cuts longer names off, and says so with a NOTICE.
+    #[test]
+    fn names_fit_into_63_bytes() {
+        for statements in super::statements() {
+            let text = statements.lines().filter(|line| !line.trim_start().starts_with("--"));
+            for name in text.flat_map(|line| line.split('"').skip(1).step_by(2)) {
+                assert!(name.len() <= 63, "{} bytes: {name}", name.len());
+            }
+        }
+    }
+}

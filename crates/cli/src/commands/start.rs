@@ -7,49 +7,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use task_engine::hooks::{Budget, Log, Metrics};
+use task_engine::hooks::{Budget, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 
 use crate::console::Console;
-use crate::database::Access;
-use crate::executables::{self, Purpose};
+use crate::database::{Access, Database};
+use crate::executables::{self, Purpose, resources};
 use crate::exit::Fault;
 use crate::hang_up::HangUp;
-use crate::pools::{AskedQueue, Reserved, check_workers, staff};
+use crate::pools::{AskedQueue, Reserved, Workforce};
 use crate::times::{Keep, audit_keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
 ///
-/// It knows the sample classes: WaitingTask {"waiting_time": SECONDS},
-/// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
-/// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is. An
-/// application has an engine of its own, with its own classes.
-///
-/// Executables in any language are classes, too, as task-engine.toml says:
-///
-///   [class.hello]
-///   command = ["./hello.py"]
+/// It runs executables in any language, as task-engine.toml in the working folder
+/// says; the example is below. An application in Rust has an engine of its own,
+/// with its own classes.
 ///
 /// The first signal, or the end of the terminal (unless started with `nohup`),
 /// lets running tasks finish (exit code 0); the second signal, or the
 /// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
 pub(crate) struct Arguments {
     /// The name of this engine; no two live engines share one [default: the host
     /// name, or HOST-2, HOST-3, … if live engines have it]
     #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
     instance: Option<String>,
     /// How many tasks run at a time, of all queues that have no workers of their
-    /// own [default: 5]
+    /// own; 0 for none [default: 5]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+          value_parser = clap::value_parser!(u16).range(0..=10_000))]
     workers: Option<u16>,
-    /// A queue to take tasks from; with =N, it has N workers of its own. May be
-    /// given several times [default: default]
+    /// A queue to take tasks from. With =N, it has N workers of its own, and the
+    /// other queues are served as before. Without, it takes the place of the
+    /// default. May be given several times [default: default, and the queues of
+    /// the classes]
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = AskedQueue::parse)]
     queues: Vec<AskedQueue>,
     /// N more workers, which take only tasks of this priority or a higher one,
@@ -91,10 +88,15 @@ pub(crate) struct Arguments {
     /// Leave the tables as they are
     #[arg(long)]
     no_migrate: bool,
+    /// Also know the sample classes: WaitingTask {"waiting_time": SECONDS},
+    /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
+    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
+    #[arg(long)]
+    samples: bool,
     /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
     /// line to FILE when it begins and when it ends: to check promises from
     /// outside the database
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide = true)]
     witness: Option<PathBuf>,
     /// Also serve the dashboard and the HTTP API, there or on 127.0.0.1:8642
     #[arg(long, value_name = "ADDRESS", value_parser = address, num_args = 0..=1,
@@ -103,6 +105,25 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     web_options: WebOptions,
 }
+
+const EXAMPLE: &str = r#"Example of task-engine.toml:
+
+  [class.hello]                     # a program for each task
+  command = ["./hello.py"]
+  timeout = "30s"
+
+  [worker.python]                   # processes that stay, for several classes
+  command = ["python3", "-u", "worker.py"]
+  classes = ["resize", "thumbnail"]
+  processes = 2
+  concurrency = 4
+
+  [schedule.nightly]                # a regular task
+  class = "hello"
+  cron = "0 3 * * *"
+  time_zone = "Europe/Paris"
+
+`task-engine check` reads it without starting anything."#;
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RecoveryMode {
@@ -119,16 +140,15 @@ impl From<RecoveryMode> for Recovery {
     }
 }
 
-pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fault> {
-    // Before a database is opened, or even made.
-    check_workers(args.workers, &args.queues)?;
-    let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
-    let queues = executables::with_queues(std::mem::take(&mut args.queues), &executables)?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let config = executables::load(args.config.as_deref(), Purpose::Run)?;
+    resources::raise_descriptor_limit();
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     stop_on_hang_up(stop.clone())?;
+    let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {
-        opened = open(console, &args) => opened?,
+        opened = open(console, &database, &args) => opened?,
         () = stop.requested() => {
             console.say("Stopped before the database was connected to.");
             return Ok(());
@@ -144,7 +164,8 @@ pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fa
         .retention(args.retention.age())
         .audit_retention(args.audit_retention.age())
         .migrate_at_start(!args.no_migrate);
-    engine = staff(engine, args.workers, queues, args.reserve);
+    let workforce = Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
+    engine = workforce.fitting(&config.classes).staff(engine);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
     }
@@ -157,11 +178,18 @@ pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fa
     if web.is_some() {
         engine = engine.hook(Metrics);
     }
-    if console.is_verbose() {
-        engine = engine.hook(Log);
+    if args.samples {
+        engine = handle_samples(engine);
     }
-    engine = handle_samples(engine);
-    engine = executables::handle_executables(engine, executables);
+    engine = executables::handle_executables(engine, &config.classes);
+    for schedule in config.schedules {
+        engine = engine.schedule(schedule);
+    }
+    if config.classes.is_empty() && !args.samples && args.witness.is_none() {
+        tracing::warn!(
+            "this engine knows no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
+        );
+    }
     if let Some(file) = args.witness {
         engine = handle_witness(engine, file);
     }
@@ -175,10 +203,10 @@ pub(crate) async fn run(console: &Console, mut args: Arguments) -> Result<(), Fa
 /// The database, and the dashboard if one is wanted.
 async fn open(
     console: &Console,
+    database: &Database,
     args: &Arguments,
 ) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
-    let database = console.database()?;
     let store = database.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
     let Some(address) = args.web else {

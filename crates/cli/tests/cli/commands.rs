@@ -5,6 +5,22 @@ use std::process::Stdio;
 
 use super::support::{Place, eventually};
 
+/// The reasons that the book's engine tells apart.
+#[test]
+fn log_says_why_nothing_is_retried() {
+    let place = Place::new();
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "FailingNotRetryExceptionTask"]);
+    let engine = place.start(&["start"]);
+    let says = |id: &str, why: &str| {
+        engine.says(&format!("task {id} has failed and will not be retried: {why}"));
+    };
+    says("1", "class FailingNotRetryTask is not retried");
+    says("2", "error ");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
 #[test]
 fn create_prints_ids_and_says_who_will_take_the_task() {
     let place = Place::new();
@@ -140,7 +156,6 @@ fn hostile_data_cannot_talk_to_the_terminal() {
         &["wait", "1"],
         &["why", "1", "--json"],
         &["trace", "1", "--json"],
-        &["queues", "list", "--json"],
         &["audit", "--json"],
         &["export"],
     ] {
