@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
-use crate::audit::{AuditEntry, NewAuditEntry};
+use crate::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
 use crate::completion::Settled;
@@ -24,6 +24,7 @@ use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::lock::BlockingSession;
+use crate::login::{DatabaseKey, LoginId};
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::history::ScheduleEvent;
@@ -287,11 +288,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>>;
 
     /// Puts what an operator does on record; returns the id of the entry. Sent
-    /// again, it is a second entry. None is ever changed or removed.
+    /// again, it is a second entry. None is ever changed.
     fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64>;
 
-    /// A page of what operators did, newest first: entries before this id.
-    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>>;
+    /// A page of what operators did, newest first.
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>>;
+
+    /// Removes up to `limit` of the oldest entries, if they are older than `age`;
+    /// refused for less than [`KEPT_MIN`](crate::audit::KEPT_MIN). Returns how many.
+    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64>;
 
     /// Makes a token known; returns its id. [`StoreError::Refused`] if one that is
     /// not revoked has this name, even if it has expired.
@@ -306,6 +311,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The token of this hash, if it is good now, by the database's clock.
     /// That it was used is written down, at most once a minute.
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>>;
+
+    /// The key of this database: always the same, whoever asks.
+    fn database_key(&self) -> Answer<'_, DatabaseKey>;
+
+    /// Ends a login, which would have lasted for up to this time from now on.
+    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()>;
+
+    /// Whether a login was ended, by any dashboard of this database.
+    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool>;
 
     /// Keeps what an engine has counted. Of what is sent about one minute and
     /// class, the most counts, in whatever order it arrives.

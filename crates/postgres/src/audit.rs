@@ -1,16 +1,19 @@
 //! What operators did.
 
-use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use std::time::Duration;
+
+use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_model::{BadWord, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::{JsonIn, JsonOut};
 use crate::session::Ask as _;
-use crate::store::Inner;
+use crate::store::{Inner, micros};
 
 const AUDIT: &str = include_str!("../sql/audit.sql");
 const AUDIT_PAGE: &str = include_str!("../sql/audit_page.sql");
+const AUDIT_PRUNE: &str = include_str!("../sql/audit_prune.sql");
 
 impl Inner {
     pub(crate) async fn audit(&self, entry: &NewAuditEntry) -> Result<i64, StoreError> {
@@ -35,15 +38,38 @@ impl Inner {
 
     pub(crate) async fn audit_page(
         &self,
-        before: Option<i64>,
-        limit: u32,
+        filter: &AuditFilter,
     ) -> Result<Vec<AuditEntry>, StoreError> {
+        // No entry has one, and PostgreSQL would complain.
+        if [&filter.actor, &filter.action].into_iter().flatten().any(|text| text.contains('\0')) {
+            return Ok(Vec::new());
+        }
         let client = self.connections.work().await?;
         let rows = client
-            .query(&self.schema.sql(AUDIT_PAGE), &[&before.unwrap_or(i64::MAX), &i64::from(limit)])
+            .query(
+                &self.schema.sql(AUDIT_PAGE),
+                &[
+                    &filter.before.unwrap_or(i64::MAX),
+                    &i64::from(filter.limit),
+                    &filter.actor,
+                    &filter.action,
+                    &filter.since,
+                    &filter.until,
+                    &filter.task.map(|id| id.to_string()),
+                ],
+            )
             .await
             .map_err(|e| store_error(&e))?;
         rows.iter().map(entry).collect()
+    }
+
+    pub(crate) async fn prune_audit(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        check_prune(age)?;
+        let client = self.connections.work().await?;
+        client
+            .execute(&self.schema.sql(AUDIT_PRUNE), &[&micros(age), &i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))
     }
 }
 

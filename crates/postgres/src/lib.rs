@@ -68,6 +68,7 @@ mod instances;
 mod json;
 mod listen;
 mod locks;
+mod logins;
 mod look;
 mod migrate;
 mod operate;

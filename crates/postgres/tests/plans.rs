@@ -441,9 +441,14 @@ async fn an_edit_and_a_removal_read_by_keys() {
 #[tokio::test]
 async fn a_dashboard_reads_by_keys() {
     let client = tables().await;
-    let tables = ["audit", "tokens", "figures"];
+    let tables = ["audit", "tokens", "figures", "ended_logins"];
     for (name, statement, arguments) in [
-        ("audit_page", include_str!("../sql/audit_page.sql"), "100, 10"),
+        (
+            "audit_page",
+            include_str!("../sql/audit_page.sql"),
+            "100, 10, null, null, null, null, null",
+        ),
+        ("login_is_ended", include_str!("../sql/login_is_ended.sql"), "''"),
         ("token_by_hash", include_str!("../sql/token_by_hash.sql"), "'', 1"),
         ("token_touch", include_str!("../sql/token_touch.sql"), "1, 1"),
         ("token_revoke", include_str!("../sql/token_revoke.sql"), "'a'"),

@@ -76,6 +76,7 @@ mod import;
 mod instances;
 mod lane;
 mod listen;
+mod logins;
 mod migrate;
 mod moment;
 mod operate;
