@@ -208,7 +208,7 @@ async fn a_log_is_a_range_of_its_key() {
     for (name, statement) in
         [("oldest", statement.to_owned()), ("newest", statement.replace("/* DESC */", "DESC"))]
     {
-        let plan = plan(&client, name, &statement, "1, 0, 0, 1, 10").await;
+        let plan = plan(&client, name, &statement, "1, 0, 0, 2, 0, 10").await;
         assert_by_keys(&plan, &["execution_logs l"]);
         assert!(!plan.contains("Sort Key"), "the key has the order:\n{plan}");
         assert!(plan.contains("execution_logs_pkey"), "{plan}");
