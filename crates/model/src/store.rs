@@ -54,6 +54,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where this is, without secrets: for logs and messages.
     fn place(&self) -> String;
 
+    /// Closes connections in good order, as far as they are not in use; the store
+    /// is not used after that. For programs that are about to end: a server may
+    /// otherwise log that they were cut off.
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Brings the tables to this version. Returns what was applied.
     fn migrate(&self) -> Answer<'_, Vec<String>>;
 

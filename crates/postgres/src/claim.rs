@@ -39,7 +39,7 @@ impl Claimer for PgClaimer {
         let inner = self.inner.clone();
         Box::pin(async move {
             let claim = self.claim_or_look(id, limit);
-            inner.connections.answer(Some(ANSWER_TIMEOUT), claim).await
+            inner.answer(Some(ANSWER_TIMEOUT), claim).await
         })
     }
 

@@ -6,6 +6,7 @@ use deadpool_postgres::PoolError;
 use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
 
+use crate::locks::unnamed_blocker;
 use crate::pooler;
 
 pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
@@ -36,7 +37,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         return StoreError::Unavailable(format!("{}: {message}", pooler::REASON));
     }
     if *code == SqlState::LOCK_NOT_AVAILABLE {
-        return StoreError::Locked(format!("PostgreSQL: {message}"));
+        return StoreError::Locked(format!("PostgreSQL: {message}{}", unnamed_blocker()));
     }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))
