@@ -46,7 +46,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let Some(last) = entries.last() else {
         console.say(match args.before {
-            None => format!("Nobody has done anything on record on {}.", store.place()),
+            None => format!("No operations are recorded on {}.", store.place()),
             Some(id) => format!("There is no entry before {id}."),
         });
         return Ok(());
