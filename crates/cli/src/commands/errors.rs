@@ -28,7 +28,7 @@ use crate::table::{fit_lines, table};
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
-    /// Only tasks that this filter means
+    /// Only tasks that match this filter
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
     /// How many failures to look at, the newest
