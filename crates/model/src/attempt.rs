@@ -54,6 +54,8 @@ impl TaskError {
     /// The attempt was to complete its task inside a transaction, and returned
     /// without a commit.
     pub const NOT_COMMITTED: &'static str = "NotCommitted";
+    /// The stored task cannot be read, so its code was never called.
+    pub const UNREADABLE_TASK: &'static str = "UnreadableTask";
 
     /// An error without a backtrace.
     #[must_use]

@@ -1,7 +1,7 @@
 -- The attempts of many tasks ($1), without results and backtraces.
 SELECT e.task_id, e.attempt, CASE WHEN e.error IS NULL THEN 'success' ELSE 'failure' END AS status,
   i.name AS instance, e.started_at, e.stopped_at, e.retry_at,
-  CASE WHEN jsonb_typeof(e.error) = 'object' THEN e.error - 'backtrace' ELSE e.error END AS error
+  CASE WHEN jsonb_typeof(e.error) = 'object' THEN task_engine.readable(e.error) - 'backtrace' ELSE task_engine.readable(e.error) END AS error
 FROM task_engine.ended_executions e LEFT JOIN task_engine.instances i ON i.id = e.instance_id
 WHERE e.task_id = ANY ($1)
 UNION ALL

@@ -2,9 +2,10 @@
 -- rest from the view by id. $1 and $2: the range of ids, $3 the limit, $4 classes,
 -- $5 queues, $6 and $7 the time of creation (each may be null), $8 with JSON.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, t.error, t.correlation_id,
-  CASE WHEN $8 THEN t.task_parameters END AS task_parameters,
-  CASE WHEN $8 THEN o.context END AS context
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.correlation_id,
+  CASE WHEN $8 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
+  CASE WHEN $8 THEN task_engine.readable(o.context) END AS context
 FROM task_engine.tasks t JOIN task_engine.created_tasks o ON o.id = t.id
 WHERE t.id = ANY (ARRAY(
   SELECT c.id FROM task_engine.created_tasks c

@@ -8,6 +8,7 @@ use crate::error::store_error;
 use crate::read::{json, task_row};
 use crate::session::Ask as _;
 use crate::store::Inner;
+use crate::value::read;
 
 const SCAN: &str = include_str!("../sql/scan.sql");
 const SCAN_BOUND: &str = include_str!("../sql/scan_bound.sql");
@@ -110,7 +111,7 @@ fn found_task(row: &Row) -> FoundTask {
     let object = |column| json(row, column).unwrap_or_else(Json::empty_object);
     FoundTask {
         row: task_row(row),
-        correlation_id: row.get("correlation_id"),
+        correlation_id: read(row, "correlation_id"),
         parameters: object("task_parameters"),
         context: object("context"),
     }

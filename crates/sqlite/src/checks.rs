@@ -10,7 +10,7 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::migrate;
 use crate::moment::between;
-use crate::schedules::lossy;
+use crate::value::read;
 
 macro_rules! check_sql {
     ($name:literal) => {
@@ -243,9 +243,7 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
     let paused = crate::queues::paused(turn)?;
     let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
     let mut broken = turn.db.prepare_cached(check_sql!("broken_schedules"))?;
-    let broken = broken.query_map([], |row| {
-        Ok((lossy(row, 0)?.unwrap_or_default(), lossy(row, 1)?.unwrap_or_default()))
-    })?;
+    let broken = broken.query_map([], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
     let (seen, failed): (i64, i64) =
         turn.db.query_row(check_sql!("failed"), params![now - HOUR_US, limit], |row| {

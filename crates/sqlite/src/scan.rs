@@ -7,7 +7,8 @@ use task_engine_model::{Base, FoundTask, Json, Origin, Scan, Scanned, TaskId, Ta
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
-use crate::read::{HeldTasks, held_tasks, row};
+use crate::read::{HeldTasks, held_tasks, json, row};
+use crate::value::read;
 
 pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let now = timestamp(turn.now());
@@ -26,7 +27,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let (lowest, rows): (Option<i64>, i64) = {
         let mut rows = bound.raw_query();
         match rows.next()? {
-            Some(row) => (row.get(0)?, row.get(1)?),
+            Some(row) => (read(row, 0)?, read(row, 1)?),
             None => (None, 0),
         }
     };
@@ -46,7 +47,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let range = [lowest.into(), scan.before.0.into(), i64::from(scan.tasks).into()];
     let narrow = [list(&scan.classes)?, list(&scan.queues)?, time(from), time(until)];
     bind(&mut step, scan, range, narrow)?;
-    let ids: Vec<i64> = step.raw_query().mapped(|row| row.get(0)).collect::<Result<_, _>>()?;
+    let ids: Vec<i64> = step.raw_query().mapped(|row| read(row, 0)).collect::<Result<_, _>>()?;
     let held = held_tasks(turn)?;
     let tasks = ids.iter().map(|id| found(turn, &held, TaskId(*id), scan.with_json));
     let tasks = tasks.filter_map(Result::transpose).collect::<Result<Vec<_>, Fault>>()?;
@@ -113,14 +114,14 @@ fn found(
     let (parameters, context): (String, String) = turn
         .db
         .prepare_cached(sql!("task_asked"))?
-        .query_row(params![id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let context = Json::from_store(context);
+        .query_row(params![id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
+    let context = json(context);
     let correlation_id = Origin::of(id, &context).correlation_id;
     let asked = |json: Json| if with_json { json } else { Json::empty_object() };
     Ok(Some(FoundTask {
         row,
         correlation_id,
-        parameters: asked(Json::from_store(parameters)),
+        parameters: asked(json(parameters)),
         context: asked(context),
     }))
 }
