@@ -47,6 +47,7 @@ pub mod recovery;
 pub mod reports;
 pub mod schedules;
 pub mod searches;
+pub mod snoozes;
 pub mod tokens;
 pub mod unique;
 pub mod waiting;
@@ -168,6 +169,12 @@ macro_rules! suite {
                 finished_claims_are_removed
                 of_a_claim_only_the_unended_runs
                 an_engine_that_is_lost_may_still_record_first
+            }
+            snoozes {
+                snooze_keeps_the_retry_number
+                snoozed_task_runs_again
+                snoozed_task_can_be_cancelled
+                snooze_is_no_error
             }
             races {
                 an_end_raced_by_recovery_has_one_winner
@@ -426,6 +433,7 @@ mod tests {
             include_str!("creation.rs"),
             include_str!("claims.rs"),
             include_str!("records.rs"),
+            include_str!("snoozes.rs"),
             include_str!("races.rs"),
             include_str!("recovery.rs"),
             include_str!("operations.rs"),

@@ -253,12 +253,13 @@ impl World {
 
     fn any_outcome(&mut self) -> Outcome {
         let error = an_error();
-        match self.chance.u32(0..10) {
+        match self.chance.u32(0..11) {
             0..4 => Outcome::Success(Json::null()),
             4..6 => Outcome::Failure(error, Advice::ByRule),
             6 => Outcome::Failure(error, Advice::NoRetry),
             7 => Outcome::Failure(error, Advice::RetryAfter(Duration::ZERO)),
             8 => Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, "")),
+            9 => Outcome::Snoozed(TaskError::new(TaskError::SNOOZED, ""), Duration::ZERO),
             _ => Outcome::GivenBack(TaskError::new(TaskError::ENGINE_STOPPED, "")),
         }
     }

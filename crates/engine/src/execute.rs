@@ -11,6 +11,7 @@ use task_engine_model::cancel::{CancelAnswer, Told};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::retry::DELAY_MAX;
 use task_engine_model::secret::Redactor;
+use task_engine_model::words::span;
 use task_engine_model::{
     ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryOverride, RetryRule, TaskError,
     TaskStatus, transition,
@@ -216,6 +217,12 @@ impl<S: Send + Sync + 'static> Ticket<S> {
                 let cancelled = TaskError::new(TaskError::CANCELLED, message);
                 Outcome::Cancelled(cancelled.with_backtrace(error.backtrace))
             }
+            (Some(Cause::Requested), Outcome::Snoozed(error, _)) => {
+                let message = format!("cancelled while it ran; its code returned {error}");
+                Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message))
+            }
+            // It says itself when it wants to go on, and no retry is used.
+            (_, snoozed @ Outcome::Snoozed(..)) => snoozed,
             (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.given_back(),
             (_, outcome) => outcome,
         }
@@ -259,6 +266,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         if let Outcome::Failure(error, _)
         | Outcome::Cancelled(error)
         | Outcome::GivenBack(error)
+        | Outcome::Snoozed(error, _)
         | Outcome::Lost(error) = &mut outcome
         {
             self.journal.secrets.error(error);
@@ -340,6 +348,13 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             }
             Outcome::GivenBack(_) => {
                 tracing::info!("Worker {worker} gave task {id} back after {ms} ms");
+            }
+            Outcome::Snoozed(error, time) => {
+                tracing::info!(
+                    "Worker {worker} snoozed task {id} for {} after {ms} ms: {}",
+                    span((*time).min(DELAY_MAX)),
+                    error.message
+                );
             }
             Outcome::Failure(error, _) | Outcome::Lost(error) => {
                 tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine_model::attempt::Advice;
+use task_engine_model::words::span;
 use task_engine_model::{Outcome, TaskError};
 
 /// Why a task failed. Any error becomes one with `?`: recorded with its type,
@@ -23,6 +24,7 @@ use task_engine_model::{Outcome, TaskError};
 ///     match status {
 ///         404 => Err(Failure::no_retry(format!("{url} is not there"))),
 ///         503 => Err(Failure::retry_after("busy", Duration::from_secs(30))),
+///         429 => Err(Failure::snooze(Duration::from_secs(60))), // Uses no retry.
 ///         500 => Err(Failure::named("ServerBroken", "they say it is their fault")),
 ///         _ => Ok(url.parse::<u64>()?), // Any error.
 ///     }
@@ -37,6 +39,8 @@ pub struct Failure {
     message: String,
     trace: Trace,
     advice: Advice,
+    /// Set if this is no failure: the task is postponed by this time.
+    snooze: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -54,6 +58,7 @@ impl Failure {
     pub fn no_retry(error: impl Into<Self>) -> Self {
         let mut failure = error.into();
         failure.advice = Advice::NoRetry;
+        failure.snooze = None;
         failure
     }
 
@@ -64,6 +69,31 @@ impl Failure {
     pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
         let mut failure = error.into();
         failure.advice = Advice::RetryAfter(wait);
+        failure.snooze = None;
+        failure
+    }
+
+    /// Not a failure: postpones the task by this time, and uses no retry. For
+    /// work that cannot be done now, although nothing is wrong: a rate limit, a
+    /// file that has not arrived, a service that is closed at night.
+    ///
+    /// The task waits by the database's clock, at most a year, and can be
+    /// cancelled meanwhile. The attempt is recorded as `snoozed`; errors, error
+    /// rates and alerts do not count it. Nothing limits how often a task may be
+    /// postponed: code that must give up some day compares [`Run::attempt`] or
+    /// the time with a limit of its own.
+    ///
+    /// [`Run::attempt`]: crate::Run::attempt
+    #[must_use]
+    pub fn snooze(time: Duration) -> Self {
+        Self::snooze_because(time, format!("postponed by {}", span(time)))
+    }
+
+    /// The same with a reason, which `why` and `show` tell.
+    #[must_use]
+    pub fn snooze_because(time: Duration, reason: impl Into<String>) -> Self {
+        let mut failure = Self::known(TaskError::SNOOZED, reason.into(), Vec::new());
+        failure.snooze = Some(time);
         failure
     }
 
@@ -76,6 +106,7 @@ impl Failure {
             message: message.into(),
             trace: Trace::Here(Location::caller(), Backtrace::disabled()),
             advice: Advice::ByRule,
+            snooze: None,
         }
     }
 
@@ -91,6 +122,13 @@ impl Failure {
     #[must_use]
     pub fn exception(&self) -> &str {
         &self.exception
+    }
+
+    /// By how long the task is postponed, if this is a
+    /// [`snooze`](Self::snooze) and no failure.
+    #[must_use]
+    pub fn snoozes(&self) -> Option<Duration> {
+        self.snooze
     }
 
     /// The message, with its causes.
@@ -109,6 +147,7 @@ impl Failure {
             message,
             trace: Trace::Known(backtrace),
             advice: Advice::ByRule,
+            snooze: None,
         }
     }
 
@@ -119,8 +158,15 @@ impl Failure {
                 std::iter::once(place.to_string()).chain(frames(&calls)).collect()
             }
         };
-        let error = TaskError::new(self.exception, self.message).with_backtrace(backtrace);
-        Outcome::Failure(error, self.advice)
+        let mut error = TaskError::new(self.exception, self.message).with_backtrace(backtrace);
+        if self.snooze.is_none() && error.exception == TaskError::SNOOZED {
+            // The name is what tells a snooze from a failure on record.
+            error.exception = "Failure".to_owned();
+        }
+        match self.snooze {
+            Some(time) => Outcome::Snoozed(error, time),
+            None => Outcome::Failure(error, self.advice),
+        }
     }
 }
 
@@ -150,6 +196,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
             message,
             trace: Trace::Here(Location::caller(), Backtrace::force_capture()),
             advice: Advice::ByRule,
+            snooze: None,
         }
     }
 }
@@ -249,6 +296,20 @@ mod tests {
         let wait = Duration::from_secs(7);
         let (_, advice) = recorded(Failure::retry_after(std::fmt::Error, wait));
         assert_eq!(advice, Advice::RetryAfter(wait));
+    }
+
+    #[test]
+    fn snooze_is_no_failure() {
+        let minute = Duration::from_secs(60);
+        let snooze = Failure::snooze(minute);
+        assert_eq!((snooze.snoozes(), snooze.message()), (Some(minute), "postponed by 1 min"));
+        let expected = TaskError::new("Snoozed", "rate limit");
+        let outcome = Failure::snooze_because(minute, "rate limit").outcome();
+        assert_eq!(outcome, Outcome::Snoozed(expected, minute));
+        let failure = Failure::no_retry(Failure::snooze(minute));
+        assert_eq!(failure.snoozes(), None);
+        let (error, advice) = recorded(failure);
+        assert_eq!((error.exception.as_str(), advice), ("Failure", Advice::NoRetry));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) fn ended(span: &Span, outcome: &Outcome) {
         Outcome::Success(_) => {
             span.record("otel.status_code", "OK");
         }
+        // Neither well nor badly.
+        Outcome::Snoozed(..) => {}
         Outcome::Failure(error, _)
         | Outcome::Cancelled(error)
         | Outcome::GivenBack(error)

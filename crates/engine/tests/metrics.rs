@@ -98,15 +98,23 @@ async fn executions_are_counted_by_class_and_outcome() {
         .handle_class("bad", rules, |_: serde_json::Value, _: Run<()>| async {
             Err::<(), _>(Failure::from("no"))
         })
+        .handle_class("later", slow.clone(), |_: serde_json::Value, _: Run<()>| async {
+            Err::<(), _>(Failure::snooze(Duration::from_secs(3600)))
+        })
         .handle_class("slow", slow, |_: serde_json::Value, _: Run<()>| async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Failure>(())
         });
     let new = |class: &str| NewTask::new(class, Json::empty_object()).unwrap();
-    store.create(&[new("good"), new("good"), new("bad"), new("slow")]).await.unwrap();
+    store.create(&[new("good"), new("good"), new("bad"), new("slow"), new("later")]).await.unwrap();
     let stop = engine.stop_handle();
     let engine = tokio::spawn(engine.run_until_stopped());
-    let wanted = [("good success", 2.0), ("bad failure", 3.0), ("slow interrupted", 1.0)];
+    let wanted = [
+        ("good success", 2.0),
+        ("bad failure", 3.0),
+        ("slow interrupted", 1.0),
+        ("later snoozed", 1.0),
+    ];
     let begun = Instant::now();
     while wanted
         .iter()

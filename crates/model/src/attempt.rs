@@ -56,6 +56,9 @@ impl TaskError {
     pub const NOT_COMMITTED: &'static str = "NotCommitted";
     /// The stored task cannot be read, so its code was never called.
     pub const UNREADABLE_TASK: &'static str = "UnreadableTask";
+    /// The attempt postponed its task. Not a failure, although it is stored in
+    /// the place of one: see [`ExecutionStatus::Snoozed`](crate::ExecutionStatus).
+    pub const SNOOZED: &'static str = "Snoozed";
 
     /// An error without a backtrace.
     #[must_use]
@@ -105,6 +108,8 @@ pub enum Outcome {
     Cancelled(TaskError),
     /// Not the task's doing: given back, at no cost.
     GivenBack(TaskError),
+    /// The attempt postponed its task by this time. No retry is used.
+    Snoozed(TaskError, Duration),
     /// The engine died. A failure like any other, so that a task that kills
     /// its engine comes to an end.
     Lost(TaskError),
@@ -145,6 +150,7 @@ pub fn transition(outcome: &Outcome, rule: &RetryRule, retry_number: u32, chance
         Outcome::Success(_) => Next::End(TaskStatus::Stopped),
         Outcome::Cancelled(_) => Next::End(TaskStatus::Cancelled),
         Outcome::GivenBack(_) => Next::Wait { after: Duration::ZERO, retry_number },
+        Outcome::Snoozed(_, time) => Next::Wait { after: (*time).min(DELAY_MAX), retry_number },
         Outcome::Failure(_, Advice::NoRetry) => failed,
         Outcome::Failure(_, Advice::RetryAfter(delay)) if retry_number < rule.maximum => {
             wait((*delay).min(DELAY_MAX))
@@ -200,6 +206,7 @@ impl Ending {
             Outcome::Failure(error, _)
             | Outcome::Cancelled(error)
             | Outcome::GivenBack(error)
+            | Outcome::Snoozed(error, _)
             | Outcome::Lost(error) => (None, Some(error.storable())),
         }
     }
@@ -251,6 +258,9 @@ mod tests {
             (Cancelled(error()), 0, cancelled),
             (GivenBack(error()), 0, wait(0, 0)),
             (GivenBack(error()), 3, wait(0, 3)),
+            (Snoozed(error(), Duration::from_secs(5)), 0, wait(5, 0)),
+            (Snoozed(error(), Duration::from_secs(5)), 99, wait(5, 99)),
+            (Snoozed(error(), Duration::MAX), 1, wait(366 * 86_400, 1)),
         ] {
             assert_eq!(transition(&outcome, &rule, retry_number, 0.0), next, "{outcome:?}");
         }

@@ -48,7 +48,7 @@ pub enum Counts {
     Ok,
     /// It failed, whether or not it is tried again.
     Failed,
-    /// It was cancelled, or given back.
+    /// It was cancelled, given back or snoozed.
     Other,
 }
 
@@ -59,7 +59,7 @@ impl Counts {
         match ending.next {
             Next::End(TaskStatus::Stopped) => Self::Ok,
             Next::End(TaskStatus::Failed) => Self::Failed,
-            // Given back at no cost.
+            // Given back or snoozed: no retry is used.
             Next::Wait { retry_number, .. } if retry_number == ending.retry_number => Self::Other,
             Next::Wait { .. } => Self::Failed,
             Next::End(_) => Self::Other,
@@ -74,7 +74,7 @@ pub struct Tally {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled or given back.
+    /// Attempts that were cancelled, given back or snoozed.
     pub other: u64,
     /// How long all of them ran together, in microseconds.
     pub run_us: u64,
@@ -154,7 +154,7 @@ pub struct FigureRow {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled or given back.
+    /// Attempts that were cancelled, given back or snoozed.
     pub other: u64,
     /// How long all of them ran together, in seconds.
     pub run_secs_sum: f64,

@@ -601,7 +601,7 @@ pub struct TaskRow {
     pub retry_number: i32,
     /// The engine that holds it, or that ended it.
     pub instance: Option<String>,
-    /// The last error, if its last attempt failed.
+    /// The last error, if its last attempt failed. None after a snooze.
     pub error: Option<TaskError>,
 }
 
@@ -634,7 +634,7 @@ pub struct ExecutionRow {
     pub attempt: i32,
     /// Its retry number.
     pub retry_number: i32,
-    /// `running`, `success` or `failure`.
+    /// `running`, `success`, `failure` or `snoozed`.
     pub status: ExecutionStatus,
     /// The engine.
     pub instance: Option<String>,
@@ -646,7 +646,7 @@ pub struct ExecutionRow {
     pub stopped_at: Option<Timestamp>,
     /// The result of a success.
     pub result: Option<Json>,
-    /// The error of a failure.
+    /// The error of a failure, or the reason of a snooze.
     pub error: Option<TaskError>,
     /// The status that it ended the task with.
     pub ends_task: Option<TaskStatus>,
@@ -668,6 +668,34 @@ pub enum ExecutionStatus {
     Running,
     Success,
     Failure,
+    /// It postponed its task. Neither a success nor a failure: no retry is used.
+    Snoozed,
+}
+
+impl ExecutionStatus {
+    /// The status of an attempt that has ended. Should a cancel request meet a
+    /// snooze, the task is cancelled, and the attempt counts as any cancelled one.
+    #[must_use]
+    pub fn of_ended(error: Option<&TaskError>, ends_task: Option<TaskStatus>) -> Self {
+        match error {
+            None => Self::Success,
+            Some(error) if ends_task.is_none() && error.exception == TaskError::SNOOZED => {
+                Self::Snoozed
+            }
+            Some(_) => Self::Failure,
+        }
+    }
+
+    /// The word that is stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Snoozed => "snoozed",
+        }
+    }
 }
 
 /// What an attempt returned after it had already ended.

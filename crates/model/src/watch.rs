@@ -170,8 +170,8 @@ pub struct EndingRow {
     pub ends_task: Option<TaskStatus>,
     /// When the next attempt is due, if the task goes on.
     pub retry_at: Option<Timestamp>,
-    /// The error, if it failed: as `exception: message`, cut
-    /// to 500 characters.
+    /// The error, if it failed: as `exception: message`, cut to 500 characters.
+    /// An attempt that has none and does not end its task was snoozed.
     pub error: Option<String>,
 }
 

@@ -131,6 +131,13 @@ pub enum Reason {
         /// What the last attempt failed with.
         error: Option<String>,
     },
+    /// Its last attempt postponed it, without using a retry.
+    Snoozed {
+        /// Until when.
+        due_at: Timestamp,
+        /// What the attempt said.
+        because: String,
+    },
     /// Its time has not come.
     NotDue {
         /// When it comes.
@@ -271,7 +278,14 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
     let row = &facts.task.row;
     let is_due = row.scheduled_at <= facts.moving.now;
     let mut reasons = Vec::new();
-    if row.retry_number > 0 && !is_due {
+    let last = facts.task.executions.last();
+    let snoozed = last.filter(|one| one.status == ExecutionStatus::Snoozed);
+    if let Some(snoozed) = snoozed.filter(|_| !is_due) {
+        reasons.push(Reason::Snoozed {
+            due_at: row.scheduled_at,
+            because: snoozed.error.as_ref().map_or_else(String::new, |why| why.message.clone()),
+        });
+    } else if row.retry_number > 0 && !is_due {
         reasons.push(Reason::Retry {
             retry: row.retry_number,
             of: retries(facts),

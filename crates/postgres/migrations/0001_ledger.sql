@@ -2,7 +2,7 @@
 -- exactly once because a primary key says so.
 
 CREATE TYPE task_engine.task_status AS ENUM ('waiting', 'running', 'stopped', 'failed', 'cancelled');
-CREATE TYPE task_engine.task_execution_status AS ENUM ('running', 'success', 'failure');
+CREATE TYPE task_engine.task_execution_status AS ENUM ('running', 'success', 'failure', 'snoozed');
 
 -- What is wrong with a JSON value; null if nothing is. The same limits as in
 -- crates/model/src/json.rs. A value is printed whenever it is read, and jsonb
@@ -141,7 +141,8 @@ CREATE TABLE task_engine.claims (
 );
 
 -- One row an attempt that has ended. Insert only; the primary key is the fence.
--- An attempt without an error is a success.
+-- An attempt without an error is a success; one that postponed its task has the
+-- error Snoozed, and no ends_task.
 CREATE TABLE task_engine.ended_executions (
   task_id bigint NOT NULL,
   attempt integer NOT NULL,
@@ -363,7 +364,9 @@ SELECT
    WHERE a.task_id = c.id AND a.claim_id IS NOT NULL)::integer
     + (h.task_id IS NOT NULL)::integer AS attempts,
   coalesce(w.retry_number, h.retry_number, e.retry_number, 0) AS retry_number,
-  CASE WHEN h.task_id IS NULL THEN e.error END AS error,
+  CASE WHEN h.task_id IS NULL
+      AND (e.ends_task IS NOT NULL OR e.error->>'exception' IS DISTINCT FROM 'Snoozed')
+    THEN e.error END AS error,
   -- A task that has none begins a flow of its own.
   coalesce(c.context->>'correlation_id', c.id::text) AS correlation_id,
   CASE WHEN jsonb_typeof(c.context->'parent_id') = 'number'
@@ -392,7 +395,9 @@ LEFT JOIN task_engine.instances i ON i.id = coalesce(h.instance_id, e.instance_i
 CREATE VIEW task_engine.task_executions AS
 SELECT
   e.task_id, e.attempt,
-  CASE WHEN e.error IS NULL THEN 'success' ELSE 'failure' END::task_engine.task_execution_status AS status,
+  CASE WHEN e.error IS NULL THEN 'success'
+    WHEN e.ends_task IS NULL AND e.error->>'exception' = 'Snoozed' THEN 'snoozed'
+    ELSE 'failure' END::task_engine.task_execution_status AS status,
   e.started_at, e.stopped_at, e.result, e.error, e.retry_number, i.name AS instance, e.worker,
   e.started_at AS created_at, e.stopped_at AS updated_at
 FROM task_engine.ended_executions e

@@ -1,10 +1,12 @@
 -- Attempts that ended within $4 microseconds, of the tasks from $1 to $2 (side by
 -- side), up to $3 of each pair. Ranges of the primary key, read from their ends;
--- the rest by keys.
+-- the rest by keys. A snooze is no error.
 SELECT DISTINCT ON (e.stopped_at, e.task_id, e.attempt)
   e.task_id, e.attempt, c.task_class, c.queue, e.instance_id, i.name AS instance,
   e.started_at, e.stopped_at, e.ends_task::text, e.retry_at,
-  left(coalesce((shown.error->>'exception') || ': ' || (shown.error->>'message'), shown.error::text), 500) AS error
+  CASE WHEN e.ends_task IS NOT NULL OR shown.error->>'exception' IS DISTINCT FROM 'Snoozed'
+    THEN left(coalesce((shown.error->>'exception') || ': ' || (shown.error->>'message'), shown.error::text), 500)
+  END AS error
 FROM unnest($1::bigint[], $2::bigint[]) AS place(low, high)
 CROSS JOIN LATERAL (
   SELECT * FROM task_engine.ended_executions near

@@ -3,7 +3,10 @@
 SELECT a.*, p.percent, p.message, p.reported_at, coalesce(p.lines, 0) AS log_lines,
   coalesce(c.requested_at, r.requested_at) AS cancel_requested_at, c.told_at, c.answer
 FROM (
-  SELECT e.attempt, e.retry_number, CASE WHEN e.error IS NULL THEN 'success' ELSE 'failure' END AS status,
+  SELECT e.attempt, e.retry_number,
+    CASE WHEN e.error IS NULL THEN 'success'
+      WHEN e.ends_task IS NULL AND e.error->>'exception' = 'Snoozed' THEN 'snoozed'
+      ELSE 'failure' END AS status,
     i.name AS instance, e.worker, e.started_at, e.stopped_at,
     task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error,
     e.ends_task::text, e.retry_at

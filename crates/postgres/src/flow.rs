@@ -1,7 +1,6 @@
 //! Flows: the tasks that share a correlation id, page by page.
 
 use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
-use task_engine_model::task::ExecutionStatus;
 use task_engine_model::{Json, StoreError, TaskId};
 use tokio_postgres::Row;
 
@@ -56,14 +55,13 @@ fn flow_task(row: &Row) -> FlowTask {
 }
 
 fn flow_attempt(row: &Row) -> FlowAttempt {
-    let status = execution_status(row);
     FlowAttempt {
         attempt: read(row, "attempt"),
-        status,
+        status: execution_status(row),
         instance: read(row, "instance"),
         started_at: read(row, "started_at"),
         stopped_at: read(row, "stopped_at"),
         retry_at: read(row, "retry_at"),
-        error: if status == ExecutionStatus::Failure { error(row) } else { None },
+        error: error(row),
     }
 }

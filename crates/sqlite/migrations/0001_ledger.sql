@@ -71,7 +71,8 @@ CREATE TABLE task_engine_claims (
         CHECK (CASE WHEN json_valid(attempts) THEN json_type(attempts) = 'array' ELSE 0 END)
 ) STRICT;
 
--- One row an attempt that has ended: a success if it has no error.
+-- One row an attempt that has ended: a success if it has no error. One that
+-- postponed its task has the error Snoozed, and no ends_task.
 CREATE TABLE task_engine_ended_executions (
     task_id      INTEGER NOT NULL,
     attempt      INTEGER NOT NULL,
@@ -228,7 +229,11 @@ SELECT
     ended.task_id,
     ended.attempt,
     ended.retry_number,
-    CASE WHEN ended.error IS NULL THEN 'success' ELSE 'failure' END AS status,
+    CASE
+        WHEN ended.error IS NULL THEN 'success'
+        WHEN ended.ends_task IS NULL AND ended.error ->> '$.exception' = 'Snoozed' THEN 'snoozed'
+        ELSE 'failure'
+    END AS status,
     instance.name AS instance,
     ended.worker,
     strftime('%Y-%m-%dT%H:%M:%fZ', ended.started_at / 1000000.0, 'unixepoch') AS started_at,

@@ -1,14 +1,14 @@
 -- Attempts that ended at ?4 or later, of the tasks from ?1 to ?2, of which the
 -- last ?3 attempts are looked at. A range of the primary key, read from its end;
--- the rest by keys.
+-- the rest by keys. A snooze is no error.
 SELECT
     ended.task_id, ended.attempt, created.task_class, created.queue,
     ended.instance_id, instance.name, ended.started_at, ended.stopped_at,
     ended.ends_task, ended.retry_at,
-    substr(
+    CASE WHEN ended.ends_task IS NOT NULL OR ended.error ->> '$.exception' IS NOT 'Snoozed' THEN substr(
         coalesce((ended.error ->> '$.exception') || ': ' || (ended.error ->> '$.message'), ended.error),
         1, 500
-    )
+    ) END
 FROM (
     SELECT *
     FROM task_engine_ended_executions

@@ -8,7 +8,7 @@ use task_engine_model::{Json, TaskId};
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
-use crate::read::{HeldTasks, error, held_tasks, row, running_execution};
+use crate::read::{HeldTasks, error, held_tasks, row, running_execution, status};
 use crate::value::read;
 
 /// A page, oldest first.
@@ -65,12 +65,11 @@ fn ended(turn: &Turn<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, Fault> {
         if let Some(error) = &mut error {
             error.backtrace.clear();
         }
+        let ends_task: Option<String> = read(row, 6)?;
+        let ends_task = ends_task.as_deref().map(status).transpose()?;
         attempts.push(FlowAttempt {
             attempt: read(row, 0)?,
-            status: match error {
-                None => ExecutionStatus::Success,
-                Some(_) => ExecutionStatus::Failure,
-            },
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task),
             instance: read(row, 1)?,
             started_at: time(2)?,
             stopped_at: time(3)?,

@@ -153,6 +153,8 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<Tas
         task.status = status(&word)?;
         task.retry_number = read::<Option<i32>>(row, 7)?.unwrap_or(0);
         task.instance = read(row, 12)?;
+    } else if ExecutionStatus::of_ended(task.error.as_ref(), None) == ExecutionStatus::Snoozed {
+        task.error = None;
     }
     Ok(task)
 }
@@ -167,20 +169,18 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
         };
         let error = error(row, 7)?;
         let ends_task: Option<String> = read(row, 8)?;
+        let ends_task = ends_task.as_deref().map(status).transpose()?;
         executions.push(ExecutionRow {
             attempt: read(row, 0)?,
             retry_number: read(row, 1)?,
-            status: match error {
-                None => ExecutionStatus::Success,
-                Some(_) => ExecutionStatus::Failure,
-            },
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task),
             instance: read(row, 2)?,
             worker: read(row, 3)?,
             started_at: time(4)?,
             stopped_at: time(5)?,
             result: read::<Option<String>>(row, 6)?.map(json),
             error,
-            ends_task: ends_task.as_deref().map(status).transpose()?,
+            ends_task,
             retry_at: time(9)?,
             progress: None,
             log_lines: 0,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
 use task_engine::model::secret::{Redactor, Secrets};
 use task_engine::model::store::Store;
-use task_engine::model::task::LateResult;
+use task_engine::model::task::{ExecutionStatus, LateResult};
 use task_engine::model::why::why;
 use task_engine::model::words::{
     cancel_story, clock, clock_and_relative, count, reason, relative, span, verdict,
@@ -212,8 +212,12 @@ impl<W: Write> Page<'_, W> {
         if let Some(result) = execution.result.as_ref().filter(|result| result.as_str() != "null") {
             self.json("result", result)?;
         }
-        if let Some(error) = &execution.error {
-            self.error(error)?;
+        match &execution.error {
+            Some(error) if execution.status == ExecutionStatus::Snoozed => {
+                self.field("reason", &summary(&error.message, 500))?;
+            }
+            Some(error) => self.error(error)?,
+            None => {}
         }
         if let Some(retry_at) = execution.retry_at {
             self.field("next", &format!("attempt at {}", self.time(retry_at)))?;

@@ -178,6 +178,7 @@ fn line(ending: &EndingRow) -> String {
         None => {
             let after = ending.retry_at.map(|at| at.duration_since(ending.stopped_at));
             match after.and_then(|after| Duration::try_from(after).ok()) {
+                Some(after) if ending.error.is_none() => format!("snoozed for {}", span(after)),
                 Some(after) if !after.is_zero() => format!("retried in {}", span(after)),
                 _ => "waits again".to_owned(),
             }

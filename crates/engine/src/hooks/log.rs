@@ -30,6 +30,7 @@ impl<S: Send + Sync + 'static> Hook<S> for Log {
         line.ended = true;
         match &outcome {
             Ok(_) => line.write("success", None),
+            Err(failure) if failure.snoozes().is_some() => line.write("snoozed", None),
             Err(failure) => line.write("failure", Some(failure)),
         }
         outcome

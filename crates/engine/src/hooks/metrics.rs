@@ -10,7 +10,7 @@ use crate::run::Run;
 
 /// Counts executions (`task_engine_executions_total`) and measures how long they
 /// take (`task_engine_execution_seconds`), each by `class` and `outcome`:
-/// `success`, `failure`, or `interrupted` for what was dropped half-way (its
+/// `success`, `failure`, `snoozed`, or `interrupted` for what was dropped half-way (its
 /// timeout, a cancel, a stop). How many run is `task_engine_executions_running`,
 /// by `class`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,7 +22,11 @@ impl<S: Send + Sync + 'static> Hook<S> for Metrics {
         metrics::gauge!("task_engine_executions_running", "class" => class.clone()).increment(1);
         let mut count = Count { class, begun: Instant::now(), outcome: "interrupted" };
         let outcome = inner.run().await;
-        count.outcome = if outcome.is_ok() { "success" } else { "failure" };
+        count.outcome = match &outcome {
+            Ok(_) => "success",
+            Err(failure) if failure.snoozes().is_some() => "snoozed",
+            Err(_) => "failure",
+        };
         outcome
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use task_engine_model::report::{LogRow, ProgressRow};
-use task_engine_model::task::TaskDetails;
+use task_engine_model::task::{ExecutionStatus, TaskDetails};
 use task_engine_model::{AttemptId, Json, Task, TaskError, TaskId, TaskStatus};
 
 /// One attempt at a task, as it is on record.
@@ -19,9 +19,10 @@ pub struct Executed {
     pub attempt: i32,
     /// The class.
     pub class: String,
-    /// What the code returned, or why it failed.
+    /// What the code returned, or why it failed or was snoozed.
     pub outcome: Result<Json, TaskError>,
-    /// Where the task is after this: `Waiting` if it will be retried.
+    /// Where the task is after this: `Waiting` if it will be retried, or was
+    /// snoozed.
     pub status: TaskStatus,
     /// How long after the end of this attempt the next one is to begin.
     pub retry_in: Option<Duration>,
@@ -97,7 +98,18 @@ impl Executed {
     /// attempt.
     #[must_use]
     pub fn will_be_retried(&self) -> bool {
-        self.status == TaskStatus::Waiting
+        self.status == TaskStatus::Waiting && !self.is_snoozed()
+    }
+
+    /// Whether the code has postponed its task: see
+    /// [`Failure::snooze`](crate::Failure::snooze). `retry_in` says by how long.
+    #[must_use]
+    pub fn is_snoozed(&self) -> bool {
+        let (error, ends_task) = match self.status {
+            TaskStatus::Waiting => (self.outcome.as_ref().err(), None),
+            status => (self.outcome.as_ref().err(), Some(status)),
+        };
+        ExecutionStatus::of_ended(error, ends_task) == ExecutionStatus::Snoozed
     }
 
     /// The lines that the code said to its log.
@@ -113,7 +125,8 @@ impl fmt::Display for Executed {
         let (id, attempt, class) = (self.task_id, self.attempt, &self.class);
         write!(f, "task {id} ({class}), attempt {attempt}: {}", self.status)?;
         if let Some(wait) = self.retry_in {
-            write!(f, ", to be retried after {wait:.0?}")?;
+            let what = if self.is_snoozed() { "snoozed for" } else { "to be retried after" };
+            write!(f, ", {what} {wait:.0?}")?;
         }
         match &self.outcome {
             Err(error) => write!(f, ": {error}"),

@@ -48,6 +48,7 @@ async fn on_record(store: &dyn Store) -> Numbers {
             let exception = execution.error.as_ref().map(|error| error.exception.as_str());
             match (execution.status, exception) {
                 (ExecutionStatus::Success, _) => of[0] += 1,
+                (ExecutionStatus::Snoozed, _) => of[2] += 1,
                 (_, Some(TaskError::CANCELLED | TaskError::ENGINE_STOPPED)) => of[2] += 1,
                 _ => of[1] += 1,
             }
@@ -71,6 +72,16 @@ fn working(engine: Engine<()>, begun: &Arc<Notify>) -> Engine<()> {
                 _ => Ok(()),
             }
         })
+        .handle_class(
+            "later",
+            ClassRules::default(),
+            |_: serde_json::Value, run: Run<()>| async move {
+                match run.attempt() {
+                    1 => Err(Failure::snooze(Duration::ZERO)),
+                    _ => Ok(()),
+                }
+            },
+        )
         .handle_class("bad", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
             Err::<(), _>(Failure::no_retry(Failure::named("Bad", "always")))
         })
@@ -88,7 +99,7 @@ async fn as_many_are_counted_as_ran(fresh: Fresh) {
     let begun = Arc::new(Notify::new());
     let engine = start(working(fresh.engine().workers(10), &begun));
     let mut ids = Vec::new();
-    for class in ["good", "flaky", "bad"] {
+    for class in ["good", "flaky", "bad", "later"] {
         ids.extend(fresh.store.create(&vec![task(class, nothing()); 40]).await.unwrap());
     }
     for id in ids {
@@ -111,6 +122,7 @@ async fn as_many_are_counted_as_ran(fresh: Fresh) {
         ("bad", [0, 40, 0, 40, 40]),
         ("flaky", [40, 40, 0, 80, 80]),
         ("good", [40, 0, 0, 40, 40]),
+        ("later", [40, 0, 40, 80, 80]),
         ("long", [0, 0, 2, 2, 2]),
     ];
     assert_eq!(numbers, expected.map(|(class, of)| (class.to_owned(), of)).into());

@@ -16,6 +16,7 @@ on_every_store! {
     retries_run_until_the_rule_gives_up
     a_task_has_its_own_rule
     an_error_has_its_own_idea
+    snooze_uses_no_retry
     a_rule_may_be_a_function
     a_rule_that_panics_is_not_used
     parameters_that_do_not_fit_name_the_field
@@ -111,6 +112,33 @@ async fn an_error_has_its_own_idea(fresh: Fresh) {
     let messages: Vec<_> =
         task.executions.iter().map(|e| e.error.as_ref().unwrap().message.clone()).collect();
     assert_eq!(messages, ["busy", "closed"]);
+}
+
+async fn snooze_uses_no_retry(fresh: Fresh) {
+    let id = fresh.create("limited", nothing()).await;
+    // No retry is allowed, and none is needed.
+    let rules = ClassRules::default().retry(RetryRule::never());
+    let engine =
+        fresh.engine().handle_class("limited", rules, |_: serde_json::Value, run: Run<()>| {
+            let (attempt, retry) = (run.attempt(), run.retry_number());
+            async move {
+                match attempt {
+                    1 => Err(Failure::snooze(Duration::from_millis(10))),
+                    2 => Err(Failure::snooze_because(Duration::from_millis(10), "rate limit")),
+                    _ => Ok(retry),
+                }
+            }
+        });
+    let engine = start(engine);
+    let task = fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+    let statuses: Vec<_> = task.executions.iter().map(|e| e.status).collect();
+    use ExecutionStatus::{Snoozed, Success};
+    assert_eq!(statuses, [Snoozed, Snoozed, Success]);
+    let reasons = task.executions.iter().filter_map(|e| Some(e.error.as_ref()?.message.as_str()));
+    assert_eq!(reasons.collect::<Vec<_>>(), ["postponed by 10 ms", "rate limit"]);
+    assert_eq!(task.executions[2].result.as_ref().unwrap().as_str(), "0", "the retry number");
+    fresh.assert_sound().await;
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]

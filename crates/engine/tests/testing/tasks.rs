@@ -49,6 +49,7 @@ async fn send_mail(mail: SendMail, run: Run<App>) -> Result<u32, Failure> {
             run.cancelled().await;
             Err("told to end".into())
         }
+        "limited" if run.attempt() == 1 => Err(Failure::snooze(Duration::from_secs(3600))),
         // Twice, and then it works.
         "busy" if run.retry_number() < 2 => Err("the line is busy".into()),
         _ => {

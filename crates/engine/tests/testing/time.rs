@@ -22,6 +22,19 @@ async fn what_is_later_becomes_due() {
 }
 
 #[tokio::test]
+async fn snoozed_task_runs_when_advanced() {
+    let harness = harness().await;
+    harness.client().create(mail("limited")).await.unwrap();
+    let drained = harness.drain().await;
+    let snoozed = &drained[0];
+    assert!(snoozed.is_snoozed() && !snoozed.will_be_retried(), "{drained}");
+    assert_eq!(snoozed.retry_in.map(|wait| wait.as_secs()), Some(HOUR.as_secs()));
+    assert!(snoozed.to_string().contains("snoozed for 3600s"), "{snoozed}");
+    harness.advance(HOUR).await;
+    harness.drain().await.assert_all_done();
+}
+
+#[tokio::test]
 async fn schedules_fire() {
     let schedule = || {
         let every_hour = Schedule::cron("mails", "0 * * * *").task(&mail("ada"));

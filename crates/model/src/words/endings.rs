@@ -3,16 +3,12 @@
 use super::span;
 use crate::attempt::Next;
 use crate::store::TakenBack;
-use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
+use crate::task::{ExecutionRow, TaskStatus};
 
 /// What an attempt came to, and what that meant for its task.
 #[must_use]
 pub fn verdict(execution: &ExecutionRow) -> String {
-    let word = match execution.status {
-        ExecutionStatus::Running => "running",
-        ExecutionStatus::Success => "success",
-        ExecutionStatus::Failure => "failure",
-    };
+    let word = execution.status.as_str();
     let consequence = match execution.ends_task {
         Some(TaskStatus::Failed) => ", the last: the task was given up",
         Some(TaskStatus::Cancelled) => ", the task was cancelled",

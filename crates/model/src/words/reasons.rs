@@ -33,6 +33,9 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
                 after.unwrap_or_default()
             )
         }
+        Reason::Snoozed { due_at, because } => {
+            format!("it is snoozed until {}: {}", time(*due_at), brief(because, 200))
+        }
         Reason::NotDue { due_at } => format!("it is not due: {}", time(*due_at)),
         Reason::QueuePaused { queue, since, because } => {
             let why = because.as_ref().map(|why| format!(": {why}"));
@@ -187,6 +190,13 @@ mod tests {
                     error: Some("E: a\nand more".into()),
                 },
                 "it waits for retry 3 of 10: 2026-12-24 17:04:12.000 +00:00 (in 4 min 12 s), after E: a…",
+            ),
+            (
+                Reason::Snoozed {
+                    due_at: at("2026-12-24T17:01:00Z"),
+                    because: "rate limit reached".into(),
+                },
+                "it is snoozed until 2026-12-24 17:01:00.000 +00:00 (in 1 min): rate limit reached",
             ),
             (
                 Reason::UnknownClass {

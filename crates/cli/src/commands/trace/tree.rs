@@ -111,11 +111,7 @@ fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Re
         writeln!(out, "{indent}… {skipped} earlier attempts")?;
     }
     for (execution, wait) in task.executions.iter().zip(task.waits()).skip(skipped) {
-        let word = match execution.status {
-            ExecutionStatus::Running => "running",
-            ExecutionStatus::Success => "success",
-            ExecutionStatus::Failure => "failure",
-        };
+        let word = execution.status.as_str();
         let times = times(execution, wait);
         writeln!(out, "{indent}attempt {}: {word}{times}{}", execution.attempt, error(execution))?;
     }
@@ -132,6 +128,9 @@ fn story(task: &FlowTask, now: Timestamp) -> String {
     match &task.executions[..] {
         [] => {}
         [only] => {
+            if only.status == ExecutionStatus::Snoozed {
+                story.push_str(", snoozed");
+            }
             let wait = task.waits().first().copied().flatten();
             story.push_str(&times(only, wait));
             story.push_str(&error(only));
@@ -161,10 +160,12 @@ fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
 }
 
 fn error(execution: &FlowAttempt) -> String {
-    let error = execution.error.as_ref();
-    error.map_or(String::new(), |error| {
-        format!(": {}", summary(&error.to_string(), ERROR_CHARS_MAX))
-    })
+    let Some(error) = &execution.error else { return String::new() };
+    let text = match execution.status {
+        ExecutionStatus::Snoozed => error.message.clone(),
+        _ => error.to_string(),
+    };
+    format!(": {}", summary(&text, ERROR_CHARS_MAX))
 }
 
 /// What stands before the line of a task.

@@ -65,7 +65,7 @@ fn attempts(text: &mut Text, classes: &BTreeMap<&str, Class>) {
     });
     text.family(
         "task_engine_attempts_ended_last_hour",
-        "Attempts that ended in the last hour. A class without a name is all that are too many to tell apart; other: cancelled or given back.",
+        "Attempts that ended in the last hour. A class without a name is all that are too many to tell apart; other: cancelled, given back or snoozed.",
         samples,
     );
 }

@@ -65,7 +65,7 @@ fn throughput(app: &App, series: &Series, span: &str) -> Markup {
             (chart::bars(&bars, &app.zone, &about))
             p .legend {
                 span { i .ok {} "ok" } span { i .bad {} "failed" }
-                span { i .other {} "cancelled or given back" }
+                span { i .other {} "cancelled, requeued or snoozed" }
             }
         }
     }

@@ -66,6 +66,7 @@ fn class(execution: &ExecutionRow) -> &'static str {
         (ExecutionStatus::Success, _) => "stopped",
         (ExecutionStatus::Failure, Some(task_engine_model::TaskStatus::Cancelled)) => "cancelled",
         (ExecutionStatus::Failure, _) => "failed",
+        (ExecutionStatus::Snoozed, _) => "waiting",
     }
 }
 
@@ -84,7 +85,10 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
                 " " (far(progress))
             }
         }
-        @if let Some(error) = &execution.error { (shown::error(error)) }
+        @if let Some(error) = &execution.error {
+            @if execution.status == ExecutionStatus::Snoozed { p { (error.message) } }
+            @else { (shown::error(error)) }
+        }
         @if let Some(result) = &execution.result {
             @if result.as_str() == "null" { span .soft { "no result" } }
             @else {

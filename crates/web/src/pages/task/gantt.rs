@@ -138,13 +138,15 @@ fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<Bar>, usi
             let (class, words) = match (execution.status, execution.ends_task) {
                 (ExecutionStatus::Running, _) => ("run", "running"),
                 (ExecutionStatus::Success, _) => ("run stopped", "ran, success"),
+                (ExecutionStatus::Snoozed, _) => ("run", "ran, snoozed"),
                 (_, Some(TaskStatus::Cancelled)) => ("run cancelled", "ran, cancelled"),
                 _ => ("run failed", "ran, failure"),
             };
             add(class, began, end, words);
         }
         if let (Some(stopped), Some(retry_at)) = (execution.stopped_at, execution.retry_at) {
-            add("off", stopped, retry_at, "backed off");
+            let snoozed = execution.status == ExecutionStatus::Snoozed;
+            add("off", stopped, retry_at, if snoozed { "snoozed" } else { "backed off" });
         }
         for late in task.late_results.iter().filter(|late| late.attempt == execution.attempt) {
             add("late", late.arrived_at, late.arrived_at, "its own word came too late");

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
+use task_engine_model::task::ExecutionStatus;
 use task_engine_model::{TaskDetails, TaskStatus};
 
 use crate::app::App;
@@ -77,7 +78,11 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
         }
     }
     if row.status == TaskStatus::Waiting {
-        let word = format!("waiting for retry {}", row.retry_number);
+        let last = task.executions.last().map(|execution| execution.status);
+        let word = match last {
+            Some(ExecutionStatus::Snoozed) => "snoozed".to_owned(),
+            _ => format!("waiting for retry {}", row.retry_number),
+        };
         steps.push(step("waiting", &word, Some(row.scheduled_at), Current));
         steps.push(step("off", "running", None, Ahead));
     } else {
