@@ -2,8 +2,8 @@
 //! one of them.
 //!
 //! Usually each is a process on a machine of its own; the database is all that
-//! they have in common. Each needs a name that no other living engine has. With
-//! `Recovery::Auto` they also take over what one of them leaves when it dies.
+//! they have in common. If one of them dies, the others recover its tasks. Names are
+//! optional; here they tell which engine did what.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
-use task_engine::{Client, Engine, Failure, NewTask, Recovery, Run, StopHandle, Store, Task};
+use task_engine::{Client, Engine, Failure, NewTask, Run, StopHandle, Store, Task};
 
 const TASKS: usize = 300;
 
@@ -55,7 +55,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let engine = Engine::new(store, progress.clone())
             .instance(name)
             .workers(4)
-            .recovery(Recovery::Auto)
             .stopped_by(progress.stop.clone())
             .handle(square);
         fleet.push(tokio::spawn(engine.run()));

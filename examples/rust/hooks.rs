@@ -4,12 +4,12 @@
 //! The engine writes its log with `tracing`, and what a task's code logs is in the
 //! span of its execution. A hook does what every task needs: here one finds the
 //! tenant that a task belongs to, which another put into its context when the
-//! task was created. `Log` is one that comes with the engine.
+//! task was created. The engine's own lines are in that span,
+//! too.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use task_engine::hooks::Log;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{
     Client, CreationHook, Engine, Failure, Hook, NewTask, Refusal, Run, StopHandle, Task,
@@ -62,11 +62,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
     let store = Arc::new(SqliteStore::open_in_memory()?);
     let stop = StopHandle::new();
-    let engine = Engine::new(store.clone(), stop.clone())
-        .stopped_by(stop)
-        .hook(Log)
-        .hook(FindTenant)
-        .handle(invoice);
+    let engine =
+        Engine::new(store.clone(), stop.clone()).stopped_by(stop).hook(FindTenant).handle(invoice);
     engine.migrate().await?;
     Client::new(store).hook(ForTenant("acme")).create(Invoice { number: 7 }).await?;
     engine.run().await?;

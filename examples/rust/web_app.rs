@@ -2,7 +2,9 @@
 //! the same process, and has the dashboard at `/tasks`.
 //!
 //! An order and the task to confirm it commit together: there is no order without
-//! its mail, and no mail without its order, whatever dies in between. Here with
+//! its mail, and no mail without its order, whatever dies in between. If the process
+//! is killed, the next one that starts recovers what it was doing, and any number of
+//! them may run on one machine. Here with
 //! tokio-postgres; `web_app_sqlx.rs` is the same with sqlx.
 //!
 //!     DATABASE_URL=postgres://… cargo run -p task-engine-examples --bin web_app
@@ -101,6 +103,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let serving =
         tokio::spawn(axum::serve(listener, router).with_graceful_shutdown(asked).into_future());
 
+    // It also recovers the tasks of a process that was killed.
     let engine = Engine::new(store, app).stopped_by(stop).handle(confirm_order);
     let stopped = engine.run_until_stopped().await;
     stopping.cancel();

@@ -81,6 +81,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let serving =
         tokio::spawn(axum::serve(listener, router).with_graceful_shutdown(asked).into_future());
 
+    // It also recovers the tasks of a process that was killed.
     let engine = Engine::new(store, pool).stopped_by(stop).handle(confirm_order);
     let stopped = engine.run_until_stopped().await;
     stopping.cancel();

@@ -4,14 +4,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export,
-    import, logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats, tail,
-    tasks, tokens, top, trace, verify, wait, web, why,
+    import, instances, logs, man, prune, queues, recover, rerun, retry, schedules, show, start,
+    stats, tail, tasks, tokens, top, trace, verify, wait, web, why,
 };
 
-/// Background tasks on PostgreSQL or an embedded database.
-///
-/// Applications create tasks, engines execute them. `task-engine demo` shows it
-/// in a few seconds and needs nothing else.
+/// Background tasks on PostgreSQL or SQLite: applications create tasks, engines
+/// execute them. `task-engine demo` shows it in a few seconds.
 #[derive(Debug, Parser)]
 #[command(name = "task-engine", version, long_version = env!("TASK_ENGINE_VERSION"), after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -31,54 +29,68 @@ pub(crate) struct Common {
     /// The PostgreSQL schema of the tables [default: task_engine]
     #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
     pub(crate) schema: Option<String>,
-    /// Say more, in the log too
+    /// Print more, and log more
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Global options")]
     pub(crate) verbose: bool,
-    /// Say nothing but results, warnings and errors
+    /// Print only results, warnings and errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
 }
 
-/// What each of them does is said where its arguments are.
+/// What each of them does is said where its arguments are. The order is the one of
+/// the groups in `help`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Demo(demo::Arguments),
     Start(start::Arguments),
     Web(web::Arguments),
+    /// Create or update the tables of the database
+    Migrate,
     Check(check::Arguments),
-    Create(create::Arguments),
+    Demo(demo::Arguments),
+
+    #[command(alias = "task")]
     Tasks(tasks::Arguments),
     Show(show::Arguments),
+    Why(why::Arguments),
+    #[command(alias = "log")]
     Logs(logs::Arguments),
+    #[command(alias = "error")]
+    Errors(errors::Arguments),
+    #[command(alias = "stat")]
+    Stats(stats::Arguments),
+    Top(top::Arguments),
+    Tail(tail::Arguments),
+    Trace(trace::Arguments),
+    Wait(wait::Arguments),
+
+    Create(create::Arguments),
     Retry(retry::Arguments),
     Cancel(cancel::Arguments),
     Rerun(rerun::Arguments),
     Edit(edit::Arguments),
     Delete(delete::Arguments),
     Prune(prune::Arguments),
-    Errors(errors::Arguments),
-    Schedules(schedules::Arguments),
-    /// List engines, living and dead
-    Instances,
-    Recover(recover::Arguments),
+
+    #[command(alias = "queue")]
     Queues(queues::Arguments),
-    Tokens(tokens::Arguments),
-    Audit(audit::Arguments),
-    /// Bring the tables of the database to this version
-    Migrate,
+    #[command(alias = "schedule")]
+    Schedules(schedules::Arguments),
+    #[command(alias = "instance")]
+    Instances(instances::Arguments),
+    Recover(recover::Arguments),
     Doctor(doctor::Arguments),
     Verify(verify::Arguments),
+    Audit(audit::Arguments),
+    #[command(alias = "token")]
+    Tokens(tokens::Arguments),
+
     Export(export::Arguments),
     Import(import::Arguments),
+    Bench(bench::Arguments),
+    #[command(alias = "completion")]
     Completions(completions::Arguments),
     Man(man::Arguments),
-    Trace(trace::Arguments),
-    Why(why::Arguments),
-    Wait(wait::Arguments),
-    Tail(tail::Arguments),
-    Stats(stats::Arguments),
-    Top(top::Arguments),
-    Bench(bench::Arguments),
+
     #[command(hide = true)]
     BenchEngine(bench::engine::Arguments),
 }
@@ -91,34 +103,34 @@ impl Command {
 }
 
 const AFTER_HELP: &str = "\
+`task-engine COMMAND --help` explains a command. Singular names work, too
+(`task-engine task`).
+
 Exit codes:
-  0  done
-  1  it failed: the database cannot be reached, refused, or is of another version
-  2  wrong usage or settings; nothing was changed
-  3  not found: no such task, engine or database file
-  4  conflict: the task or engine is not in a state for this
-  5  partly done: some of the tasks that a filter meant have moved on
-  6  unhealthy: a check found something wrong
-  8  timed out: what was waited for has not happened
-  9  stopped, and running tasks were given back to wait
- 10  a task that was waited for failed or was cancelled
+   0  done
+   1  failed: the database cannot be reached, refused, or has another version
+   2  wrong arguments or settings; nothing was changed
+   3  not found: no such task, engine or database file
+   4  conflict: the task or engine is not in a state for this
+   5  partly done: some of the matching tasks have changed meanwhile
+   6  unhealthy: a check found a problem
+   8  timed out: the awaited event has not happened
+   9  stopped, and running tasks were released to wait again
+  10  an awaited task failed or was cancelled
 
 Environment:
-  TASK_ENGINE_DATABASE_URL  the database; better than --database for a URL with a password
+  TASK_ENGINE_DATABASE_URL  the database; use it for a URL with a password
   TASK_ENGINE_INSTANCE      the name of an engine
   TASK_ENGINE_WEB_PASSWORD  the password of the dashboard
-  TASK_ENGINE_LOG           what is logged, like `debug` or `task_engine=info,warn`
+  TASK_ENGINE_LOG           what is logged: `debug`, `task_engine=info,warn`
   NO_COLOR                  no colours
 
-Results go to the standard output, all other words to the standard error.";
+Results go to standard output, everything else to standard error.";
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn the_arguments_do_not_contradict_each_other() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+        crate::help::command().debug_assert();
     }
 }

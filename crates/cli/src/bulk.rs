@@ -17,6 +17,7 @@ use crate::commands::tasks;
 use crate::console::{Console, now};
 use crate::deed::Deed;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
 /// Which tasks, and how.
 #[derive(Debug, Args)]
@@ -137,7 +138,7 @@ pub(crate) async fn run<A: Action>(
             let filter = meant::<A>(filter);
             let found = find(console, store, &filter, choice.limit, manner).await?;
             if found.ids.is_empty() {
-                console.say(format_args!("No tasks are meant by {filter} on {}.", store.place()));
+                console.say(format_args!("No tasks match {filter} on {}.", store.place()));
                 return Ok(false);
             }
             if !ask::<A>(console, manner, &found, found.ids.len())? {
@@ -258,11 +259,11 @@ fn ask<A: Action>(
     confirm(&format!("{} {tasks_in_words}?", capital(verb)))
 }
 
-/// Asks on a terminal. Where nobody can be asked, somebody must have said yes.
+/// Asks on a terminal. Elsewhere, --yes must have been passed.
 pub(crate) fn confirm(question: &str) -> Result<bool, Fault> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Fault::Usage(format!(
-            "{question} Nobody can be asked here: say --yes to do it, or --dry-run to see what it would do. Nothing was changed"
+            "{question} Not a terminal: pass --yes to confirm, or --dry-run to see what would be done. Nothing was changed"
         )));
     }
     let _ = write!(io::stderr(), "{question} [y/N] ");
@@ -333,8 +334,7 @@ fn tell(
         for (id, outcome) in told {
             let message = format!("{}{}", outcome.what, outcome.more);
             let line = Told { id: *id, outcome: outcome.kind, message: &message };
-            serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, &line)?;
         }
     } else if named || told.len() <= LINES_MAX {
         for (id, outcome) in told {

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use task_engine::model::audit::{AuditOutcome, NewAuditEntry, TARGET_BYTES_MAX};
+use task_engine::model::process::host_name;
 use task_engine::model::task::NAME_BYTES_MAX;
 use task_engine::model::token::TERMINAL;
-use task_engine::{Json, Store, default_instance};
+use task_engine::{Json, Store};
 
 use crate::exit::Fault;
 
@@ -96,11 +97,11 @@ impl Begun {
 }
 
 /// Who types, as far as the system says.
-fn actor() -> String {
+pub(crate) fn actor() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
     let mut actor = String::new();
-    for c in format!("{TERMINAL}{user}@{}", default_instance()).chars() {
+    for c in format!("{TERMINAL}{user}@{}", host_name()).chars() {
         if !c.is_control() && actor.len() + c.len_utf8() <= NAME_BYTES_MAX {
             actor.push(c);
         }

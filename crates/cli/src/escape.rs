@@ -48,13 +48,17 @@ fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-fn is_dangerous(c: char) -> bool {
+/// Whether a terminal may obey a character, or hide it, instead of showing it.
+pub(crate) fn is_dangerous(c: char) -> bool {
     // C0, DEL and C1, with ESC and CSI among them.
     c.is_control()
-        // What turns the direction of reading, and hides it.
+        // Changes of the direction of text.
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        // What some terminals take for the end of a line.
+        // Line ends to some terminals.
         || matches!(c, '\u{2028}' | '\u{2029}')
+        // Invisible: deprecated format characters, the byte order mark,
+        // annotations, and tags, which can carry a hidden text.
+        || matches!(c, '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]
@@ -71,6 +75,7 @@ mod tests {
             ("a\nb\r\tc\0", r"a\nb\r\tc\u{0}"),
             ("exe.\u{202e}gpj", r"exe.\u{202e}gpj"),
             ("\u{2066}x\u{2069}", r"\u{2066}x\u{2069}"),
+            ("\u{feff}\u{e0041}", r"\u{feff}\u{e0041}"),
         ] {
             assert_eq!(escape(text), shown);
         }

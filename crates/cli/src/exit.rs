@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use task_engine::{EngineError, StoreError};
 
+use crate::console::quoted;
+
 /// Why a command did not do what it was asked to. The codes are part of the
 /// interface: scripts depend on them.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +39,7 @@ pub(crate) enum Fault {
     #[error("{0}")]
     AwaitedFailed(String),
     /// Nobody reads the output any more.
-    #[error("nobody reads the output")]
+    #[error("the output was closed")]
     OutputClosed,
 }
 
@@ -72,9 +74,15 @@ impl From<EngineError> for Fault {
         match error {
             EngineError::Store(error) => error.into(),
             EngineError::Setting(_) => Self::Usage(error.to_string()),
-            EngineError::NameTaken(_) | EngineError::LeftTasks { .. } => {
-                Self::Conflict(error.to_string())
-            }
+            EngineError::NameTaken(_) => Self::Conflict(format!(
+                "{}. Give this one another name with --instance, or none: then it gets one that is free",
+                error.without_advice()
+            )),
+            EngineError::LeftTasks { ref holder, .. } => Self::Conflict(format!(
+                "{}\nRecover them with `task-engine recover {}`, or let engines do it: start without --recovery manual",
+                error.without_advice(),
+                quoted(&holder.name)
+            )),
             _ => Self::Failure(error.to_string()),
         }
     }

@@ -1,13 +1,14 @@
 //! The command `task-engine`: run, create, watch and repair tasks.
 //!
 //! # Map
-//! - `args`: what can be typed; `commands`: one file a command;
+//! - `args`: what can be typed; `help`: the commands in groups, unknown ones;
+//! - `commands`: one file a command;
 //! - `database`: which database a URL means, and how it is opened;
 //! - `deed`: what changes something, and its trace in the audit;
 //! - `exit`: what can go wrong, and the exit code that says so;
 //! - `hang_up`: what a closed terminal means;
 //! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
-//! - `console`, `log`, `table`: what is printed, where, and how;
+//! - `console`, `log`, `table`, `json_output`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
 //! - `times`, `escape`, `pretty`: pure functions behind them; words that a page has,
 //!   too, are in the model;
@@ -28,6 +29,8 @@ mod escape;
 mod executables;
 mod exit;
 mod hang_up;
+mod help;
+mod json_output;
 mod log;
 mod parameters;
 mod pools;
@@ -40,9 +43,7 @@ mod witness;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{Cli, Command};
+use crate::args::Command;
 use crate::console::Console;
 use crate::exit::Fault;
 
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     if let Some(code) = executables::supervisor::run_if_asked() {
         return code;
     }
-    let cli = Cli::parse();
+    let cli = help::parse_arguments();
     let console = Console::new(cli.common);
     match run(&console, cli.command) {
         // Whoever read the output has seen enough, as in `task-engine tasks | head`.
@@ -85,7 +86,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Prune(args) => commands::prune::run(console, args).await,
             Command::Errors(args) => commands::errors::run(console, args).await,
             Command::Schedules(args) => commands::schedules::run(console, args).await,
-            Command::Instances => commands::instances::run(console).await,
+            Command::Instances(args) => commands::instances::run(console, args).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Queues(args) => commands::queues::run(console, args).await,
             Command::Tokens(args) => commands::tokens::run(console, args).await,

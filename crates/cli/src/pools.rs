@@ -5,7 +5,6 @@ use task_engine::model::Pool;
 use task_engine::model::queue::check_queue_name;
 
 use crate::escape::summary;
-use crate::exit::Fault;
 
 /// A queue to serve, and how many workers of its own it has, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,20 +14,19 @@ pub(crate) struct AskedQueue {
 }
 
 impl AskedQueue {
-    /// A queue without workers of its own.
-    pub(crate) fn shared(name: String) -> Result<Self, String> {
-        check_queue_name(&name).map_err(|error| error.to_string())?;
-        Ok(Self { name, workers: None })
-    }
-
-    /// `mail` or `mail=10`. A name may contain `=`; then the number is needed.
+    /// `mail` or `mail=10`. A name may contain `=`; then the number is needed, so
+    /// that a number with a typing error is not taken for a part of the name.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, workers) = match text.rsplit_once('=') {
             Some((name, workers)) => (name, Some(workers)),
             None => (text, None),
         };
         check_queue_name(name).map_err(|error| error.to_string())?;
-        let workers = workers.map(|text| number_of_workers(text, "mail=10")).transpose()?;
+        let workers = workers.map(|number| {
+            let why = |why| format!("{why}; for a queue named {text:?}, write {text}=10");
+            number_of_workers(number, "mail=10").map_err(why)
+        });
+        let workers = workers.transpose()?;
         Ok(Self { name: name.to_owned(), workers })
     }
 }
@@ -57,18 +55,6 @@ fn number_of_workers(text: &str, example: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(workers) if (1..=10_000).contains(&workers) => Ok(workers),
         _ => Err(format!("{text:?} is not a number of workers from 1 to 10000, as in {example}")),
-    }
-}
-
-/// Workers that would have no queue are a mistake; whose, nobody can tell.
-pub(crate) fn check_workers(workers: Option<u16>, queues: &[AskedQueue]) -> Result<(), Fault> {
-    match workers {
-        Some(workers) if !queues.is_empty() && queues.iter().all(|q| q.workers.is_some()) => {
-            Err(Fault::Usage(format!(
-                "--workers {workers} have no queue, because every --queue has workers of its own; name one without a number, like --queue default, or leave --workers out"
-            )))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -115,6 +101,9 @@ mod tests {
         assert_eq!(AskedQueue::parse("mail"), queue("mail", None));
         assert_eq!(AskedQueue::parse("mail=10"), queue("mail", Some(10)));
         assert_eq!(AskedQueue::parse("a=b=3"), queue("a=b", Some(3)));
+        assert_eq!(AskedQueue::parse("a==3"), queue("a=", Some(3)));
+        let refused = AskedQueue::parse("a=b").unwrap_err();
+        assert!(refused.ends_with(r#"for a queue named "a=b", write a=b=10"#), "{refused}");
         for bad in ["", "=5", "mail=", "mail=0", "mail=x", "mail=-1", "mail=10001"] {
             assert!(AskedQueue::parse(bad).is_err(), "{bad}");
         }

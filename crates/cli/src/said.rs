@@ -17,6 +17,7 @@ use task_engine::{Store, TaskId, TaskStatus};
 
 use crate::escape::escape;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
 /// How often a running task is asked for news.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -193,8 +194,7 @@ impl<W: Write> Printer<W> {
         said.hide(&self.secrets);
         let said = &said;
         if self.json {
-            serde_json::to_writer(&mut self.out, said).map_err(io::Error::from)?;
-            writeln!(self.out)?;
+            write_json_line(&mut self.out, said)?;
             return self.out.flush();
         }
         if self.attempt.replace(said.attempt()) != Some(said.attempt()) {

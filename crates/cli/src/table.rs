@@ -1,5 +1,7 @@
 //! Tables without lines: easy to read, and to cut with other tools.
 
+use std::io::{self, IsTerminal};
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// A table with a header; `numbers` are the columns that are aligned right.
@@ -19,9 +21,37 @@ pub(crate) fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) 
     table.trim_fmt()
 }
 
+/// Lines cut to the width of the terminal; whole where the output is none, so that
+/// other tools get all of it.
+pub(crate) fn fit_lines(text: &str) -> String {
+    match crossterm::terminal::size() {
+        Ok((width, _)) if io::stdout().is_terminal() => cut_lines(text, usize::from(width)),
+        _ => text.to_owned(),
+    }
+}
+
+fn cut_lines(text: &str, width: usize) -> String {
+    let cut = |line: &str| {
+        if line.chars().count() <= width {
+            return line.to_owned();
+        }
+        let head: String = line.chars().take(width.saturating_sub(1)).collect();
+        format!("{}…", head.trim_end())
+    };
+    text.lines().map(cut).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_cut_to_the_width() {
+        assert_eq!(cut_lines("short\na longer line", 8), "short\na longe…");
+        assert_eq!(cut_lines("Grüße an alle", 6), "Grüße…");
+        let whole = "x".repeat(500);
+        assert_eq!(fit_lines(&whole), whole, "the output of a test is no terminal");
+    }
 
     #[test]
     fn columns_are_aligned_and_lines_have_no_trailing_spaces() {

@@ -28,7 +28,7 @@ pub(crate) struct WebOptions {
     /// has a name, like https://tasks.example.com
     #[arg(long, value_name = "URL")]
     web_url: Option<String>,
-    /// What somebody on this machine may do without a password or token: viewer,
+    /// What users on this machine may do without a password or token: viewer,
     /// operator, admin, or none [default: admin, and none with a password or a URL]
     #[arg(long, value_name = "ROLE", value_parser = Anybody::parse)]
     web_role: Option<Anybody>,

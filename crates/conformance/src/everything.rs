@@ -141,12 +141,13 @@ async fn schedules(bench: &Bench) {
     schedules.add(&hourly("hourly").overlap(Overlap::Wait)).await.expect("add");
     schedules.add(&hourly("stopped")).await.expect("add");
     schedules.pause("stopped", Some("audit")).await.expect("pause");
-    // Moved into the past, so that it fires.
+    schedules.run("stopped", None, Some("ada")).await.expect("run");
+    // Moved into the past, so that it fires its last slot and skips two.
     let (row, now) = bench.store.schedule("hourly").await.expect("schedule");
     let row = row.expect("a schedule");
     let mut state = row.state.clone();
-    state.anchor = now - SignedDuration::from_mins(61);
-    state.next_at = Some(now - SignedDuration::from_mins(1));
+    state.anchor = now - SignedDuration::from_mins(181);
+    state.next_at = Some(now - SignedDuration::from_mins(121));
     let write = task_engine_model::schedule::row::ScheduleWrite {
         name: row.name.clone(),
         expected: Some(row.version),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use task_engine_model::figures::{BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, Tally};
+use task_engine_model::figures::{
+    BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, Tally, TimeHistogram,
+};
 use task_engine_model::{InstanceId, Store};
 
 use crate::Database;
@@ -19,8 +21,10 @@ async fn this_minute(store: &dyn Store) -> i64 {
 
 /// So many of each, each in a bucket of its own.
 fn tally(ok: u64, failed: u64, other: u64) -> Tally {
-    let (mut run, mut wait) = ([0; BUCKETS], [0; BUCKETS]);
-    (run[0], run[BUCKETS - 1], wait[3]) = (ok, failed + other, ok + failed + other);
+    let (mut run, mut wait) = (TimeHistogram::default(), TimeHistogram::default());
+    (run.counts[0], run.counts[BUCKETS - 1]) = (ok, failed + other);
+    wait.counts[3] = ok + failed + other;
+    (run.max_us, wait.max_us) = (100_000_000_000 + failed, 9_000 + ok);
     Tally { ok, failed, other, run_us: 1_500_000 * ok, run, wait }
 }
 
@@ -78,8 +82,10 @@ pub async fn figures_are_summed_by_class_and_step(db: &dyn Database) {
     );
     let sum = &rows[1];
     assert!((sum.run_secs_sum - 1.5 * 13.0).abs() < 1e-9, "{sum:?}");
-    assert_eq!((sum.run[0], sum.run[BUCKETS - 1], sum.wait[3]), (13, 53, 66));
-    assert_eq!(sum.run.iter().chain(&sum.wait).sum::<u64>(), 132, "in no other bucket");
+    let (run, wait) = (&sum.run, &sum.wait);
+    assert_eq!((run.counts[0], run.counts[BUCKETS - 1], wait.counts[3]), (13, 53, 66));
+    assert_eq!(run.total() + wait.total(), 132, "in no other bucket");
+    assert_eq!((run.max_us, wait.max_us), (100_000_000_020, 9_010), "the longest of both");
 
     let rows = look(store, HOUR, 10 * MINUTE).await;
     assert_eq!(
@@ -97,7 +103,7 @@ pub async fn figures_sent_again_count_once(db: &dyn Database) {
     let seen = async || {
         let rows = look(store, HOUR, MINUTE).await;
         let [row] = &rows[..] else { panic!("{rows:?}") };
-        (row.ok, row.failed, row.run[0], row.wait[3])
+        (row.ok, row.failed, row.run.counts[0], row.wait.counts[3])
     };
     let (first, second) = (row(minute, "a", tally(3, 2, 0)), row(minute, "a", tally(4, 2, 0)));
     send(store, 1, std::slice::from_ref(&first)).await;
@@ -114,8 +120,8 @@ pub async fn figures_sent_again_count_once(db: &dyn Database) {
     assert_eq!(seen().await, (5, 2, 5, 7));
 }
 
-/// Only the time that is asked for is told, from a whole step on; nothing of the
-/// future, should the clock have been there.
+/// Only the time that is asked for is told, from a whole minute on, however long the
+/// steps are; nothing of the future, should the clock have been there.
 pub async fn figures_are_of_the_time_asked_for(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let store = &*bench.store;
@@ -131,6 +137,7 @@ pub async fn figures_are_of_the_time_asked_for(db: &dyn Database) {
     };
     assert_eq!(found(10 * MINUTE, MINUTE).await, 0);
     assert_eq!(found(HOUR, MINUTE).await, 1);
+    assert_eq!(found(HOUR, HOUR).await, 1, "an hour is not two");
     assert_eq!(found(2 * HOUR, MINUTE).await, 2);
     assert_eq!(found(KEPT, 15 * MINUTE).await, 3);
     assert_eq!(found(Duration::MAX, Duration::ZERO).await, 3);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use task_engine_model::export::{Ids, Imported, Line};
-use task_engine_model::instance::KEPT;
+use task_engine_model::instance::{InstanceState, KEPT};
 use task_engine_model::{
-    ClassRules, InstanceId, NewInstance, Pool, RetryRule, StoreError, TaskId, TaskStatus,
+    ClassRules, InstanceId, NewInstance, Pool, RetryRule, StoreError, TaskId, TaskStatus, process,
 };
 
 use crate::Database;
@@ -54,6 +54,27 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
     assert_eq!((row.stopped_at, row.lost_at, row.held), (None, None, 0));
     assert!(row.heartbeat_age < Duration::from_secs(10), "{row:?}");
     assert!(row.is_alive());
+}
+
+/// A process that is gone from the machine that asks is told at once, however
+/// long its lease still runs; one that runs, or ended in good order, is not.
+pub async fn gone_process_is_told_at_once(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let mark = process::mark().expect("this system tells processes apart");
+    let (same, started) = mark.rsplit_once('/').expect("a start time");
+    let of = |name: &str, mark: String| NewInstance { process: Some(mark), ..new_instance(name) };
+    bench.register(of("here", mark.clone())).await;
+    let gone = bench.register(of("gone", format!("{same}/1{started}"))).await;
+    bench.register(of("elsewhere", format!("other/{same}/1{started}"))).await;
+    for (name, state) in [
+        ("here", InstanceState::Alive),
+        ("gone", InstanceState::ProcessGone),
+        ("elsewhere", InstanceState::Alive),
+    ] {
+        assert_eq!(bench.lives(Some(name)).await[0].state(), state, "{name}");
+    }
+    gone.unregister().await;
+    assert_eq!(bench.lives(Some("gone")).await[0].state(), InstanceState::Stopped);
 }
 
 /// A name is free again when its life is over on record, and not before: not

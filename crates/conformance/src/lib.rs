@@ -14,8 +14,8 @@
 //! - [`creation`], [`claims`], [`records`], [`races`], [`recovery`],
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
-//!   [`mod@unique`], [`flows`], [`schedules`], [`watching`], [`checks`],
-//!   [`exports`], [`searches`], [`audits`], [`tokens`],
+//!   [`mod@unique`], [`flows`], [`schedules`], [`schedule_events`], [`watching`],
+//!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`],
 //!   [`figures`], [`completions`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
@@ -45,8 +45,10 @@ pub mod races;
 pub mod records;
 pub mod recovery;
 pub mod reports;
+pub mod schedule_events;
 pub mod schedules;
 pub mod searches;
+pub mod seeking;
 pub mod snoozes;
 pub mod tokens;
 pub mod unique;
@@ -219,6 +221,7 @@ macro_rules! suite {
             }
             instances {
                 an_engine_is_known_as_it_said
+                gone_process_is_told_at_once
                 a_name_has_one_life_at_a_time
                 a_heartbeat_renews_and_tells
                 an_expired_lease_is_seen_and_mended
@@ -340,6 +343,13 @@ macro_rules! suite {
                 a_task_outside_the_slots
             }
 
+            schedule_events {
+                missed_slots_are_recorded
+                continued_skips_extend_one_event
+                manual_runs_are_recorded
+                old_schedule_events_are_forgotten
+            }
+
             watching {
                 what_moves_is_told
                 the_first_of_each_lane_come_next
@@ -353,6 +363,7 @@ macro_rules! suite {
             checks {
                 all_is_well_where_nothing_is_wrong
                 orphans_are_found
+                no_live_engine_is_one_finding
                 what_waits_for_nobody_is_found
                 failures_are_counted
             }
@@ -448,6 +459,7 @@ mod tests {
             include_str!("unique.rs"),
             include_str!("flows.rs"),
             include_str!("schedules.rs"),
+            include_str!("schedule_events.rs"),
             include_str!("watching.rs"),
             include_str!("checks.rs"),
             include_str!("exports.rs"),

@@ -29,7 +29,7 @@ pub async fn cancelling_what_waits(db: &dyn Database) {
         let [execution] = &details.executions[..] else {
             panic!("its end is on record: {:?}", details.executions)
         };
-        assert_eq!(execution.status, ExecutionStatus::Failure);
+        assert_eq!(execution.status, ExecutionStatus::Cancelled, "not a failed attempt");
         assert_eq!((execution.started_at, execution.worker), (None, None));
         assert!(execution.stopped_at.is_some());
         assert_eq!(execution.ends_task, Some(TaskStatus::Cancelled));

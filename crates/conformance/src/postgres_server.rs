@@ -198,6 +198,33 @@ impl TestServer {
         }
     }
 
+    /// Whether its first process is there, if only suspended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let file = std::fs::read_to_string(self.directory.join("data/postmaster.pid"));
+        let number = file.ok().and_then(|text| text.lines().next()?.trim().parse().ok());
+        number.is_some_and(is_there)
+    }
+
+    /// Suspends all processes of the server: connections are taken by the system,
+    /// and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal_all("-STOP");
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal_all("-CONT");
+    }
+
+    fn signal_all(&self, signal: &str) {
+        let first = self.process();
+        // The first process goes first: it would start others.
+        for pid in std::iter::once(first).chain(children_of(first)) {
+            let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+        }
+    }
+
     /// Waits until the server has gone down by itself.
     ///
     /// # Panics
@@ -447,8 +474,17 @@ pub(crate) fn free_port() -> u16 {
         .expect("a free port")
 }
 
-/// Where `initdb` and `postgres` are: in PATH, or where Debian hides them.
+/// Names the folder of `initdb` and `postgres`, to test another version.
+const PROGRAMS_VARIABLE: &str = "TASK_ENGINE_TEST_POSTGRES";
+
+/// Where `initdb` and `postgres` are: where the variable says, in PATH, or where
+/// Debian hides them.
 fn programs() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(PROGRAMS_VARIABLE) {
+        let named = PathBuf::from(named);
+        assert!(has_server(&named), "{PROGRAMS_VARIABLE}: no initdb and postgres in {named:?}");
+        return Some(named);
+    }
     let in_path = find_in_path("initdb")
         .and_then(|initdb| initdb.canonicalize().ok())
         .and_then(|initdb| initdb.parent().map(Path::to_owned));
@@ -457,8 +493,11 @@ fn programs() -> Option<PathBuf> {
         versions.flatten().flatten().map(|entry| entry.path().join("bin")).collect();
     installed.sort_by_key(|path| version_of(path));
     let all = in_path.into_iter().chain(installed.into_iter().rev());
-    all.into_iter()
-        .find(|path| ["initdb", "postgres"].iter().all(|program| path.join(program).is_file()))
+    all.into_iter().find(|path| has_server(path))
+}
+
+fn has_server(folder: &Path) -> bool {
+    ["initdb", "postgres"].iter().all(|program| folder.join(program).is_file())
 }
 
 /// The number in `/usr/lib/postgresql/NUMBER/bin`.

@@ -20,7 +20,7 @@ use crate::Database;
 use crate::bench::{Bench, WORK, new_task};
 use crate::waiting::{all_at_once, at_once, eventually, within};
 
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
+pub(crate) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const ROUNDS: usize = 25;
 
 /// Everything that is written comes back, also what only an operator sees.
@@ -140,6 +140,7 @@ pub async fn of_many_who_see_a_slot_one_fires_it(db: &dyn Database) {
             schedule: seen.version,
             slots: vec![(slot, new_task(WORK))],
             next_at: Some(slot + SignedDuration::from_micros(1)),
+            skipped: None,
             after: None,
         }
     };
@@ -316,6 +317,7 @@ pub async fn a_slot_waits_until_its_task_has_ended(db: &dyn Database) {
             schedule: seen.version,
             slots: vec![(slot, new_task(WORK))],
             next_at: Some(slot + HOUR),
+            skipped: None,
             after: seen.last_task,
         };
         assert_eq!(bench.store.fire_schedules(&[hasty]).await.expect("fire"), [false]);
@@ -424,6 +426,7 @@ pub async fn a_slot_that_has_fired_never_fires_again(db: &dyn Database) {
         schedule: row(&bench, name).await.version,
         slots: vec![(slot, new_task(WORK))],
         next_at: Some(slot + HOUR * 100),
+        skipped: None,
         after: None,
     };
     let before = (row(&bench, "a").await, row(&bench, "b").await);
@@ -452,7 +455,7 @@ pub async fn old_slots_are_forgotten(db: &dyn Database) {
         let first = seen.state.next_at.expect("a slot");
         let slots = (0..70).map(|n| (first + HOUR * n, new_task(WORK))).collect();
         let next_at = Some(first + HOUR * 70);
-        let firing = Firing { schedule: seen.version, slots, next_at, after: None };
+        let firing = Firing { schedule: seen.version, slots, skipped: None, next_at, after: None };
         assert_eq!(bench.store.fire_schedules(&[firing]).await.expect("fire"), [true]);
     }
     assert_eq!(bench.list(None).await.len(), 210);
@@ -461,6 +464,7 @@ pub async fn old_slots_are_forgotten(db: &dyn Database) {
         schedule: seen.version,
         slots: vec![(seen.state.next_at.expect("a slot"), new_task(WORK))],
         next_at: seen.state.next_at.map(|next| next + HOUR),
+        skipped: None,
         after: None,
     };
     assert_eq!(bench.store.fire_schedules(&[one]).await.expect("fire"), [true]);
@@ -592,17 +596,17 @@ pub async fn a_task_outside_the_slots(db: &dyn Database) {
     let schedules = Schedules::of(&*bench.store);
     schedules.add(&hourly("a")).await.expect("add");
     let before = row(&bench, "a").await;
-    let id = schedules.run("a", None).await.expect("run").id();
+    let id = schedules.run("a", None, None).await.expect("run").id();
     assert_eq!(
         bench.details(id).await.context.decode::<serde_json::Value>().expect("JSON"),
         serde_json::json!({"schedule": "a"})
     );
     assert_eq!(row(&bench, "a").await, before);
     let once = || Unique::by("one click").scope(Scope::Within(Duration::from_secs(3600)));
-    let first = schedules.run("a", Some(once())).await.expect("run");
-    let second = schedules.run("a", Some(once())).await.expect("run");
+    let first = schedules.run("a", Some(once()), None).await.expect("run");
+    let second = schedules.run("a", Some(once()), None).await.expect("run");
     assert_eq!((first.is_new(), second), (true, Creation::Kept(first.id())));
-    let missing = schedules.run("b", None).await;
+    let missing = schedules.run("b", None, None).await;
     assert!(matches!(missing, Err(ScheduleError::NotFound(_))), "{missing:?}");
 }
 
@@ -610,7 +614,7 @@ fn often(name: &str) -> Schedule {
     Schedule::every(name, Duration::from_millis(100)).new_task(new_task(WORK))
 }
 
-fn hourly(name: &str) -> Schedule {
+pub(crate) fn hourly(name: &str) -> Schedule {
     Schedule::cron(name, "0 * * * *").new_task(new_task(WORK))
 }
 
@@ -648,7 +652,7 @@ async fn put(bench: &Bench, schedule: &Schedule, next_at: Timestamp) {
 }
 
 /// Stores a schedule whose last slot, and so many before it, nobody has fired.
-async fn put_due(bench: &Bench, schedule: &Schedule, more: i32) -> Timestamp {
+pub(crate) async fn put_due(bench: &Bench, schedule: &Schedule, more: i32) -> Timestamp {
     let now = bench.store.due_schedules(1).await.expect("due").now;
     let definition = schedule.definition().expect("a definition");
     let anchor = state(bench, schedule).await.anchor;
@@ -688,12 +692,12 @@ async fn others(db: &dyn Database) -> Vec<Arc<dyn Store>> {
     others
 }
 
-async fn row(bench: &Bench, name: &str) -> ScheduleRow {
+pub(crate) async fn row(bench: &Bench, name: &str) -> ScheduleRow {
     bench.store.schedule(name).await.expect("schedule").0.expect("it is there")
 }
 
 /// What an engine does when its timer rings. Returns how many were moved on.
-async fn turn(bench: &Bench) -> usize {
+pub(crate) async fn turn(bench: &Bench) -> usize {
     let due = bench.store.due_schedules(100).await.expect("due");
     let firings: Vec<Firing> =
         due.rows.iter().map(|row| firing(row, due.now).expect("a firing")).collect();

@@ -51,6 +51,13 @@ pub async fn a_search_finds_what_the_filter_means(db: &dyn Database) {
         "class=nothing",
         "due>30m",
         "due<30m status=waiting",
+        "started<1h",
+        "started<1h ended<1h",
+        "ended>1h",
+        "ended<2020-01-01",
+        "started<1h status=running",
+        "ended<1h status=failed,waiting error~boom",
+        "status=waiting error~boom",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -87,7 +94,7 @@ pub async fn a_rare_match_is_found_in_bounded_steps(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let rare = bench.create(new_task("rare")).await;
     bench.create_all(&vec![new_task("common"); 25_000]).await;
-    for (text, steps_at_least) in [("class=rare", 2), ("error~nothing id<2000", 3)] {
+    for (text, steps_at_least) in [("class=rare", 2), ("priority>5 id<2000", 3)] {
         let mut search =
             Search { filter: filter(text), before: None, limit: 10, patience: Duration::ZERO };
         let (mut steps, mut found) = (0, Vec::new());
@@ -391,7 +398,10 @@ async fn a_mixed_lot(bench: &Bench) -> Vec<FoundTask> {
     let mut all = Vec::new();
     for row in bench.list(None).await.into_iter().rev() {
         let details = bench.details(row.id).await;
+        let last = details.executions.last();
         all.push(FoundTask {
+            started_at: last.and_then(|last| last.started_at),
+            ended_at: last.and_then(|last| last.stopped_at),
             row,
             correlation_id: details.correlation_id,
             parameters: details.task_parameters,

@@ -1,44 +1,63 @@
-//! Who may use a name, and what becomes of what its last holder left.
+//! Which name an engine gets, and what becomes of what dead engines left.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::instance::{Admission, InstanceId, InstanceRow, NewInstance, Recovery};
+use task_engine_model::instance::{
+    Admission, InstanceId, InstanceRow, NewInstance, Recovery, admission, free_name,
+};
+use task_engine_model::recovery::why_left;
 use task_engine_model::store::{HeldTask, TakeBack};
-use task_engine_model::{Next, Store, StoreError, TaskStatus, instance};
+use task_engine_model::words::{count, fate, span};
+use task_engine_model::{Store, StoreError, process};
 
 use crate::engine::EngineError;
-use crate::process;
 use crate::stop::{Phase, StopWatch};
 
-/// Registers an engine, once its name is free. `None` if it was told to stop
+/// The name that an engine asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Name<'a> {
+    /// This one and no other.
+    Given(&'a str),
+    /// The machine's, with a number if live engines have it. With the name of the
+    /// life before, if there was one.
+    OfMachine(Option<&'a str>),
+}
+
+/// Registers an engine once its name is free. `None` if it was told to stop
 /// while it waited for that.
 pub(crate) async fn admit(
     store: &dyn Store,
-    new: &NewInstance,
+    new: &mut NewInstance,
+    name: Name<'_>,
     recovery: Recovery,
     stop: &mut StopWatch,
 ) -> Result<Option<InstanceId>, EngineError> {
     let mut silent_since: HashMap<InstanceId, Timestamp> = HashMap::new();
+    if recovery == Recovery::Auto {
+        recover_gone(store).await?;
+    }
     loop {
+        let lives = store.instances(None).await?;
+        new.name = match name {
+            Name::Given(name) => name.to_owned(),
+            Name::OfMachine(last) => free_name(&lives, &process::host_name(), last, recovery),
+        };
         let mut wait = None;
-        for holder in store.instances(Some(&new.name)).await? {
-            let gone = process::process_is_gone(&holder);
-            match instance::admission(&holder, gone, recovery) {
+        for holder in lives.into_iter().filter(|life| life.name == new.name) {
+            match admission(&holder, recovery) {
                 Admission::Free => {}
                 Admission::Taken => return Err(EngineError::NameTaken(Box::new(holder))),
                 Admission::LeftTasks => return Err(left_tasks(store, holder).await?),
-                Admission::Recover => recover(store, holder.id, gone).await?,
+                Admission::Recover => recover(store, &holder).await?,
                 Admission::Wait(time) => {
                     let last = *silent_since.entry(holder.id).or_insert_with(|| {
                         tracing::info!(
-                            "engine {} was last heard of {:.0} s ago (process {} on {}); waiting up to {:.0} s until it counts as dead",
-                            holder.name,
-                            holder.heartbeat_age.as_secs_f64(),
-                            holder.pid,
-                            holder.host,
-                            time.as_secs_f64()
+                            "engine {} was last heard of {} ago; waiting up to {} until it counts as dead",
+                            identity(&holder),
+                            span(holder.heartbeat_age),
+                            span(time)
                         );
                         holder.heartbeat_at
                     });
@@ -58,11 +77,26 @@ pub(crate) async fn admit(
         }
         match store.register(new).await {
             Ok(id) => return Ok(Some(id)),
-            // Somebody was faster: look who.
+            // Another engine was faster: look which.
             Err(StoreError::NameTaken(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Recovers what engines left whose processes are gone from this machine: a
+/// restarted engine need not have their name. What cannot be done now is done by
+/// heartbeats later.
+async fn recover_gone(store: &dyn Store) -> Result<(), StoreError> {
+    for life in store.instances(None).await?.iter().filter(|life| life.process_gone) {
+        if let Err(error) = recover(store, life).await {
+            tracing::warn!(
+                "the tasks of engine {} will be recovered later: {error}",
+                identity(life)
+            );
+        }
+    }
+    Ok(())
 }
 
 async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineError, StoreError> {
@@ -71,24 +105,39 @@ async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineErro
 }
 
 /// Declares a dead engine lost and ends its attempts: a failure like any other.
-/// Nothing happens if it is alive after all.
-pub(crate) async fn recover(
-    store: &dyn Store,
-    id: InstanceId,
-    process_gone: bool,
-) -> Result<(), StoreError> {
-    store.declare_lost(id, process_gone).await?;
-    for task in store.take_back(TakeBack::Lost(id)).await? {
-        let then = match task.next {
-            Next::Wait { after, .. } => {
-                format!("it will be retried in {:.0} s", after.as_secs_f64())
-            }
-            Next::End(TaskStatus::Cancelled) => "it was to be cancelled, and is".to_owned(),
-            Next::End(_) => "it has failed and will not be retried".to_owned(),
-        };
-        tracing::warn!("{} ({}) was left by a dead engine; {then}", task.id, task.class);
+/// Nothing happens if it is alive after all. The log says what became of what.
+pub(crate) async fn recover(store: &dyn Store, life: &InstanceRow) -> Result<(), StoreError> {
+    let declared = store.declare_lost(life.id, life.process_gone).await?;
+    let taken = store.take_back(TakeBack::Lost(life.id)).await?;
+    let left = if life.held > 0 { store.held(life.id).await? } else { Vec::new() };
+    let name = identity(life);
+    if !taken.is_empty() {
+        tracing::warn!("recovered {} of dead engine {name}", count(taken.len(), "task"));
+    } else if declared && left.is_empty() {
+        tracing::info!("engine {name} is dead and held no tasks; it is declared lost");
+    }
+    for task in &taken {
+        tracing::warn!(
+            "{} ({}), left by engine {}, {}",
+            task.id,
+            task.class,
+            life.name,
+            fate(task)
+        );
+    }
+    // One that is alive after all holds its tasks.
+    if (declared || life.has_ended()) && !left.is_empty() {
+        let why = why_left(store).await?;
+        tracing::warn!(
+            "{} of dead engine {name} cannot be recovered yet: {why}; next try with a heartbeat",
+            count(left.len(), "task")
+        );
     }
     Ok(())
+}
+
+fn identity(life: &InstanceRow) -> String {
+    format!("{} (process {} on {})", life.name, life.pid, life.host)
 }
 
 /// A list that fits a message.

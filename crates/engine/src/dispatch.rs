@@ -48,6 +48,8 @@ pub(crate) enum End {
     Stopping,
     /// The engine was declared lost.
     InstanceOver,
+    /// This process must not use the store any longer.
+    StoreUnusable,
     /// A part of the engine panicked: a bug, not a stop.
     Broken,
 }
@@ -94,6 +96,12 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                         Rest::More => tokio::task::yield_now().await,
                         Rest::Contended => self.sleep(contended, true).await,
                         Rest::Nothing { next_in } => {
+                            let Range { start, end } = self.workers;
+                            tracing::trace!(
+                                "{} of workers {start} to {} are idle",
+                                free.len(),
+                                end - 1
+                            );
                             self.sleep(next_in.map_or(self.poll, |d| d.min(self.poll)), true).await;
                         }
                     }
@@ -182,7 +190,10 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.stop.reached(Phase::Draining) => {}
-            () = hints.work(pool).wait(), if may_be_woken => measure::woken(),
+            () = hints.work(pool).wait(), if may_be_woken => {
+                tracing::trace!("idle workers are woken");
+                measure::woken();
+            }
         }
     }
 }

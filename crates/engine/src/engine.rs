@@ -11,7 +11,7 @@ use task_engine_model::instance::{InstanceRow, Recovery};
 use task_engine_model::schedule::Schedule;
 use task_engine_model::secret;
 use task_engine_model::store::HeldTask;
-use task_engine_model::words::count;
+use task_engine_model::words::{count, span};
 use task_engine_model::{
     ClassRules, Client, CreationHook, Pool, Store, StoreError, Task, TaskError,
 };
@@ -22,7 +22,6 @@ use crate::handler::{Classes, NewClass, RetryFunction};
 use crate::hook::{Hook, Registered};
 use crate::life::Life;
 use crate::pools::Workforce;
-use crate::process;
 use crate::run::Run;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
@@ -33,13 +32,15 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// Say which code runs for which class ([`handle`](Self::handle) and its
 /// variants), change settings where the defaults do not fit, then
 /// [`run`](Self::run) it. Any number of engines may share a store, each under a
-/// name of its own ([`instance`](Self::instance)).
+/// name of its own ([`instance`](Self::instance)). What a dead engine left, the
+/// others recover, and so does the next one that starts on its machine
+/// ([`recovery`](Self::recovery)).
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use serde::{Deserialize, Serialize};
-/// use task_engine::{Client, Engine, Failure, Recovery, Run, StopHandle, Task};
+/// use task_engine::{Client, Engine, Failure, Run, StopHandle, Task};
 /// use task_engine::sqlite::SqliteStore;
 ///
 /// #[derive(Serialize, Deserialize)]
@@ -58,9 +59,8 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// let store = Arc::new(SqliteStore::open_in_memory()?);
 /// let stop = StopHandle::new();
 /// let engine = Engine::new(store.clone(), App { stop: stop.clone() })
-///     .instance("images-1")                       // unique among living engines
+///     .instance("images-1")                       // no two live engines share a name
 ///     .workers(10)                                // tasks at a time
-///     .recovery(Recovery::Auto)                   // take over what dead engines left
 ///     .stop_timeout(Duration::from_secs(25))      // before the orchestrator kills
 ///     .stopped_by(stop)
 ///     .handle(resize);
@@ -93,7 +93,10 @@ impl<S> fmt::Debug for Engine<S> {
 }
 
 /// Why an engine does not run.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints the same text as `Display`: a `main` that returns it, boxed or
+/// not, then ends with a message that can be read.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// Two handlers for one class.
@@ -111,15 +114,15 @@ pub enum EngineError {
     Setting(String),
     /// A live engine has the name.
     #[error(
-        "an engine named {:?} is alive: process {} on {}, since {}, last heard of {:.1} s ago; give this one another name (--instance)",
-        .0.name, .0.pid, .0.host, .0.started_at, .0.heartbeat_age.as_secs_f64()
+        "{}. Give this one another name with Engine::instance, or none: then it gets one that is free",
+        name_taken(.0)
     )]
     NameTaken(Box<InstanceRow>),
-    /// A dead engine of this name left tasks.
+    /// A dead engine of this name left tasks, and [`Recovery::Manual`] leaves it
+    /// to an operator what becomes of them.
     #[error(
-        "the last engine named {name:?} (process {pid} on {host}) died and left {left}:\n{list}\nEither recover them by hand: task-engine recover {name}\nor let engines do it: start with --recovery auto",
-        name = .holder.name, pid = .holder.pid, host = .holder.host, left = count(.tasks.len(), "running task"),
-        list = admission::list(.tasks)
+        "{}\nRecover them with `task-engine recover {}`, or let engines do it: Engine::recovery(Recovery::Auto), the default",
+        left_tasks(.holder, .tasks), .holder.name
     )]
     LeftTasks {
         /// The dead engine.
@@ -138,9 +141,52 @@ pub enum EngineError {
     System(#[from] std::io::Error),
 }
 
+impl fmt::Debug for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl EngineError {
+    /// What happened, without advice to whoever calls it from Rust: the command
+    /// line has its own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_advice(&self) -> String {
+        match self {
+            Self::NameTaken(holder) => name_taken(holder),
+            Self::LeftTasks { holder, tasks } => left_tasks(holder, tasks),
+            other => other.to_string(),
+        }
+    }
+}
+
+fn name_taken(holder: &InstanceRow) -> String {
+    format!(
+        "an engine named {:?} is alive: process {} on {}, since {}, last heard of {} ago",
+        holder.name,
+        holder.pid,
+        holder.host,
+        holder.started_at,
+        span(holder.heartbeat_age)
+    )
+}
+
+fn left_tasks(holder: &InstanceRow, tasks: &[HeldTask]) -> String {
+    format!(
+        "the last engine named {:?} (process {} on {}) died and left {}:\n{}",
+        holder.name,
+        holder.pid,
+        holder.host,
+        count(tasks.len(), "running task"),
+        admission::list(tasks)
+    )
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub(crate) instance: String,
+    /// `None`: one is found that is free.
+    pub(crate) instance: Option<String>,
     pub(crate) workforce: Workforce,
     pub(crate) recovery: Recovery,
     pub(crate) stop_timeout: Option<Duration>,
@@ -155,9 +201,9 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            instance: process::default_instance(),
+            instance: None,
             workforce: Workforce::default(),
-            recovery: Recovery::Manual,
+            recovery: Recovery::default(),
             stop_timeout: None,
             heartbeat: Duration::from_secs(5),
             lease: Duration::from_secs(30),
@@ -186,32 +232,39 @@ impl<S: Send + Sync + 'static> Engine<S> {
         }
     }
 
-    /// Its name, unique among the living. Default: the name of the machine.
+    /// Its name: no two live engines share one, so an engine whose name is taken
+    /// does not start. Default: the name of the machine, or the first of
+    /// `machine-2`, `machine-3`, … that is free; so several engines start on one
+    /// machine, and a restarted one gets its name back.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
-        self.settings.instance = name.into();
+        self.settings.instance = Some(name.into());
         self
     }
 
     /// How many tasks it runs at a time, those of queues with workers of their
-    /// own aside. Default: 5.
+    /// own aside. Default: 5. With 0, only queues with workers of their own are
+    /// served ([`Engine::queue`]).
     pub fn workers(mut self, workers: u16) -> Self {
         self.settings.workforce.workers = Some(workers);
         self
     }
 
-    /// The queues that these workers take tasks from. Default: `default`.
+    /// The queues that these workers take tasks from. Default: `default`, and the
+    /// queues of the classes that have a handler here
+    /// ([`ClassRules::queue`]). What is named here takes their place: the engine
+    /// warns when it starts if a class is left without a queue that is served.
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.workforce.queues = Some(queues.into_iter().map(Into::into).collect());
         self
     }
 
     /// Gives a queue workers of its own: what other queues are busy with never
-    /// keeps its tasks waiting, nor the other way round. An engine with such
-    /// queues has workers for others only if [`Engine::workers`] or
-    /// [`Engine::queues`] says so.
+    /// keeps its tasks waiting, nor the other way round. The engine serves its
+    /// other queues as before.
     ///
     /// ```
     /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
+    /// // Ten workers for mail, two for reports, five for all other queues.
     /// engine.queue("mail", 10).queue("reports", 2)
     /// # }
     /// ```
@@ -228,7 +281,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// What happens to the tasks of dead engines. Default: somebody decides.
+    /// What happens to the tasks of dead engines. Default: engines recover them
+    /// ([`Recovery::Auto`]). Each attempt ends as a failure, the retry rule of its
+    /// class decides what comes next, and the log says so.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.settings.recovery = recovery;
         self
@@ -491,9 +546,11 @@ impl<S: Send + Sync + 'static> Engine<S> {
         }
         let Settings { instance, workforce, heartbeat, lease, poll, .. } = &self.settings;
         let wrong = |why: String| Err(EngineError::Setting(why));
-        if instance.is_empty() || instance.len() > 200 || instance.chars().any(char::is_control) {
+        if let Some(name) = instance
+            && (name.is_empty() || name.len() > 200 || name.chars().any(char::is_control))
+        {
             return wrong(format!(
-                "{instance:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
+                "{name:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));
         }
         for (class, rules) in self.classes.rules() {
@@ -516,7 +573,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 ));
             }
         }
-        let pools = workforce.pools().map_err(EngineError::Setting)?;
+        let queues = self.classes.rules().into_values().map(|rules| rules.queue).collect();
+        let pools = workforce.pools(&queues).map_err(EngineError::Setting)?;
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {
             return wrong(format!(
                 "with a heartbeat every {heartbeat:?}, an engine cannot count as dead after {lease:?}: allow at least two heartbeats"

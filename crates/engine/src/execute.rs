@@ -13,7 +13,7 @@ use task_engine_model::retry::DELAY_MAX;
 use task_engine_model::secret::Redactor;
 use task_engine_model::words::span;
 use task_engine_model::{
-    ClaimId, ClaimedTask, Client, Ending, Next, Outcome, RetryOverride, RetryRule, TaskError,
+    ClaimId, ClaimedTask, Client, Ending, Json, Next, Outcome, RetryOverride, RetryRule, TaskError,
     TaskStatus, transition,
 };
 use tokio::sync::mpsc::UnboundedSender;
@@ -368,7 +368,10 @@ impl<S: Send + Sync + 'static> Ticket<S> {
                 );
             }
             Next::End(TaskStatus::Failed) => {
-                tracing::warn!("Worker {worker} task {id} has failed and will not be retried");
+                let why = why_not_retried(outcome, &self.class, &self.task.context);
+                tracing::warn!(
+                    "Worker {worker} task {id} has failed and will not be retried: {why}"
+                );
             }
             _ => {}
         }
@@ -391,6 +394,71 @@ impl<S: Send + Sync + 'static> Drop for Ticket<S> {
     }
 }
 
+/// Why a task that has failed is not tried again.
+fn why_not_retried<S>(outcome: &Outcome, class: &Class<S>, context: &Json) -> String {
+    let (own, name) = (RetryOverride::of(context).unwrap_or_default(), &class.name);
+    match outcome {
+        Outcome::Failure(error, Advice::NoRetry) => {
+            format!("error {} is not retried", error.exception)
+        }
+        Outcome::Failure(_, Advice::ByRule) if class.retry.is_some() => {
+            format!("the retry function of class {name} allows no other retry")
+        }
+        _ => match class.rules.retry.with(&own).maximum {
+            0 if own.maximum.is_some() => "by its own rule, this task is not retried".to_owned(),
+            0 => format!("class {name} is not retried"),
+            maximum => format!("retries exhausted ({maximum} of {maximum})"),
+        },
+    }
+}
+
 fn chance(rule: &RetryRule) -> f64 {
     if rule.jitter > 0.0 { fastrand::f64() } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use task_engine_model::ClassRules;
+
+    use super::*;
+    use crate::handler::{Classes, NewClass};
+    use crate::run::Run;
+
+    #[test]
+    fn log_tells_apart_why_nothing_is_retried() {
+        let class = |rule| {
+            let rules = ClassRules::default().retry(rule);
+            let place = std::panic::Location::caller();
+            let mut classes = Classes::new();
+            let new = NewClass { name: "mail".to_owned(), rules, place };
+            classes
+                .add_async(new, |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) });
+            classes.get("mail").unwrap().clone()
+        };
+        let error = TaskError::new("Closed", "at night");
+        let by_rule = || Outcome::Failure(error.clone(), Advice::ByRule);
+        let none = Json::empty_object();
+        let never = Json::parse(r#"{"retry": {"maximum": 0}}"#).unwrap();
+        for (outcome, rule, context, why) in [
+            (by_rule(), RetryRule::times(3), &none, "retries exhausted (3 of 3)"),
+            (by_rule(), RetryRule::never(), &none, "class mail is not retried"),
+            (Outcome::Lost(error.clone()), RetryRule::never(), &none, "class mail is not retried"),
+            (by_rule(), RetryRule::times(3), &never, "by its own rule, this task is not retried"),
+            (
+                Outcome::Failure(error.clone(), Advice::NoRetry),
+                RetryRule::times(3),
+                &none,
+                "error Closed is not retried",
+            ),
+        ] {
+            assert_eq!(why_not_retried(&outcome, &class(rule), context), why);
+        }
+        let mut classes = Classes::new();
+        let (name, place) = ("mail".to_owned(), std::panic::Location::caller());
+        let new = NewClass { name: name.clone(), rules: ClassRules::default(), place };
+        classes.add_async(new, |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) });
+        classes.retry(&[(name, Arc::new(|_, _| None))]);
+        let why = why_not_retried(&by_rule(), classes.get("mail").unwrap(), &none);
+        assert_eq!(why, "the retry function of class mail allows no other retry");
+    }
 }

@@ -201,42 +201,95 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     }
 }
 
-/// The frames of a backtrace, one a line, without the engine's and the
-/// runtime's own.
+/// The frames of a backtrace that are the application's, one a line, innermost
+/// first; none of the engine, the runtime and the standard library.
 ///
 /// Names are looked up in the program's debug data, which takes milliseconds:
 /// when tasks fail by the thousand, only some of them get their frames.
 pub(crate) fn frames(backtrace: &Backtrace) -> Vec<String> {
-    const FRAMES_MAX: usize = 30;
     if backtrace.status() != BacktraceStatus::Captured || !within_budget() {
         return Vec::new();
     }
-    let text = backtrace.to_string();
-    let mut frames: Vec<String> = Vec::new();
-    for line in text.lines().map(str::trim) {
-        if let Some(place) = line.strip_prefix("at ") {
-            if let Some(frame) = frames.last_mut() {
-                frame.push_str(" at ");
-                frame.push_str(place);
+    application_frames(&backtrace.to_string())
+}
+
+fn application_frames(backtrace: &str) -> Vec<String> {
+    const FRAMES_MAX: usize = 30;
+    let mut frames: Vec<(&str, &str)> = Vec::new();
+    for line in backtrace.lines().map(str::trim) {
+        match (line.strip_prefix("at "), line.split_once(": ")) {
+            (Some(place), _) => {
+                if let Some(frame) = frames.last_mut() {
+                    frame.1 = place;
+                }
             }
-        } else if let Some((_, name)) = line.split_once(": ") {
-            frames.push(name.to_owned());
+            (None, Some((_, name))) => frames.push((name, "")),
+            (None, None) => {}
         }
     }
-    const OWN: [&str; 8] = [
-        "std::",
-        "core::",
-        "<core::",
-        "alloc::",
-        "<alloc::",
-        "tokio::",
-        "__rust",
-        "rust_begin_unwind",
-    ];
-    frames.retain(|frame| !OWN.iter().any(|own| frame.starts_with(own)));
-    frames.retain(|frame| !frame.contains("task_engine::failure::Failure as core::convert::From"));
-    frames.truncate(FRAMES_MAX);
-    frames
+    // What has called the handler is the engine, and whatever runs that.
+    let end = frames.iter().position(|(name, place)| calls_handlers(name, place));
+    frames.truncate(end.unwrap_or(frames.len()));
+    frames.retain(|(name, place)| is_of_application(name) && !is_foreign_file(place));
+    let shown = frames.into_iter().take(FRAMES_MAX).map(|(name, place)| {
+        if place.is_empty() { name.to_owned() } else { format!("{name} at {place}") }
+    });
+    shown.collect()
+}
+
+/// Whether this is [`guarded`](crate::panic::guarded). A function that was inlined
+/// has its name alone, without a path.
+fn calls_handlers(name: &str, place: &str) -> bool {
+    name.starts_with("task_engine::panic::guarded")
+        || (name.starts_with("guarded<") && is_foreign_file(place))
+}
+
+/// Whether a file is of the standard library, the runtime or the engine. Files
+/// below the working folder are shown as `./…`.
+fn is_foreign_file(place: &str) -> bool {
+    const OWN_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+    let is_own = || match (place.strip_prefix("./"), std::env::current_dir()) {
+        (Some(below), Ok(folder)) => folder.join(below).starts_with(OWN_FOLDER),
+        _ => place.starts_with(OWN_FOLDER),
+    };
+    place.starts_with("/rustc/")
+        || place.contains("/library/std/src/")
+        || ["/tokio-", "/tracing-", "/task-engine-"].iter().any(|folder| place.contains(folder))
+        || is_own()
+}
+
+/// Whether a function is neither of the engine, nor of the runtime, nor of the
+/// standard library. `<A as B>::f` is a function of `A`; if that is no path (a
+/// parameter of a generic function), of `B`.
+fn is_of_application(name: &str) -> bool {
+    const CRATES: [&str; 8] =
+        ["std", "core", "alloc", "test", "tokio", "tokio_util", "tracing", "panic_unwind"];
+    const WITHOUT_A_PATH: [&str; 5] =
+        ["main", "start_thread", "clone", "clone3", "rust_begin_unwind"];
+    let path_of = |name: &str| -> String {
+        let name = name.trim_start_matches(['<', '&', '*', '(', '[']);
+        let name = ["mut ", "const ", "dyn ", "impl "]
+            .iter()
+            .fold(name, |name, word| name.strip_prefix(word).unwrap_or(name));
+        name.chars().take_while(|c| c.is_alphanumeric() || "_:".contains(*c)).collect()
+    };
+    let mut path = path_of(name);
+    if !path.contains("::")
+        && let Some((_, interface)) = name.split_once(" as ")
+    {
+        path = path_of(interface);
+    }
+    if path.starts_with("__") {
+        return false;
+    }
+    match path.split_once("::") {
+        None => !WITHOUT_A_PATH.contains(&path.as_str()),
+        Some((crate_name, _)) => {
+            !CRATES.contains(&crate_name)
+                && crate_name != "task_engine"
+                && !crate_name.starts_with("task_engine_")
+        }
+    }
 }
 
 /// At most twenty a second.
@@ -274,8 +327,52 @@ mod tests {
         assert_eq!(error.exception, "core::num::error::ParseIntError");
         assert_eq!(error.message, "invalid digit found in string");
         assert!(error.backtrace[0].contains("failure.rs:"), "{error:?}");
-        assert!(error.backtrace.iter().any(|f| f.contains("tests::parse")), "{error:?}");
         assert_eq!(advice, Advice::ByRule);
+    }
+
+    #[test]
+    fn backtrace_has_frames_of_application_only() {
+        let text = r"
+   0: std::backtrace_rs::backtrace::libunwind::trace
+             at /rustc/abc/library/std/src/backtrace.rs:117:9
+   1: <task_engine::failure::Failure as core::convert::From<E>>::from
+             at /src/engine/src/failure.rs:150:10
+   2: <core::result::Result<T,F> as core::ops::try_trait::FromResidual<E>>::from_residual
+   3: shop::mail::connect
+             at ./shop/mail.rs:12:9
+   4: {closure#0}
+             at ./shop/mail.rs:15:1
+   5: <shop::Mailer as task_engine::hook::Hook<S>>::around::{{closure}}
+             at ./shop/mail.rs:30:5
+   6: <F as tokio::runtime::Runs>::run
+   7: <&mut dyn sqlx_core::Connection as core::future::Future>::poll
+   8: a_function_in_c
+   9: poll<&mut dyn core::future::future::Future<Output=()>>
+             at /rustc/abc/library/core/src/future/future.rs:133:9
+  10: with_budget<core::task::poll::Poll<()>>
+             at /root/.cargo/registry/src/index.crates.io-1/tokio-1.54.1/src/task/coop/mod.rs:167:5
+  11: {closure#0}<serde_json::value::Value>
+             at /root/.cargo/registry/src/index.crates.io-1/task-engine-0.1.0/src/handler.rs:120:9
+  12: task_engine::handler::Classes<S>::add_async::{{closure}}::{{closure}}
+  13: guarded<core::task::poll::Poll<()>>
+             at /root/.cargo/registry/src/index.crates.io-1/task-engine-0.1.0/src/panic.rs:66:18
+  14: shop::main
+             at ./shop/main.rs:7:1
+  15: __libc_start_main
+";
+        assert_eq!(
+            application_frames(text),
+            [
+                "shop::mail::connect at ./shop/mail.rs:12:9",
+                "{closure#0} at ./shop/mail.rs:15:1",
+                "<shop::Mailer as task_engine::hook::Hook<S>>::around::{{closure}} at ./shop/mail.rs:30:5",
+                "<&mut dyn sqlx_core::Connection as core::future::Future>::poll",
+                "a_function_in_c",
+            ]
+        );
+        for own in ["main", "__rustc::rust_begin_unwind", "rust_begin_unwind", "clone3"] {
+            assert!(!is_of_application(own), "{own}");
+        }
     }
 
     #[test]

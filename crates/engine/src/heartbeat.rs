@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use task_engine_model::instance::{InstanceId, Recovery};
 use task_engine_model::store::{Pulse, TakeBack};
-use task_engine_model::words::span;
+use task_engine_model::words::{count, span};
 use task_engine_model::{ClaimId, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::admission;
+use crate::dispatch::End;
 use crate::figures::Figures;
 use crate::running::{Claims, Running};
 use crate::wake_up::Hints;
@@ -33,17 +34,18 @@ pub(crate) struct Heartbeat {
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 impl Heartbeat {
-    /// Beats until the engine's life is over on record. What is learnt is acted
-    /// upon beside it: nothing that is done about others may hold up a beat.
-    pub(crate) async fn run(self) {
+    /// Beats until the engine's life is over on record, or its store cannot be
+    /// used any longer. What is learnt is acted upon beside it: nothing that is
+    /// done about others may hold up a beat.
+    pub(crate) async fn run(self) -> End {
         let (pulses, to_act) = tokio::sync::watch::channel(None);
         tokio::select! {
-            () = self.beat(&pulses) => {}
-            () = self.act(to_act) => {}
+            end = self.beat(&pulses) => end,
+            () = self.act(to_act) => End::Broken,
         }
     }
 
-    async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) {
+    async fn beat(&self, pulses: &watch::Sender<Option<Beat>>) -> End {
         let (mut told_of_skew, mut away) = (false, false);
         loop {
             let known = self.claims.known();
@@ -51,7 +53,7 @@ impl Heartbeat {
             let answer = self.store.heartbeat(self.instance).await;
             crate::measure::heartbeat(answer.is_ok(), asked.elapsed());
             let wait = match answer {
-                Ok(pulse) if !pulse.alive => return,
+                Ok(pulse) if !pulse.alive => return End::InstanceOver,
                 Ok(pulse) => {
                     if std::mem::take(&mut away) {
                         tracing::info!("the database answers again");
@@ -71,6 +73,10 @@ impl Heartbeat {
                     }
                     pulses.send_replace(Some(Beat { pulse, known }));
                     self.every
+                }
+                Err(StoreError::MustReopen(why)) => {
+                    tracing::error!("the engine ends, because it cannot use its store: {why}");
+                    return End::StoreUnusable;
                 }
                 Err(error) => {
                     away = true;
@@ -141,28 +147,25 @@ impl Heartbeat {
         let long_enough = |since: &Instant| since.elapsed() >= self.every.mul_f64(1.5);
         let dead = seen.expired.iter().filter(|(_, since)| long_enough(since));
         let dead: Vec<InstanceId> = dead.map(|(id, _)| *id).chain(pulse.orphaned.clone()).collect();
-        for id in dead {
-            if self.recovery == Recovery::Auto {
-                report(admission::recover(&*self.store, id, false).await);
-            } else if seen.warned_dead.insert(id) {
-                self.warn_of_the_dead(id).await;
-            }
-        }
-    }
-
-    async fn warn_of_the_dead(&self, id: InstanceId) {
-        let Ok(rows) = self.store.instances(None).await else {
+        if dead.is_empty() {
             return;
+        }
+        let lives = match self.store.instances(None).await {
+            Ok(lives) => lives,
+            Err(error) => return report(Err(error)),
         };
-        if let Some(row) = rows.iter().find(|row| row.id == id && row.held > 0) {
-            tracing::warn!(
-                "engine {} (process {} on {}) is dead and holds {} tasks; `task-engine recover {}` frees them",
-                row.name,
-                row.pid,
-                row.host,
-                row.held,
-                row.name
-            );
+        for life in lives.iter().filter(|life| dead.contains(&life.id)) {
+            if self.recovery == Recovery::Auto {
+                report(admission::recover(&*self.store, life).await);
+            } else if life.held > 0 && seen.warned_dead.insert(life.id) {
+                tracing::warn!(
+                    "engine {0} (process {1} on {2}) is dead and holds {3}; recover them with `task-engine recover {0}`",
+                    life.name,
+                    life.pid,
+                    life.host,
+                    count(usize::try_from(life.held).unwrap_or(0), "task")
+                );
+            }
         }
     }
 

@@ -53,7 +53,7 @@
 //! |---|---|---|
 //! | `postgres` | default | tasks in PostgreSQL: [`postgres`] |
 //! | `sqlite` | default | tasks in a file of SQLite, which is built in: [`sqlite`] |
-//! | `sqlx` | | creation and completion inside a transaction of sqlx on PostgreSQL; needs the Rust that sqlx needs |
+//! | `sqlx` | | creation and completion inside a transaction of sqlx 0.9 (not 0.8) on PostgreSQL; needs Rust 1.94, as sqlx does |
 //! | `testing` | | for `[dev-dependencies]`: tests that run tasks, look at what was created, and move the clock: [`testing`] |
 //! | `metrics` | | executions and the engine's own work through the facade `metrics`: [`hooks::Metrics`] |
 //! | `otlp` | | executions as spans of OpenTelemetry, and an exporter for them: [`otlp`] |
@@ -90,7 +90,6 @@ mod measure;
 pub mod otlp;
 mod panic;
 mod pools;
-mod process;
 mod record;
 mod report;
 mod retention;
@@ -111,9 +110,6 @@ mod workplace;
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
 pub use hook::Hook;
-// For the command line and the dashboard, which speak of engines in their place.
-#[doc(hidden)]
-pub use process::{default_instance, process_is_gone};
 pub use run::Run;
 pub use stop::{StopHandle, Stopped};
 

@@ -7,20 +7,19 @@ use std::time::Duration;
 use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_model::store::{ClaimIds, TakeBack};
 use task_engine_model::words::span;
-use task_engine_model::{Client, Lanes, Pool, Store};
+use task_engine_model::{Client, Lanes, Pool, Store, StoreError, process};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission;
+use crate::admission::{self, Name};
 use crate::dispatch::{Dispatcher, End};
 use crate::engine::{EngineError, Settings};
 use crate::execute::GRACE;
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, Freed};
-use crate::process;
-use crate::record::{FORCED_PATIENCE, Record};
+use crate::record::{Record, STOP_TIMEOUT};
 use crate::retention;
 use crate::running::{Cause, Claims, Running};
 use crate::schedule::{self, Scheduler};
@@ -30,6 +29,9 @@ use crate::workplace::Workplace;
 
 /// How long an engine tries to say good-bye.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a stop waits for a registration that is under way.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct Life<S> {
     pub(crate) store: Arc<dyn Store>,
@@ -44,18 +46,11 @@ pub(crate) struct Life<S> {
 
 impl<S: Send + Sync + 'static> Life<S> {
     pub(crate) async fn run(self) -> Result<Stopped, EngineError> {
-        if self.settings.migrate {
-            for applied in self.store.migrate().await? {
-                tracing::info!("applied migration {applied}");
-            }
-        } else {
-            let tables = self.store.tables().await?;
-            tables.check()?;
-            if tables.there > Some(tables.known) {
-                tracing::warn!(
-                    "the tables are of a newer version than this program; it goes on, and should be upgraded"
-                );
-            }
+        let mut stop = self.stop.watch();
+        tokio::select! {
+            prepared = self.prepare_tables() => prepared?,
+            // A store that does not answer must not keep it from ending.
+            () = stop.reached(Phase::Draining) => return Ok(Stopped::default()),
         }
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
@@ -69,13 +64,24 @@ impl<S: Send + Sync + 'static> Life<S> {
                 stop.stop_now();
             });
         }
-        let mut recovery = self.settings.recovery;
-        let mut reborn = false;
+        let mut last_name: Option<String> = None;
         let mut backoff = Backoff::new();
         loop {
-            let new = self.introduction();
+            let mut new = self.introduction();
             let mut watch = self.stop.watch();
-            let admitted = match admission::admit(&*self.store, &new, recovery, &mut watch).await {
+            let reborn = last_name.is_some();
+            let name = match &self.settings.instance {
+                Some(name) => Name::Given(name),
+                None => Name::OfMachine(last_name.as_deref()),
+            };
+            // What this engine itself left no longer runs.
+            let recovery = if reborn { Recovery::Auto } else { self.settings.recovery };
+            let admitting = admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
+            let admitted = tokio::select! {
+                admitted = admitting => admitted,
+                () = stopped_long_ago(stop.clone()) => Ok(None),
+            };
+            let admitted = match admitted {
                 Err(EngineError::Store(error)) if error.is_temporary() && reborn => {
                     let wait = backoff.next();
                     tracing::warn!(
@@ -94,6 +100,11 @@ impl<S: Send + Sync + 'static> Life<S> {
                 return Ok(Stopped::default());
             };
             if !reborn {
+                let rules = self.classes.rules();
+                let queues = rules.iter().map(|(name, rules)| (&**name, &*rules.queue));
+                if let Some(warning) = pools::unserved(&self.pools, queues) {
+                    tracing::warn!("{warning}");
+                }
                 if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
                 {
                     let _ = self.store.unregister(id).await;
@@ -103,13 +114,13 @@ impl<S: Send + Sync + 'static> Life<S> {
                 beside.spawn(Scheduler::new(store, hints.clone(), stop).run());
             }
             tracing::info!(
-                "Engine {} started with {} workers{} on {}",
+                "Engine {} started with {} workers ({}) on {}",
                 new.name,
                 new.workers,
                 pools::describe(&self.pools),
                 self.store.place()
             );
-            match self.live(id, recovery, &hints).await {
+            match self.live(id, &hints).await {
                 (End::Stopping, record) => {
                     let forced = watch.phase() == Phase::Forced;
                     tracing::info!("Engine {} stopped", new.name);
@@ -118,6 +129,10 @@ impl<S: Send + Sync + 'static> Life<S> {
                         given_back: record.given_back,
                         unrecorded: record.unrecorded,
                     });
+                }
+                (End::StoreUnusable, _) => {
+                    let why = self.store.heartbeat(id).await.err();
+                    return Err(EngineError::Store(why.unwrap_or(StoreError::InstanceOver)));
                 }
                 (End::Broken, _) => {
                     return Err(EngineError::Broken(
@@ -129,22 +144,32 @@ impl<S: Send + Sync + 'static> Life<S> {
                         "engine {} was declared lost; its running tasks were cancelled, and it registers anew",
                         new.name
                     );
-                    // What it left is its own, and no longer runs.
-                    recovery = Recovery::Auto;
-                    reborn = true;
+                    last_name = Some(new.name);
                     backoff = Backoff::new();
                 }
             }
         }
     }
 
+    async fn prepare_tables(&self) -> Result<(), EngineError> {
+        if self.settings.migrate {
+            for applied in self.store.migrate().await? {
+                tracing::info!("applied migration {applied}");
+            }
+            return Ok(());
+        }
+        let tables = self.store.tables().await?;
+        tables.check()?;
+        if tables.there > Some(tables.known) {
+            tracing::warn!(
+                "the tables are of a newer version than this program; it goes on, and should be upgraded"
+            );
+        }
+        Ok(())
+    }
+
     /// One life, from registration on.
-    async fn live(
-        &self,
-        instance: InstanceId,
-        recovery: Recovery,
-        hints: &Arc<Hints>,
-    ) -> (End, Record) {
+    async fn live(&self, instance: InstanceId, hints: &Arc<Hints>) -> (End, Record) {
         let running = Arc::new(Running::default());
         let numbers = pools::numbers(&self.pools);
         let (freed, freed_workers) = Freed::new(&numbers);
@@ -181,7 +206,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             store: self.store.clone(),
             instance,
             every: self.settings.heartbeat,
-            recovery,
+            recovery: self.settings.recovery,
             classes: self.classes.names().into_iter().collect(),
             claims: claims.clone(),
             running: running.clone(),
@@ -247,10 +272,11 @@ impl<S: Send + Sync + 'static> Life<S> {
         }
     }
 
+    /// What it says about itself, but for the name that it gets.
     pub(crate) fn introduction(&self) -> NewInstance {
         NewInstance {
-            name: self.settings.instance.clone(),
-            host: process::host(),
+            name: String::new(),
+            host: process::host_name(),
             pid: process::pid(),
             process: process::mark(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -266,7 +292,7 @@ impl<S: Send + Sync + 'static> Life<S> {
 /// The three parts of an engine at work.
 struct Work {
     dispatching: JoinHandle<End>,
-    beating: JoinHandle<()>,
+    beating: JoinHandle<End>,
     recording: JoinHandle<Record>,
 }
 
@@ -276,7 +302,7 @@ impl Work {
             // In this order: the recorder ends after the dispatcher, by itself.
             biased;
             end = &mut self.dispatching => end.unwrap_or(End::Broken),
-            beat = &mut self.beating => if beat.is_ok() { End::InstanceOver } else { End::Broken },
+            end = &mut self.beating => end.unwrap_or(End::Broken),
             _ = &mut self.recording => return (End::Broken, Record::default()),
         };
         // Nothing new starts; the claim that may be under way is nobody's, and
@@ -307,10 +333,17 @@ impl Work {
     }
 }
 
+/// Ends when a stop was asked for and a registration that was under way has had
+/// time to succeed, so that it can be taken back.
+async fn stopped_long_ago(mut stop: StopWatch) {
+    stop.reached(Phase::Draining).await;
+    tokio::time::sleep(REGISTER_TIMEOUT).await;
+}
+
 /// Ends when a forced stop has had all the time it may take.
 async fn forced_and_over(mut stop: StopWatch) {
     stop.reached(Phase::Forced).await;
-    tokio::time::sleep(GRACE * 2 + FORCED_PATIENCE).await;
+    tokio::time::sleep(GRACE * 2 + STOP_TIMEOUT).await;
 }
 
 /// What goes on beside the work, for as long as the engine does.

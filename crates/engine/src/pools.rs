@@ -1,7 +1,7 @@
 //! Pools: which workers take from which queues. Each pool has a dispatcher with
 //! a claimer of its own, so that none waits for what another is busy with.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 use task_engine_model::Pool;
@@ -17,8 +17,9 @@ const DEFAULT_WORKERS: u16 = 5;
 /// Workers as they were asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workforce {
-    /// Workers that share the queues that have none of their own.
+    /// Workers that share the queues that have none of their own; 0 for none.
     pub(crate) workers: Option<u16>,
+    /// The queues that they share. `None`: `default`, and those of the classes.
     pub(crate) queues: Option<Vec<String>>,
     /// Queues with workers of their own.
     pub(crate) own: Vec<(String, u16)>,
@@ -27,21 +28,10 @@ pub(crate) struct Workforce {
 }
 
 impl Workforce {
-    /// The pools that this means, or what is wrong with it. The shared one is
-    /// there if it was asked for, or if no other serves a queue.
-    pub(crate) fn pools(&self) -> Result<Vec<Pool>, String> {
-        let mut pools = Vec::new();
-        if self.workers.is_some() || self.queues.is_some() || self.own.is_empty() {
-            let workers = self.workers.unwrap_or(DEFAULT_WORKERS);
-            let queues = self.queues.clone().unwrap_or_else(|| vec![DEFAULT_QUEUE.to_owned()]);
-            if workers == 0 {
-                return Err("an engine needs at least one worker".to_owned());
-            }
-            if queues.is_empty() {
-                return Err("an engine needs at least one queue".to_owned());
-            }
-            pools.push(Pool { queues, workers: i32::from(workers), lowest_priority: None });
-        }
+    /// The pools that this means for an engine whose classes have these queues,
+    /// or what is wrong with it.
+    pub(crate) fn pools(&self, of_classes: &BTreeSet<String>) -> Result<Vec<Pool>, String> {
+        let mut pools = Vec::from_iter(self.shared(of_classes)?);
         for (queue, workers) in &self.own {
             if *workers == 0 {
                 return Err(format!(
@@ -76,7 +66,64 @@ impl Workforce {
         }
         Ok(pools)
     }
+
+    /// The pool of the queues that have no workers of their own: it is there
+    /// unless it would have no workers, or no queue.
+    fn shared(&self, of_classes: &BTreeSet<String>) -> Result<Option<Pool>, String> {
+        let has_own = |queue: &String| self.own.iter().any(|(own, _)| own == queue);
+        let queues = self.queues.clone().unwrap_or_else(|| {
+            let default = DEFAULT_QUEUE.to_owned();
+            let others = of_classes.iter().filter(|queue| **queue != default).cloned();
+            std::iter::once(default.clone()).chain(others).filter(|queue| !has_own(queue)).collect()
+        });
+        let pool = |workers: u16, queues| {
+            Ok(Some(Pool { queues, workers: i32::from(workers), lowest_priority: None }))
+        };
+        match self.workers {
+            Some(0) if self.own.is_empty() => Err("an engine needs at least one worker".to_owned()),
+            Some(0) if self.queues.is_some() => Err(format!(
+                "no worker takes from {}: give each a worker of its own, or the engine more than 0 shared workers",
+                queues.join(", ")
+            )),
+            Some(0) => Ok(None),
+            _ if self.queues.is_some() && queues.is_empty() => {
+                Err("an engine needs at least one queue".to_owned())
+            }
+            Some(workers) if queues.is_empty() => Err(format!(
+                "{workers} shared workers have no queue, because every queue has workers of its own; leave them out, or name a queue that they take from"
+            )),
+            None if queues.is_empty() => Ok(None),
+            workers => pool(workers.unwrap_or(DEFAULT_WORKERS), queues),
+        }
+    }
 }
+
+/// What is said at the start if classes have queues that no worker takes from.
+pub(crate) fn unserved<'a>(
+    pools: &[Pool],
+    classes: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Option<String> {
+    let served = queues(pools);
+    let mut unserved: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (class, queue) in classes.filter(|(_, queue)| !served.iter().any(|one| one == queue)) {
+        unserved.entry(queue).or_default().push(class);
+    }
+    if unserved.is_empty() {
+        return None;
+    }
+    let each = unserved.iter().map(|(queue, classes)| {
+        let shown = classes.iter().take(CLASSES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+        let more = classes.len().saturating_sub(CLASSES_SHOWN_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{queue:?} (of class {shown}{more})")
+    });
+    Some(format!(
+        "This engine takes no tasks from queue {}; serve it here with Engine::queue or --queue, or by another engine",
+        each.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+const CLASSES_SHOWN_MAX: usize = 5;
 
 /// How many workers there are in all.
 pub(crate) fn workers(pools: &[Pool]) -> i32 {
@@ -89,16 +136,13 @@ pub(crate) fn queues(pools: &[Pool]) -> Vec<String> {
     open.flat_map(|pool| pool.queues.clone()).collect()
 }
 
-/// For the log: nothing if there is only one pool.
+/// For the log: the workers and queues of each pool.
 pub(crate) fn describe(pools: &[Pool]) -> String {
-    if pools.len() < 2 {
-        return String::new();
-    }
     let each = pools.iter().map(|pool| match pool.lowest_priority {
         Some(priority) => format!("{} from priority {priority} up", pool.workers),
         None => format!("{} for {}", pool.workers, pool.queues.join(", ")),
     });
-    format!(" ({})", each.collect::<Vec<_>>().join("; "))
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// Numbers the workers of all pools, from 0 up.
@@ -181,6 +225,14 @@ mod tests {
                 vec![pool(&["mail"], 10, None), pool(&["default"], 5, None)],
             ),
             (
+                Workforce { own: vec![own("mail", 10)], ..Workforce::default() },
+                vec![pool(&["default"], 5, None), pool(&["mail"], 10, None)],
+            ),
+            (
+                Workforce { workers: Some(0), own: vec![own("mail", 10)], ..Workforce::default() },
+                vec![pool(&["mail"], 10, None)],
+            ),
+            (
                 Workforce {
                     workers: Some(2),
                     own: vec![own("mail", 10)],
@@ -195,8 +247,27 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(asked.pools().as_ref(), Ok(&pools), "{asked:?}");
+            assert_eq!(asked.pools(&BTreeSet::new()).as_ref(), Ok(&pools), "{asked:?}");
         }
+    }
+
+    #[test]
+    fn shared_workers_serve_queues_of_classes() {
+        let of_classes = ["default", "mail", "payments"].map(str::to_owned).into();
+        let own = vec![("mail".to_owned(), 1)];
+        let asked = Workforce { own: own.clone(), ..Workforce::default() };
+        let expected = vec![pool(&["default", "payments"], 5, None), pool(&["mail"], 1, None)];
+        assert_eq!(asked.pools(&of_classes), Ok(expected));
+        let named = Workforce { queues: Some(vec!["a".into()]), own, ..Workforce::default() };
+        let pools = named.pools(&of_classes).unwrap();
+        assert_eq!(pools, [pool(&["a"], 5, None), pool(&["mail"], 1, None)]);
+        let classes = [("send", "mail"), ("charge", "payments"), ("refund", "payments")];
+        let warning = unserved(&pools, classes.into_iter()).unwrap();
+        assert!(
+            warning.contains(r#"from queue "payments" (of class charge, refund);"#),
+            "{warning}"
+        );
+        assert_eq!(unserved(&pools, [("send", "mail")].into_iter()), None);
     }
 
     #[test]
@@ -210,6 +281,14 @@ mod tests {
         for (asked, why) in [
             (Workforce { workers: Some(0), ..own(&[]) }, "at least one worker"),
             (Workforce { queues: Some(vec![]), ..own(&[]) }, "at least one queue"),
+            (
+                Workforce { workers: Some(3), ..own(&[("default", 1)]) },
+                "3 shared workers have no queue",
+            ),
+            (
+                Workforce { workers: Some(0), queues: Some(vec!["a".into()]), ..own(&[("b", 1)]) },
+                "no worker takes from a",
+            ),
             (own(&[("mail", 0)]), "\"mail\" needs at least one worker"),
             (own(&[("", 1)]), "a queue needs a name"),
             (own(&[("mail", 1), ("mail", 2)]), "\"mail\" is named twice"),
@@ -220,7 +299,7 @@ mod tests {
             (reserved(&[(5, 0)]), "at least one worker"),
             (reserved(&[(5, 1), (5, 2)]), "name each priority once"),
         ] {
-            let refused = asked.pools().unwrap_err();
+            let refused = asked.pools(&BTreeSet::new()).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
     }
@@ -238,7 +317,7 @@ mod tests {
         let mut of_pool = |at: usize| std::iter::from_fn(|| heard[at].try_recv().ok()).collect();
         let (first, second): (Vec<i32>, Vec<i32>) = (of_pool(0), of_pool(1));
         assert_eq!((first, second), (vec![0, 1], vec![4, 2]));
-        assert_eq!(describe(&pools), " (2 for a; 3 for b)");
-        assert_eq!(describe(&pools[..1]), "");
+        assert_eq!(describe(&pools), "2 for a; 3 for b");
+        assert_eq!(describe(&pools[..1]), "2 for a");
     }
 }

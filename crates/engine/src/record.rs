@@ -18,8 +18,9 @@ use crate::wake_up::Backoff;
 
 const BATCH_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A forced stop waits this long for a store that is away.
-pub(crate) const FORCED_PATIENCE: Duration = Duration::from_secs(10);
+/// A stop waits this long for a store that refuses, and a forced one also for one
+/// that is away.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Recorder {
     pub(crate) store: Arc<dyn Store>,
@@ -31,8 +32,8 @@ pub(crate) struct Recorder {
     /// Of what is being written: those that are not on record, or had been ended
     /// by somebody else.
     pub(crate) uncounted: Vec<AttemptId>,
-    /// When a forced stop first found the store away.
-    pub(crate) forced_since: Option<Instant>,
+    /// Since when a stop waits for the store.
+    pub(crate) stopping_since: Option<Instant>,
 }
 
 /// How many attempts have been claimed and are not on record yet. When there
@@ -148,8 +149,11 @@ impl Recorder {
                         batch.len(),
                         span(wait)
                     );
-                    if !self.patience(wait).await {
-                        tracing::error!("{} results could not be written", batch.len());
+                    if !self.patience(wait, &error).await {
+                        tracing::error!(
+                            "{} results could not be written and are given up: {error}; their tasks are left as running, until other engines recover them (or `task-engine recover`) and run them again",
+                            batch.len()
+                        );
                         self.uncounted.extend(batch.iter().map(|ending| ending.id));
                         return batch.len();
                     }
@@ -180,13 +184,21 @@ impl Recorder {
     }
 
     /// Waits before the next try; false when there is no time left for one.
-    async fn patience(&mut self, wait: Duration) -> bool {
+    async fn patience(&mut self, wait: Duration, error: &StoreError) -> bool {
         tokio::time::sleep(wait).await;
-        if self.stop.phase() < Phase::Forced {
+        if !gives_up(self.stop.phase(), error) {
+            self.stopping_since = None;
             return true;
         }
-        self.forced_since.get_or_insert_with(Instant::now).elapsed() < FORCED_PATIENCE
+        self.stopping_since.get_or_insert_with(Instant::now).elapsed() < STOP_TIMEOUT
     }
+}
+
+/// Whether an engine in this phase stops waiting for its results to be written. A
+/// store that is away comes back; one that refuses does not, unless somebody
+/// changes something.
+pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
+    phase >= Phase::Forced || (phase >= Phase::Draining && !error.is_temporary())
 }
 
 /// How many of these go into one statement; at least one.

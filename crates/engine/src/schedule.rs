@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use task_engine_model::schedule::Schedule;
 use task_engine_model::schedule::decision::firing;
+use task_engine_model::schedule::history::SkippedSlots;
 use task_engine_model::schedule::operate::{Done, ScheduleError, Schedules};
 use task_engine_model::schedule::row::{
     DueSchedule, DueSchedules, Firing, ScheduleState, ScheduleWrite,
@@ -256,5 +257,9 @@ fn decided(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
 fn report(schedule: &DueSchedule, firing: &Firing) {
     for (slot, _) in &firing.slots {
         tracing::debug!("schedule {:?} fired its slot {slot}", schedule.row.name);
+    }
+    if let Some(SkippedSlots { kind, first, last, slots }) = firing.skipped {
+        let name = &schedule.row.name;
+        tracing::info!(%kind, slots, "schedule {name:?} skipped slots from {first} to {last}");
     }
 }

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Settled, Store, StoreError, TaskStatus};
+use task_engine_model::{Ending, Next, Settled, Store, StoreError, TaskError, TaskStatus};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::figures::{About, Figures};
-use crate::record::{FORCED_PATIENCE, Record, Unwritten, was_given_back};
+use crate::record::{Record, STOP_TIMEOUT, Unwritten, gives_up, was_given_back};
 use crate::report::Reports;
 use crate::running::Claims;
 use crate::stop::{Phase, StopWatch};
@@ -36,6 +36,8 @@ pub(crate) struct Settler {
     pub(crate) unwritten: Arc<Unwritten>,
     pub(crate) reports: Arc<Reports>,
     pub(crate) figures: Arc<Figures>,
+    /// What the store said last, if it did not settle anything.
+    pub(crate) last_error: Option<StoreError>,
 }
 
 impl Settler {
@@ -46,7 +48,7 @@ impl Settler {
         let mut backoff = Backoff::new();
         // When those that are open are asked about again.
         let mut again_at = tokio::time::Instant::now();
-        let mut forced_since = None;
+        let mut stopping_since = None;
         let mut more = true;
         while more || !open.is_empty() {
             let is_open = !open.is_empty();
@@ -67,8 +69,11 @@ impl Settler {
                 }
                 open.extend(left);
             }
-            if !open.is_empty() && self.out_of_patience(&mut forced_since) {
-                tracing::error!("{} results could not be written", open.len());
+            if !open.is_empty() && self.gives_up(&mut stopping_since) {
+                tracing::error!(
+                    "{} results could not be written and are given up; their tasks are left as running, until other engines recover them (or `task-engine recover`)",
+                    open.len()
+                );
                 record.unrecorded += open.len();
                 break;
             }
@@ -99,9 +104,11 @@ impl Settler {
             }
             Err(error) => {
                 tracing::warn!("{} results are kept until the store tells: {error}", batch.len());
+                self.last_error = Some(error);
                 return batch;
             }
         };
+        self.last_error = None;
         let (mut open, mut counted, mut about) = (Vec::new(), Vec::new(), Vec::new());
         for (one, settled) in batch.into_iter().zip(settled) {
             one.log(settled);
@@ -137,9 +144,13 @@ impl Settler {
         }
     }
 
-    fn out_of_patience(&self, forced_since: &mut Option<Instant>) -> bool {
-        self.stop.phase() >= Phase::Forced
-            && forced_since.get_or_insert_with(Instant::now).elapsed() >= FORCED_PATIENCE
+    fn gives_up(&self, since: &mut Option<Instant>) -> bool {
+        let phase = self.stop.phase();
+        let gives_up = match &self.last_error {
+            Some(error) => gives_up(phase, error),
+            None => phase >= Phase::Forced,
+        };
+        gives_up && since.get_or_insert_with(Instant::now).elapsed() >= STOP_TIMEOUT
     }
 }
 
@@ -152,6 +163,12 @@ impl Unsettled {
             }
             _ => self.ending,
         }
+    }
+
+    fn is_snoozed(&self) -> bool {
+        let goes_on = matches!(self.ending.next, Next::Wait { .. });
+        let name = self.ending.error.as_ref().map(|error| error.exception.as_str());
+        goes_on && name == Some(TaskError::SNOOZED)
     }
 
     fn log(&self, settled: Settled) {
@@ -167,6 +184,9 @@ impl Unsettled {
             Settled::Completed => tracing::warn!(
                 "Worker {worker} task {id} is done, by a transaction of its own; what came after changes nothing: {error}"
             ),
+            Settled::Recorded if self.is_snoozed() => {
+                tracing::info!("Worker {worker} snoozed task {id} after {ms} ms: {error}");
+            }
             Settled::Recorded => {
                 tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
                 match ending.next {

@@ -73,6 +73,12 @@ impl StopHandle {
         self.advance(Phase::Forced);
     }
 
+    /// Waits until one of these has been asked for: for what a program does before
+    /// its engine runs, like connecting to the database.
+    pub async fn requested(&self) {
+        self.watch().reached(Phase::Draining).await;
+    }
+
     pub(crate) fn watch(&self) -> StopWatch {
         StopWatch(self.phase.subscribe())
     }

@@ -13,22 +13,34 @@ use tracing::field::Empty;
 /// The span of one execution.
 pub(crate) fn execution(task: &ClaimedTask, worker: i32) -> Span {
     let origin = || Origin::of(task.id.task_id, &task.context);
-    let span = tracing::info_span!(
-        target: "task_engine::execution",
-        // Not the child of whatever claimed it.
-        parent: None,
-        "execution",
+    macro_rules! span {
+        ($($otel:tt)*) => {
+            tracing::info_span!(
+                target: "task_engine::execution",
+                // Not the child of whatever claimed it.
+                parent: None,
+                "execution",
+                $($otel)*
+                task.id = task.id.task_id.0,
+                task.class = %task.class,
+                task.attempt = task.id.attempt,
+                task.queue = %task.queue,
+                correlation_id = %origin().correlation_id,
+                worker,
+                outcome = Empty,
+            )
+        };
+    }
+    // What OpenTelemetry alone understands would only fill other logs.
+    #[cfg(feature = "otlp")]
+    let span = span!(
         otel.name = %format_args!("execute {}", task.class),
         otel.kind = "consumer",
         otel.status_code = Empty,
         otel.status_description = Empty,
-        task.id = task.id.task_id.0,
-        task.class = %task.class,
-        task.attempt = task.id.attempt,
-        task.queue = %task.queue,
-        correlation_id = %origin().correlation_id,
-        worker,
     );
+    #[cfg(not(feature = "otlp"))]
+    let span = span!();
     if !span.is_disabled()
         && let Some(creator) = origin().traceparent
     {
@@ -42,21 +54,24 @@ pub(crate) fn ended(span: &Span, outcome: &Outcome) {
     if span.is_disabled() {
         return;
     }
-    match outcome {
-        Outcome::Success(_) => {
-            span.record("otel.status_code", "OK");
-        }
-        // Neither well nor badly.
-        Outcome::Snoozed(..) => {}
-        Outcome::Failure(error, _)
-        | Outcome::Cancelled(error)
-        | Outcome::GivenBack(error)
-        | Outcome::Lost(error) => {
-            span.record("otel.status_code", "ERROR");
-            let (exception, message) = (&error.exception, &error.message);
-            let words = format!("{exception}: {message:.500}");
-            span.record("otel.status_description", tracing::field::display(words));
-        }
+    let (word, error) = match outcome {
+        Outcome::Success(_) => ("success", None),
+        Outcome::Snoozed(..) => ("snoozed", None),
+        Outcome::Failure(error, _) | Outcome::Lost(error) => ("failure", Some(error)),
+        Outcome::Cancelled(error) => ("cancelled", Some(error)),
+        Outcome::GivenBack(error) => ("requeued", Some(error)),
+    };
+    span.record("outcome", word);
+    if !cfg!(feature = "otlp") {
+        return;
+    }
+    if let Some(error) = error {
+        span.record("otel.status_code", "ERROR");
+        let (exception, message) = (&error.exception, &error.message);
+        let words = format!("{exception}: {message:.500}");
+        span.record("otel.status_description", tracing::field::display(words));
+    } else if word == "success" {
+        span.record("otel.status_code", "OK");
     }
 }
 

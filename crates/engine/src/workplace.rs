@@ -46,7 +46,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             reports: reports.clone(),
             figures: figures.clone(),
             uncounted: Vec::new(),
-            forced_since: None,
+            stopping_since: None,
         };
         let settler = Settler {
             store: self.store.clone(),
@@ -55,6 +55,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             unwritten: unwritten.clone(),
             reports: reports.clone(),
             figures: figures.clone(),
+            last_error: None,
         };
         let bench = Arc::new(Bench {
             state: self.state.clone(),

@@ -112,5 +112,8 @@ async fn what_a_task_says_is_said_inside_its_execution() {
         ] {
             assert_eq!(fields.0[field], value, "{field}");
         }
+        // Fields that only OpenTelemetry reads would fill other logs.
+        let otel = fields.0.keys().any(|field| field.starts_with("otel."));
+        assert_eq!(otel, cfg!(feature = "otlp"), "{fields:?}");
     }
 }

@@ -33,9 +33,8 @@ pub async fn run(order: EngineOrder) -> Result<(), String> {
         .retention(None)
         .handle_class(CLASS, rules(), perform)
         .stopped_by(stop);
-    if order.queues.is_empty() {
-        engine = engine.workers(order.workers);
-    }
+    let shared = if order.queues.is_empty() { order.workers } else { 0 };
+    engine = engine.workers(shared);
     for (queue, workers) in order.queues {
         engine = engine.queue(queue, workers);
     }

@@ -218,11 +218,13 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F15",
         title: "failover to a promoted standby",
-        how: "`kill -9` of the primary, `pg_promote()`, the proxy leads to the standby; synchronous, and asynchronous with the standby held behind",
+        how: "`kill -9` of the primary, `pg_promote()`, the proxy leads to the standby; synchronous, and asynchronous with the standby held behind. Without a proxy, with both servers in the URL: the primary killed, or suspended",
         promises: "I1–I9 (asynchronous: what PostgreSQL has kept is sound, the rest is counted)",
         proof: Proof::Scenarios(&[
             on(POSTGRES, "failover_sync", 10, s::servers::failover_sync),
             on(POSTGRES, "failover_async", 10, s::servers::failover_async),
+            on(POSTGRES, "failover_hosts_killed", 5, s::servers::failover_hosts_killed),
+            on(POSTGRES, "failover_hosts_frozen", 5, s::servers::failover_hosts_frozen),
         ]),
     },
     Fault {

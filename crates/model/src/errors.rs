@@ -5,6 +5,7 @@
 //! in quotes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,11 +13,64 @@ use serde::Serialize;
 use crate::attempt::TaskError;
 use crate::filter::{Filter, FoundTask};
 use crate::folding::{MARKS, fold};
-use crate::search::Found;
+use crate::queue::Count;
+use crate::search::{Found, Search};
+use crate::store::{Store, StoreError};
 use crate::task::{TaskId, TaskStatus};
 
 /// The trend of a group has one number for each of so many hours.
 pub const HOURS: usize = 12;
+
+/// So many failures are looked at, if nothing else is said.
+pub const LIMIT: u32 = 5_000;
+/// How long they are looked for. Counts that are right are worth a second.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Failures, and whether they are all there are.
+#[derive(Debug, Clone)]
+pub struct Failures {
+    /// Tasks with an error, newest first.
+    pub found: Found,
+    /// How many tasks have failed in all; known if that was the question, and not
+    /// all of them were looked at.
+    pub total: Option<Count>,
+}
+
+impl Failures {
+    /// Looks for tasks with an error that a filter means; if it says nothing about
+    /// the status, for those that were given up.
+    pub async fn look(
+        store: &dyn Store,
+        filter: Filter,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> Result<Self, StoreError> {
+        let failed = Filter::default().and_status(&[TaskStatus::Failed]);
+        let filter = if filter.has_status() { filter } else { filter.and(failed.clone()) };
+        let is_about_all = filter == failed && before.is_none();
+        // Of those that wait, most may never have failed.
+        let filter = filter.and_error_with("");
+        let found = Search { filter, before, limit, patience: LOOK_TIMEOUT }.run(store).await?;
+        let total = match found.next {
+            Some(_) if is_about_all => Some(store.unhappy().await?.failed),
+            _ => None,
+        };
+        Ok(Self { found, total })
+    }
+
+    /// Whether there may be more than were looked at: then all counts are of a
+    /// sample, the newest.
+    #[must_use]
+    pub fn is_sample(&self) -> bool {
+        self.found.next.is_some()
+    }
+
+    /// The groups of what was found.
+    #[must_use]
+    pub fn groups(&self) -> Vec<ErrorGroup> {
+        groups(&self.found)
+    }
+}
 
 /// Tasks that have failed alike.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -193,7 +247,14 @@ mod tests {
             error: Some(TaskError::new("Http", message)),
         };
         let empty = Json::parse("{}").unwrap();
-        FoundTask { row, correlation_id: String::new(), parameters: empty.clone(), context: empty }
+        FoundTask {
+            row,
+            correlation_id: String::new(),
+            parameters: empty.clone(),
+            context: empty,
+            started_at: None,
+            ended_at: None,
+        }
     }
 
     fn found(tasks: Vec<FoundTask>) -> Found {

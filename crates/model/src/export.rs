@@ -25,6 +25,7 @@ use crate::json::Json;
 use crate::queue::Pool;
 use crate::report::LogLevel;
 use crate::schedule::Overlap;
+use crate::schedule::history::ScheduleEventKind;
 use crate::task::{ClassRules, TaskStatus};
 
 mod file;
@@ -312,6 +313,8 @@ pub struct ScheduleRecord {
     pub updated_at: Timestamp,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fired_slots: Vec<FiredRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<ScheduleEventRecord>,
 }
 
 /// A slot that has fired.
@@ -322,6 +325,24 @@ pub struct FiredRecord {
     pub slot: Timestamp,
     pub task_id: i64,
     pub fired_at: Timestamp,
+}
+
+/// What happened to a schedule beside its firing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ScheduleEventRecord {
+    pub kind: ScheduleEventKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_slot: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_slot: Option<Timestamp>,
+    pub slots: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    pub recorded_at: Timestamp,
 }
 
 /// JSON as a line can hold it: without a line break, and without the blanks
@@ -505,6 +526,9 @@ impl Shift {
                 schedule.last_task_id = schedule.last_task_id.map(|id| id + self.tasks);
                 for fired in &mut schedule.fired_slots {
                     fired.task_id += self.tasks;
+                }
+                for event in &mut schedule.events {
+                    event.task_id = event.task_id.map(|id| id + self.tasks);
                 }
             }
             Line::SkippedTask(skipped) => skipped.id += self.tasks,

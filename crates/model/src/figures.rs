@@ -5,22 +5,21 @@
 //! they stand: whole numbers of one minute, never a difference, so that what is
 //! sent again counts once. Charts read these few rows and no history.
 //!
-//! An attempt that died with its engine was counted by nobody.
+//! An attempt that was lost with its engine is not counted: it has no run time.
 
+mod histogram;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
 
 use crate::attempt::{Ending, Next};
+use crate::store::{Store, StoreError};
 use crate::task::TaskStatus;
 
-/// Where one bucket of a histogram ends and the next begins, in milliseconds.
-/// The last bucket is for all that is longer.
-pub const BOUNDS_MS: [u64; BUCKETS - 1] =
-    [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 60_000, 600_000];
-/// How many buckets a histogram has.
-pub const BUCKETS: usize = 12;
+pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
+
 /// The classes that an engine tells apart within a minute.
 pub const CLASSES_MAX: usize = 50;
 /// The name under which all other classes are summed.
@@ -29,17 +28,6 @@ pub const OTHER_CLASSES: &str = "";
 pub const KEPT: Duration = Duration::from_secs(25 * 3600);
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// How many lasted how long.
-pub type Histogram = [u64; BUCKETS];
-
-/// The bucket for this time.
-#[must_use]
-pub fn bucket(time: Duration) -> usize {
-    let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    // All of them, without a branch: faster than to stop at the first.
-    BOUNDS_MS.iter().map(|bound| usize::from(us >= bound * 1000)).sum()
-}
 
 /// How an attempt counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +67,9 @@ pub struct Tally {
     /// How long all of them ran together, in microseconds.
     pub run_us: u64,
     /// How long each of those ran that did.
-    pub run: Histogram,
+    pub run: TimeHistogram,
     /// How long each of those had waited since its task was due.
-    pub wait: Histogram,
+    pub wait: TimeHistogram,
 }
 
 impl Tally {
@@ -100,8 +88,8 @@ impl Tally {
         }
         if let Some((lasted, waited)) = ran {
             self.run_us += u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX >> 20);
-            self.run[bucket(lasted)] += 1;
-            self.wait[bucket(waited)] += 1;
+            self.run.add(lasted);
+            self.wait.add(waited);
         }
     }
 }
@@ -122,7 +110,7 @@ pub struct ClassMinute {
 /// Which figures are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FiguresLook {
-    /// From this long ago until now; no longer than [`KEPT`].
+    /// From the minute that was so long ago until now; no longer than [`KEPT`].
     pub over: Duration,
     /// In steps of this length: whole minutes, at least one.
     pub step: Duration,
@@ -144,7 +132,7 @@ impl FiguresLook {
 }
 
 /// What all engines have counted of one class in one step of time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FigureRow {
     /// When the step begins.
     pub at: Timestamp,
@@ -158,24 +146,71 @@ pub struct FigureRow {
     pub other: u64,
     /// How long all of them ran together, in seconds.
     pub run_secs_sum: f64,
-    /// How long each of those ran that did; see [`BOUNDS_MS`].
-    pub run: Histogram,
+    /// How long each of those ran that did.
+    pub run: TimeHistogram,
     /// How long each of those had waited since its task was due.
-    pub wait: Histogram,
+    pub wait: TimeHistogram,
+}
+
+/// What all engines have counted of one class over a whole time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClassTotal {
+    /// The class, or [`OTHER_CLASSES`].
+    pub class: String,
+    /// Attempts that did their work.
+    pub ok: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that were cancelled, given back or snoozed.
+    pub other: u64,
+    /// How long all of them ran together, in seconds.
+    pub run_secs_sum: f64,
+    /// How long each of those ran that did.
+    pub run: TimeHistogram,
+    /// How long each of those had waited since its task was due.
+    pub wait: TimeHistogram,
+}
+
+impl ClassTotal {
+    /// How many attempts have ended.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ok + self.failed + self.other
+    }
+
+    /// One total for each class, the busiest first. Every page, command and
+    /// endpoint sums rows here, so that they agree.
+    #[must_use]
+    pub fn sum<'a>(rows: impl IntoIterator<Item = &'a FigureRow>) -> Vec<Self> {
+        let mut totals: BTreeMap<&str, Self> = BTreeMap::new();
+        for row in rows {
+            let total = totals.entry(&row.class).or_default();
+            total.ok += row.ok;
+            total.failed += row.failed;
+            total.other += row.other;
+            total.run_secs_sum += row.run_secs_sum;
+            total.run.merge(&row.run);
+            total.wait.merge(&row.wait);
+        }
+        let mut totals: Vec<_> = totals
+            .into_iter()
+            .map(|(class, total)| Self { class: class.to_owned(), ..total })
+            .collect();
+        totals.sort_by_key(|total| std::cmp::Reverse(total.ended()));
+        totals
+    }
+}
+
+/// What engines have counted since the beginning of the minute that was an hour
+/// ago: the same rows for `stats`, `top`, metrics and the chart of the hour.
+pub async fn last_hour(store: &dyn Store) -> Result<Vec<FigureRow>, StoreError> {
+    let hour = Duration::from_secs(3600);
+    store.figures_since(FiguresLook { over: hour, step: MINUTE }).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_go_to_their_bucket() {
-        let of = |ms: f64| bucket(Duration::from_secs_f64(ms / 1000.0));
-        assert_eq!((of(0.0), of(0.999), of(1.0), of(2.9), of(3.0)), (0, 0, 1, 1, 2));
-        assert_eq!((of(999.0), of(1000.0), of(599_999.0), of(600_000.0)), (6, 7, 10, 11));
-        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
-        assert!(BOUNDS_MS.is_sorted());
-    }
 
     #[test]
     fn a_look_has_whole_minutes_and_an_end() {
@@ -200,7 +235,8 @@ mod tests {
         tally.add(Counts::Other, None);
         assert_eq!((tally.ok, tally.failed, tally.other, tally.ended()), (1, 1, 1, 3));
         assert_eq!(tally.run_us, 2_005_000);
-        assert_eq!(tally.run, [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
-        assert_eq!(tally.wait, [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((tally.run.counts[3], tally.run.counts[11], tally.run.total()), (1, 1, 2));
+        assert_eq!((tally.wait.counts[0], tally.wait.counts[5], tally.wait.total()), (1, 1, 2));
+        assert_eq!((tally.run.max_us, tally.wait.max_us), (2_000_000, 40_000));
     }
 }

@@ -10,11 +10,14 @@
 //!
 //! | field | operators | value |
 //! |---|---|---|
-//! | `status` | `=` `!=` | `waiting`, `running`, `stopped`, `failed`, `cancelled` |
+//! | `status` | `=` `!=` | `waiting`, `running`, `stopped` (or `succeeded`), `failed`, `cancelled` |
 //! | `class` `queue` `instance` `correlation` `error` | `=` `!=` `~` `!~` | a text; `~` finds it anywhere inside, in either case |
 //! | `id` `priority` `attempts` `retries` | `=` `!=` `>` `>=` `<` `<=` | a whole number |
-//! | `created` `updated` `due` | `>` `>=` `<` `<=` | an age: `created>2h` was created **more than two hours ago**, `created<2h` **within the last two hours**; or a time: `created>2026-12-24` was created **after** it |
+//! | `created` `updated` `due` `started` `ended` | `>` `>=` `<` `<=` | an age: `created>2h` was created **more than two hours ago**, `created<2h` **within the last two hours**; or a time: `created>2026-12-24` was created **after** it |
 //! | `params.…` `context.…` | all of them | the path of a field, and its value |
+//!
+//! `started` and `ended` are about the last attempt of a task. What ran between A and
+//! B is `started<B ended>A`; a task without an attempt is not meant.
 //!
 //! `!=` and `!~` hold wherever `=` and `~` do not: also where there is nothing.
 //! Reading and printing are in `filter/parse.rs`; to find the tasks, see
@@ -64,6 +67,8 @@ pub(crate) enum Field {
     Created,
     Updated,
     Due,
+    Started,
+    Ended,
     Params(Vec<String>),
     Context(Vec<String>),
 }
@@ -100,6 +105,10 @@ pub struct FoundTask {
     pub parameters: Json,
     /// Its context; empty if the filter did not ask.
     pub context: Json,
+    /// When its last attempt began.
+    pub started_at: Option<Timestamp>,
+    /// When its last attempt ended; `None` while one runs.
+    pub ended_at: Option<Timestamp>,
 }
 
 impl Filter {
@@ -240,9 +249,11 @@ impl Term {
             Field::Instance => self.text(row.instance.as_deref()),
             Field::Correlation => self.text(Some(&task.correlation_id)),
             Field::Error => self.error(row),
-            Field::Created => self.time(row.created_at, now),
-            Field::Updated => self.time(row.updated_at, now),
-            Field::Due => self.time(row.scheduled_at, now),
+            Field::Created => self.time(Some(row.created_at), now),
+            Field::Updated => self.time(Some(row.updated_at), now),
+            Field::Due => self.time(Some(row.scheduled_at), now),
+            Field::Started => self.time(task.started_at, now),
+            Field::Ended => self.time(task.ended_at, now),
             Field::Params(path) => self.json(&task.parameters, path),
             Field::Context(path) => self.json(&task.context, path),
         }
@@ -292,7 +303,8 @@ impl Term {
     }
 
     /// An age grows into the past, so it compares the other way round.
-    fn time(&self, found: Timestamp, now: Timestamp) -> bool {
+    fn time(&self, found: Option<Timestamp>, now: Timestamp) -> bool {
+        let Some(found) = found else { return false };
         self.any(|value| match value {
             Value::At(wanted) => self.operator.compares(found.cmp(wanted)),
             Value::Age(age) => {
@@ -419,6 +431,8 @@ mod tests {
             correlation_id: "order-17".into(),
             parameters: parameters.unwrap(),
             context: Json::parse(r#"{"rerun_of":9}"#).unwrap(),
+            started_at: Some("2026-12-24T11:00:00Z".parse().unwrap()),
+            ended_at: Some("2026-12-24T11:30:00Z".parse().unwrap()),
         }
     }
 
@@ -434,6 +448,11 @@ mod tests {
             ("class~MAIL", true),
             ("class!~mail", false),
             ("class!=a,b", true),
+            ("started>2026-12-24T10:00:00Z started<2026-12-24T11:10:00Z", true),
+            ("started<2026-12-24T11:10:00Z ended>2026-12-24T11:20:00Z", true),
+            ("ended>2026-12-24T11:30:00Z", false),
+            ("ended<1h ended>20m", true),
+            ("started<30m", false),
             ("error~429", true),
             (r#"error~"too many""#, true),
             ("error=Http", true),

@@ -88,6 +88,96 @@ pub struct InstanceRow {
     pub lost_at: Option<Timestamp>,
     /// How many attempts it holds that have not ended.
     pub held: i64,
+    /// Whether its process is known to be gone from the machine that this was
+    /// read on, though this life is not over on record. Always false on other
+    /// machines: there only its lease tells.
+    pub process_gone: bool,
+}
+
+/// How a life of an engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum InstanceState {
+    /// It is heard of.
+    Alive,
+    /// Its process is gone from the machine that asks.
+    ProcessGone,
+    /// It has not been heard of within its lease.
+    Dead,
+    /// It stopped in good order.
+    Stopped,
+    /// It was declared lost.
+    Lost,
+}
+
+impl InstanceState {
+    /// The token that programs read.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::ProcessGone => "process_gone",
+            Self::Dead => "dead",
+            Self::Stopped => "stopped",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// The words that people read.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::ProcessGone => "process gone",
+            other => other.as_str(),
+        }
+    }
+}
+
+/// An engine as programs read it: the HTTP API and `task-engine instances --json`.
+#[derive(Debug, Serialize)]
+pub struct InstanceSummary {
+    id: InstanceId,
+    name: String,
+    state: InstanceState,
+    host: String,
+    pid: i32,
+    version: String,
+    workers: i32,
+    held: i64,
+    queues: Vec<String>,
+    pools: Vec<Pool>,
+    classes: Vec<String>,
+    started_at: Timestamp,
+    heartbeat_at: Timestamp,
+    heartbeat_age_secs: f64,
+    lease_secs: f64,
+    stopped_at: Option<Timestamp>,
+    lost_at: Option<Timestamp>,
+}
+
+impl From<&InstanceRow> for InstanceSummary {
+    fn from(row: &InstanceRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name.clone(),
+            state: row.state(),
+            host: row.host.clone(),
+            pid: row.pid,
+            version: row.version.clone(),
+            workers: row.workers,
+            held: row.held,
+            queues: row.queues.clone(),
+            pools: row.pools.clone(),
+            classes: row.classes.keys().cloned().collect(),
+            started_at: row.started_at,
+            heartbeat_at: row.heartbeat_at,
+            heartbeat_age_secs: row.heartbeat_age.as_secs_f64(),
+            lease_secs: row.lease.as_secs_f64(),
+            stopped_at: row.stopped_at,
+            lost_at: row.lost_at,
+        }
+    }
 }
 
 impl InstanceRow {
@@ -97,21 +187,36 @@ impl InstanceRow {
         self.stopped_at.is_some() || self.lost_at.is_some()
     }
 
-    /// Whether it counts as alive: not over, and heard of within its lease.
+    /// Whether it counts as alive: not over, its process not known to be gone,
+    /// and heard of within its lease.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !self.has_ended() && self.heartbeat_age <= self.lease
+        self.state() == InstanceState::Alive
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn state(&self) -> InstanceState {
+        match self {
+            Self { lost_at: Some(_), .. } => InstanceState::Lost,
+            Self { stopped_at: Some(_), .. } => InstanceState::Stopped,
+            Self { process_gone: true, .. } => InstanceState::ProcessGone,
+            _ if self.heartbeat_age > self.lease => InstanceState::Dead,
+            _ => InstanceState::Alive,
+        }
     }
 }
 
 /// What happens to the tasks of dead engines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// Somebody decides: an engine whose name left tasks behind refuses to start.
+    /// Engines recover them: at their start those of their own name and of
+    /// processes that are gone from their machine, later on those of all engines
+    /// that are dead.
     #[default]
-    Manual,
-    /// Engines recover them: their own name's at start, everybody's later on.
     Auto,
+    /// An operator decides: an engine whose name left tasks refuses to start.
+    Manual,
 }
 
 /// What a starting engine does about a former holder of its name.
@@ -130,21 +235,43 @@ pub enum Admission {
 }
 
 /// Decides about one former holder of a name.
-///
-/// `process_gone` says that its process is known to be gone from this very
-/// machine, so that its lease need not run out first.
 #[must_use]
-pub fn admission(holder: &InstanceRow, process_gone: bool, recovery: Recovery) -> Admission {
-    let dead = holder.has_ended() || process_gone || !holder.is_alive();
-    match (dead, recovery) {
-        (true, _) if holder.has_ended() && holder.held == 0 => Admission::Free,
-        (true, Recovery::Manual) if holder.held > 0 => Admission::LeftTasks,
-        (true, _) => Admission::Recover,
-        (false, Recovery::Manual) => Admission::Taken,
-        (false, Recovery::Auto) => {
+pub fn admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
+    match (holder.is_alive(), recovery) {
+        (false, _) if holder.has_ended() && holder.held == 0 => Admission::Free,
+        (false, Recovery::Manual) if holder.held > 0 => Admission::LeftTasks,
+        (false, _) => Admission::Recover,
+        (true, Recovery::Manual) => Admission::Taken,
+        (true, Recovery::Auto) => {
             Admission::Wait(holder.lease.saturating_sub(holder.heartbeat_age))
         }
     }
+}
+
+/// The name of an engine that is not given one: that of its machine, or the
+/// first of `machine-2`, `machine-3`, … that is free. So a restarted engine gets
+/// its name back, and lists of engines stay short.
+///
+/// `last` is the name that this engine had in its life before: it keeps it if it
+/// can. After an outage of the database all leases have run out, also those of
+/// live engines; so with automatic recovery a name is free only if its holder
+/// has ended or its process is gone. Without it, the tasks that a dead holder
+/// left are a reason to refuse.
+#[must_use]
+pub fn free_name(
+    lives: &[InstanceRow],
+    machine: &str,
+    last: Option<&str>,
+    recovery: Recovery,
+) -> String {
+    let holds = |life: &InstanceRow| match recovery {
+        Recovery::Auto => !life.has_ended() && !life.process_gone,
+        Recovery::Manual => life.is_alive(),
+    };
+    let is_free = |name: &String| !lives.iter().any(|life| life.name == *name && holds(life));
+    let numbered = (2_u32..).map(|number| format!("{machine}-{number}"));
+    let mut names = last.map(str::to_owned).into_iter().chain([machine.to_owned()]).chain(numbered);
+    names.find(is_free).unwrap_or_else(|| machine.to_owned())
 }
 
 #[cfg(test)]
@@ -170,6 +297,7 @@ mod tests {
             stopped_at: None,
             lost_at: ended.then_some(Timestamp::UNIX_EPOCH),
             held,
+            process_gone: false,
         }
     }
 
@@ -191,12 +319,30 @@ mod tests {
             (31, true, 3, false, Manual, LeftTasks),
             (31, true, 3, false, Auto, Recover),
         ] {
-            let holder = holder(age, ended, held);
+            let holder = InstanceRow { process_gone: gone, ..holder(age, ended, held) };
             assert_eq!(
-                admission(&holder, gone, recovery),
+                admission(&holder, recovery),
                 expected,
                 "heartbeat {age} s ago, ended {ended}, holds {held}, gone {gone}, {recovery:?}"
             );
+        }
+    }
+
+    #[test]
+    fn default_names_do_not_collide() {
+        use Recovery::*;
+        let named = |name: &str, age| InstanceRow { name: name.into(), ..holder(age, false, 0) };
+        let gone = InstanceRow { process_gone: true, ..named("web-3", 1) };
+        let lives = [named("web", 1), named("web-2", 31), gone];
+        for (lives, last, recovery, expected) in [
+            (&[][..], None, Auto, "web"),
+            (&lives[..1], None, Auto, "web-2"),
+            (&lives[..], None, Auto, "web-3"),
+            (&lives[..], None, Manual, "web-2"),
+            (&lives[..], Some("old"), Auto, "old"),
+            (&lives[..], Some("web"), Auto, "web-3"),
+        ] {
+            assert_eq!(free_name(lives, "web", last, recovery), expected, "{last:?} {recovery:?}");
         }
     }
 }

@@ -29,6 +29,7 @@
 //! - [`completion`]: an end in a transaction of the application's own;
 //! - [`recovery`]: what becomes of attempts whose engine is gone;
 //! - [`instance`]: engines as the database sees them, and who may use a name;
+//! - [`lock`]: sessions whose locks hold up the work;
 //! - [`queue`]: who serves queues, what waits in them, and which are paused;
 //! - [`report`]: what an attempt says while it runs;
 //! - [`cancel`]: what became of a wish to cancel it;
@@ -60,6 +61,10 @@ mod folding;
 pub mod hook;
 pub mod instance;
 pub mod json;
+pub mod lock;
+// For engines, stores and tools on one machine.
+#[doc(hidden)]
+pub mod process;
 pub mod queue;
 pub mod recovery;
 pub mod report;
@@ -90,7 +95,7 @@ pub use figures::{FigureRow, FiguresLook};
 pub use filter::{BadFilter, Filter, FoundTask};
 pub use flow::{FlowPage, FlowTask, Origin};
 pub use hook::{CreationHook, Refusal};
-pub use instance::{InstanceId, InstanceRow, NewInstance};
+pub use instance::{InstanceId, InstanceRow, InstanceSummary, NewInstance};
 pub use json::{BadJson, Json};
 pub use queue::{Lanes, Pause, PausedQueue, Pool, QueueRow};
 pub use retry::{RetryOverride, RetryRule};

@@ -13,7 +13,7 @@ use crate::retry::RetryOverride;
 use crate::store::TakeBack;
 use crate::task::{ClassRules, TaskStatus};
 
-pub use by_name::{RecoverError, Recovered, recover};
+pub use by_name::{LeftTasks, RecoverError, Recovered, recover, why_left};
 
 /// The engine that held them, as it is on record.
 #[derive(Debug, Clone)]

@@ -9,11 +9,13 @@
 //! - [`cron`], [`Timetable`]: which slots there are;
 //! - [`decision`]: which of them fire now;
 //! - [`row`]: a schedule as a store keeps it;
+//! - [`history`]: what has become of its slots;
 //! - [`operate`]: what applications and operators do to schedules.
 
 pub mod cron;
 pub mod decision;
 mod fields;
+pub mod history;
 pub mod operate;
 pub mod row;
 mod timetable;

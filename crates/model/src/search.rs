@@ -7,6 +7,11 @@
 //! here alone ([`Filter::matches`]), so that it means the same on every store; a
 //! store that leaves something out when it narrows makes a search slower, never
 //! wrong.
+//!
+//! Ids follow time, so a filter that names times is looked for between the ids of
+//! those times (`search/seek.rs`), not from the newest task on.
+
+mod seek;
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +21,14 @@ use crate::filter::{Field, Filter, FoundTask, Operator, Term, Value};
 use crate::store::{Store, StoreError};
 use crate::task::{TaskId, TaskStatus};
 
-/// So many rows are read in a step by their columns alone, which is cheap.
+pub use seek::CreationTimes;
+
+/// So many rows are read in a step by their columns alone, which is cheap;
 const ROWS_OF_A_STEP: u32 = 10_000;
+/// and up to so many, doubled from step to step, while a step is quick.
+const ROWS_OF_A_STEP_MAX: u32 = 160_000;
+/// A step that took longer is not made larger.
+const QUICK: Duration = Duration::from_millis(50);
 /// The same where a row must be looked up elsewhere, too.
 const ROWS_OF_A_STEP_IN_PLACES: u32 = 1_000;
 /// So many tasks are looked at whole in a step.
@@ -27,6 +38,8 @@ const TASKS_WITH_JSON_OF_A_STEP: u32 = 100;
 /// How long one page is looked for: an answer within the blink of an eye, and
 /// whoever wants more goes on from where it ended.
 pub const PATIENCE: Duration = Duration::from_millis(150);
+/// So many times as long, as long as nothing was found: an empty page helps nobody.
+const PATIENCE_IF_EMPTY: u32 = 6;
 
 /// What is looked for.
 #[derive(Debug, Clone)]
@@ -37,7 +50,8 @@ pub struct Search {
     pub before: Option<TaskId>,
     /// How many at the most.
     pub limit: u32,
-    /// No new step begins after this time. At least one is made.
+    /// No new step begins after this time; six times this, as long as nothing was
+    /// found. At least one is made.
     pub patience: Duration,
 }
 
@@ -71,6 +85,10 @@ pub struct Scan {
     pub queues: Option<Vec<String>>,
     /// Only tasks created then; a store may return others, too.
     pub created: Vec<TimeBound>,
+    /// Only tasks of which an attempt ended then; a store may return others, too.
+    pub ended: Vec<TimeBound>,
+    /// Only tasks of which an attempt has an error; a store may return others, too.
+    pub with_error: bool,
     /// Whether parameters and context are needed.
     pub with_json: bool,
 }
@@ -115,18 +133,14 @@ pub struct Scanned {
 impl Scan {
     /// The times between which a task was created, as the database's clock is.
     #[must_use]
-    pub fn created_between(&self, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
-        let ago = |age: Duration| now.checked_sub(age).unwrap_or(Timestamp::MIN);
-        let (mut from, mut until) = (None, None);
-        for bound in &self.created {
-            match *bound {
-                TimeBound::From(time) => from = from.max(Some(time)),
-                TimeBound::Younger(age) => from = from.max(Some(ago(age))),
-                TimeBound::Until(time) => until = earlier(until, time),
-                TimeBound::Older(age) => until = earlier(until, ago(age)),
-            }
-        }
-        (from, until)
+    pub fn created_between(&self, now: Timestamp) -> TimeRange {
+        between(&self.created, now)
+    }
+
+    /// The times between which one of its attempts ended.
+    #[must_use]
+    pub fn ended_between(&self, now: Timestamp) -> TimeRange {
+        between(&self.ended, now)
     }
 
     /// The task whose own id is the name of the flow, if it is one.
@@ -139,6 +153,23 @@ impl Scan {
     }
 }
 
+/// From the first of these times until the second, if there is one.
+pub type TimeRange = (Option<Timestamp>, Option<Timestamp>);
+
+fn between(bounds: &[TimeBound], now: Timestamp) -> TimeRange {
+    let ago = |age: Duration| now.checked_sub(age).unwrap_or(Timestamp::MIN);
+    let (mut from, mut until) = (None, None);
+    for bound in bounds {
+        match *bound {
+            TimeBound::From(time) => from = from.max(Some(time)),
+            TimeBound::Younger(age) => from = from.max(Some(ago(age))),
+            TimeBound::Until(time) => until = earlier(until, time),
+            TimeBound::Older(age) => until = earlier(until, ago(age)),
+        }
+    }
+    (from, until)
+}
+
 fn earlier(one: Option<Timestamp>, other: Timestamp) -> Option<Timestamp> {
     Some(one.map_or(other, |one| one.min(other)))
 }
@@ -149,9 +180,11 @@ impl Search {
     pub async fn run(&self, store: &dyn Store) -> Result<Found, StoreError> {
         let begun = Instant::now();
         let mut scan = self.first_scan();
+        seek::narrow(store, &self.filter, &mut scan).await?;
         let mut tasks = Vec::new();
         let limit = self.limit as usize;
         loop {
+            let step_begun = Instant::now();
             let step = store.scan(&scan).await?;
             let meant = step.tasks.into_iter().filter(|task| self.filter.matches(task, step.now));
             tasks.extend(meant);
@@ -160,9 +193,14 @@ impl Search {
             tasks.truncate(limit);
             let next = if cut { tasks.last().map(|task| task.row.id) } else { step.down_to };
             let next = next.filter(|id| *id > scan.from);
+            let patience =
+                if tasks.is_empty() { self.patience * PATIENCE_IF_EMPTY } else { self.patience };
             match next {
-                Some(id) if !full && begun.elapsed() < self.patience => scan.before = id,
+                Some(id) if !full && begun.elapsed() < patience => scan.before = id,
                 next => return Ok(Found { tasks, next, now: step.now }),
+            }
+            if scan.rows >= ROWS_OF_A_STEP && step_begun.elapsed() < QUICK {
+                scan.rows = (scan.rows * 2).min(ROWS_OF_A_STEP_MAX);
             }
         }
     }
@@ -173,11 +211,23 @@ impl Search {
         let (from, before) = ids_between(terms);
         let before = self.before.map_or(before, |id| id.min(before));
         let (classes, queues) = (texts(terms, &Field::Class), texts(terms, &Field::Queue));
-        let created = terms.iter().filter_map(created_bound).collect::<Vec<_>>();
+        let bounds =
+            |field: Field| terms.iter().filter_map(|term| time_bound(term, &field)).collect();
+        let created = seek::created_bounds(&self.filter);
+        let ended: Vec<_> = bounds(Field::Ended);
+        let with_error = terms.iter().any(|term| {
+            term.field == Field::Error && matches!(term.operator, Operator::Is | Operator::Has)
+        });
         let tasks = if with_json { TASKS_WITH_JSON_OF_A_STEP } else { TASKS_OF_A_STEP };
-        let narrow = classes.is_some() || queues.is_some() || !created.is_empty();
+        let times = !created.is_empty() || !ended.is_empty();
+        let narrow = classes.is_some() || queues.is_some() || times || with_error;
         let base = base(&self.filter);
-        let cheap_rows = if base == Base::All { ROWS_OF_A_STEP } else { ROWS_OF_A_STEP_IN_PLACES };
+        let is_cheap = match &base {
+            Base::All => true,
+            Base::Places(statuses) => statuses[..] == [TaskStatus::Waiting],
+            Base::Flow(_) | Base::Ids(_) => false,
+        };
+        let cheap_rows = if is_cheap { ROWS_OF_A_STEP } else { ROWS_OF_A_STEP_IN_PLACES };
         Scan {
             base,
             from,
@@ -188,6 +238,8 @@ impl Search {
             classes,
             queues,
             created,
+            ended,
+            with_error,
             with_json,
         }
     }
@@ -249,9 +301,9 @@ fn ids_between(terms: &[Term]) -> (TaskId, TaskId) {
     (TaskId(from), TaskId(before))
 }
 
-fn created_bound(term: &Term) -> Option<TimeBound> {
+fn time_bound(term: &Term, field: &Field) -> Option<TimeBound> {
     use Operator::{Least, Less, More, Most};
-    if term.field != Field::Created {
+    if term.field != *field {
         return None;
     }
     match (term.operator, term.values.first()?) {
@@ -344,7 +396,8 @@ mod tests {
                 time("2026-12-01T00:00:00Z"),
                 time("2026-12-02T00:00:00Z"),
             ),
-            ("updated>1h", None, None),
+            ("updated>1h", None, time("2026-12-24T11:00:00Z")),
+            ("updated<1h ended>2026-12-01", None, None),
         ] {
             assert_eq!(scan(text).created_between(now), (from, until), "{text}");
         }
@@ -354,6 +407,9 @@ mod tests {
     fn a_step_is_bounded_and_json_is_dear() {
         assert_eq!((scan("").rows, scan("").tasks), (500, 51));
         assert_eq!((scan("class=a").rows, scan("class=a").tasks), (10_000, 500));
+        let retried = scan("status=waiting error~x");
+        assert_eq!((retried.rows, retried.with_error), (10_000, true));
+        assert!(!scan("error!~x").with_error && !scan("error!=x").with_error);
         let json = scan("params.a=1");
         assert_eq!((json.rows, json.tasks, json.with_json), (100, 100, true));
     }

@@ -23,10 +23,12 @@ use crate::figures::{ClassMinute, FigureRow, FiguresLook};
 use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
+use crate::lock::BlockingSession;
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
+use crate::schedule::history::ScheduleEvent;
 use crate::schedule::row::{DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite};
-use crate::search::{Scan, Scanned};
+use crate::search::{CreationTimes, Scan, Scanned};
 use crate::secret;
 use crate::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use crate::token::{NewToken, TokenHash, TokenRow};
@@ -128,6 +130,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// are left out as well, but for the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>>;
 
+    /// Sessions of the database that hold up others or may do so: they have
+    /// locked a table of this store, or have a transaction open. Empty where a
+    /// store cannot tell.
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// The attempts that a life holds.
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>>;
 
@@ -219,6 +228,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The newest slots that a schedule has fired, newest first.
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>>;
 
+    /// Creates a task of a schedule outside of its slots, and records that and
+    /// who asked for it, in one transaction.
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation>;
+
+    /// The newest events of a schedule beside its firing, newest first.
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>>;
+
     /// What engines hold, and the first tasks of each lane.
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving>;
 
@@ -254,6 +275,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// One bounded step of a search, newest first: see [`Search`](crate::Search).
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned>;
 
+    /// For each id, the nearest task at or below it and when it was created, in this
+    /// order: one probe of the key each.
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes>;
+
     /// Changes a task that waits, and wakes engines. One that an engine has
     /// claimed first is left as it is.
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport>;
@@ -287,7 +312,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()>;
 
     /// What all engines have counted lately, by step and class, in this order.
-    /// The first step is whole; steps and classes without any attempt are left out.
+    /// The first minute is whole; steps and classes without any attempt are left out.
     fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>>;
 
     /// Removes up to `limit` rows of figures that are older than
@@ -539,6 +564,10 @@ pub enum StoreError {
     /// The store cannot be reached, or went away: try again later.
     #[error("{0}")]
     Unavailable(String),
+    /// Another session holds a lock that this needs, and did not release it in
+    /// time: try again later. The message names the session where it is known.
+    #[error("{0}")]
+    Locked(String),
     /// The store refused, and will refuse again: somebody must change something.
     #[error("{0}")]
     Refused(String),
@@ -548,6 +577,9 @@ pub enum StoreError {
     /// The tables are not there, or of another version.
     #[error("{0}")]
     Version(String),
+    /// This process must not use the store any longer: end it, and start it again.
+    #[error("{0}")]
+    MustReopen(String),
     /// The name belongs to another life that is not over on record.
     #[error("an engine named {0:?} is registered")]
     NameTaken(String),
@@ -565,7 +597,7 @@ impl StoreError {
     /// Whether the same call may succeed later without anybody's doing.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::Locked(_))
     }
 }
 

@@ -212,15 +212,19 @@ pub enum TaskStatus {
     Waiting,
     /// An engine holds it.
     Running,
-    /// It did its work.
+    /// It ended successfully.
+    #[serde(alias = "succeeded")]
     Stopped,
-    /// It was given up.
+    /// It failed, and is not retried any more.
     Failed,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
 }
 
 impl TaskStatus {
+    /// Another word for `stopped`, for input: other systems call it so.
+    pub const SUCCEEDED: &'static str = "succeeded";
+
     /// All of them, in the order of a task's life.
     pub const ALL: [Self; 5] =
         [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
@@ -236,6 +240,15 @@ impl TaskStatus {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// The word for people who may not know it: `stopped (succeeded)`.
+    #[must_use]
+    pub fn explained(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped (succeeded)",
+            other => other.as_str(),
+        }
+    }
 }
 
 impl fmt::Display for TaskStatus {
@@ -247,10 +260,14 @@ impl fmt::Display for TaskStatus {
 impl FromStr for TaskStatus {
     type Err = BadWord;
 
+    /// Also reads [`SUCCEEDED`](Self::SUCCEEDED).
     fn from_str(text: &str) -> Result<Self, BadWord> {
+        if text == Self::SUCCEEDED {
+            return Ok(Self::Stopped);
+        }
         Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
             BadWord(format!(
-                "no status {text:?}; there are waiting, running, stopped, failed, cancelled"
+                "no status {text:?}; there are waiting, running, stopped (or succeeded), failed, cancelled"
             ))
         })
     }
@@ -634,7 +651,7 @@ pub struct ExecutionRow {
     pub attempt: i32,
     /// Its retry number.
     pub retry_number: i32,
-    /// `running`, `success`, `failure` or `snoozed`.
+    /// `running`, `success`, `failure`, `snoozed` or `cancelled`.
     pub status: ExecutionStatus,
     /// The engine.
     pub instance: Option<String>,
@@ -670,15 +687,23 @@ pub enum ExecutionStatus {
     Failure,
     /// It postponed its task. Neither a success nor a failure: no retry is used.
     Snoozed,
+    /// Not an attempt: the task was cancelled while it waited for this one.
+    Cancelled,
 }
 
 impl ExecutionStatus {
     /// The status of an attempt that has ended. Should a cancel request meet a
     /// snooze, the task is cancelled, and the attempt counts as any cancelled one.
+    /// `was_held`: an engine had claimed it.
     #[must_use]
-    pub fn of_ended(error: Option<&TaskError>, ends_task: Option<TaskStatus>) -> Self {
+    pub fn of_ended(
+        error: Option<&TaskError>,
+        ends_task: Option<TaskStatus>,
+        was_held: bool,
+    ) -> Self {
         match error {
             None => Self::Success,
+            Some(_) if !was_held && ends_task == Some(TaskStatus::Cancelled) => Self::Cancelled,
             Some(error) if ends_task.is_none() && error.exception == TaskError::SNOOZED => {
                 Self::Snoozed
             }
@@ -694,6 +719,7 @@ impl ExecutionStatus {
             Self::Success => "success",
             Self::Failure => "failure",
             Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
         }
     }
 }

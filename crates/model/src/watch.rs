@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::attempt::AttemptId;
+use crate::figures::{ClassTotal, FigureRow, TimeHistogram};
 use crate::instance::{InstanceId, InstanceRow};
 use crate::queue::{Count, QueueRow};
 use crate::report::ProgressRow;
@@ -190,96 +191,121 @@ impl EndingRow {
     }
 }
 
-/// What came of the attempts of a class lately.
+/// What engines have counted of a class lately.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassFigures {
-    /// The class.
+    /// The class; empty for all that engines did not tell apart.
     pub task_class: String,
     /// Attempts that ended.
-    pub ended: usize,
-    /// Those of them that failed.
-    pub failed: usize,
+    pub ended: u64,
+    /// Those of them that did their work.
+    pub succeeded: u64,
+    /// Those of them that failed, whether or not they are retried.
+    pub failed: u64,
+    /// Those of them that did neither: cancelled, given back or snoozed.
+    pub other: u64,
     /// Half of them took no longer, in seconds.
     pub run_secs_p50: Option<f64>,
     /// Of twenty, nineteen took no longer, in seconds.
     pub run_secs_p95: Option<f64>,
-    /// The last error.
+    /// Half of them had been due no longer, in seconds.
+    pub wait_secs_p50: Option<f64>,
+    /// Of twenty, nineteen had been due no longer, in seconds.
+    pub wait_secs_p95: Option<f64>,
+    /// The newest error among the attempts that a bounded look has found: a sample.
     pub last_error: Option<String>,
 }
 
-/// What ended within a time, by class.
+/// What engines have counted within a time, by class. Nothing of it is a sample but
+/// the errors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Lately {
-    /// The time that this is about, in seconds.
+    /// The time that this is about, in seconds: from the beginning of a minute.
     pub secs: f64,
-    /// Attempts that ended, and were found.
-    pub ended: usize,
-    /// Those of them that failed.
-    pub failed: usize,
-    /// There may be more: the limit of what is read was met.
-    pub and_more: bool,
-    /// About how many end in a second.
+    /// Attempts that ended.
+    pub ended: u64,
+    /// Those of them that did their work.
+    pub succeeded: u64,
+    /// Those of them that failed, whether or not they are retried.
+    pub failed: u64,
+    /// Those of them that did neither: cancelled, given back or snoozed.
+    pub other: u64,
+    /// How many ended in a second, since the first minute in which one did.
     pub per_sec: f64,
     /// The same by class, the busiest first.
     pub classes: Vec<ClassFigures>,
 }
 
 impl Lately {
-    /// Sums up what ended not longer ago than this. `limit` is how many were
-    /// looked for at each place.
+    /// Sums up the minutes from this long ago until now. `endings` are where the
+    /// last error of a class is looked for.
     #[must_use]
-    pub fn of(endings: &[EndingRow], now: Timestamp, time: Duration, limit: i64) -> Self {
-        let mut by_class: BTreeMap<&str, Vec<&EndingRow>> = BTreeMap::new();
-        let (mut found, mut oldest) = (0_u32, Duration::ZERO);
-        for ending in endings {
-            let age = age(ending.stopped_at, now);
-            if age <= time {
-                by_class.entry(&ending.task_class).or_default().push(ending);
-                found += 1;
-                oldest = oldest.max(age);
-            }
-        }
-        let and_more = i64::from(found) >= limit;
-        // What was found of more is the newest, and began with the oldest of it.
-        let covered = if and_more { oldest.max(Duration::from_millis(1)) } else { time };
-        let mut classes: Vec<_> =
-            by_class.into_iter().map(|(class, endings)| figures(class, &endings)).collect();
-        classes.sort_by_key(|class| std::cmp::Reverse(class.ended));
+    pub fn of(
+        counted: &[FigureRow],
+        endings: &[EndingRow],
+        now: Timestamp,
+        time: Duration,
+    ) -> Self {
+        let from = now.checked_sub(time).unwrap_or(Timestamp::MIN);
+        let from = from.as_second().div_euclid(60) * 60;
+        let within = || counted.iter().filter(|row| row.at.as_second() >= from);
+        let seconds_since = |at: Timestamp| now.duration_since(at).as_secs_f64().max(1.0);
+        let classes: Vec<_> = ClassTotal::sum(within())
+            .into_iter()
+            .map(|total| {
+                let last_error = last_error(endings, &total.class);
+                class_figures(total, last_error)
+            })
+            .collect();
+        let sum = |count: fn(&ClassFigures) -> u64| classes.iter().map(count).sum::<u64>();
+        let ended = sum(|class| class.ended);
+        let first = within().map(|row| row.at).min();
         Self {
-            secs: time.as_secs_f64(),
-            ended: found as usize,
-            failed: classes.iter().map(|class| class.failed).sum(),
-            and_more,
-            per_sec: f64::from(found) / covered.as_secs_f64(),
+            secs: seconds_since(Timestamp::from_second(from).unwrap_or(now)),
+            ended,
+            succeeded: sum(|class| class.succeeded),
+            failed: sum(|class| class.failed),
+            other: sum(|class| class.other),
+            per_sec: first.map_or(0.0, |first| number(ended) / seconds_since(first)),
             classes,
         }
     }
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
+fn number(count: u64) -> f64 {
+    count as f64
 }
 
 fn age(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(time)).unwrap_or_default()
 }
 
-fn figures(class: &str, endings: &[&EndingRow]) -> ClassFigures {
-    let mut times: Vec<f64> =
-        endings.iter().filter_map(|ending| Some(ending.lasted()?.as_secs_f64())).collect();
-    times.sort_by(f64::total_cmp);
-    let failures = || endings.iter().filter(|ending| ending.error.is_some());
-    let last = failures().max_by_key(|ending| ending.stopped_at);
+fn class_figures(total: ClassTotal, last_error: Option<String>) -> ClassFigures {
+    let secs = |times: &TimeHistogram, percent| Some(times.quantile(percent)?.as_secs_f64());
     ClassFigures {
-        task_class: class.to_owned(),
-        ended: endings.len(),
-        failed: failures().count(),
-        run_secs_p50: quantile(&times, 50),
-        run_secs_p95: quantile(&times, 95),
-        last_error: last.and_then(|ending| ending.error.clone()),
+        ended: total.ended(),
+        succeeded: total.ok,
+        failed: total.failed,
+        other: total.other,
+        run_secs_p50: secs(&total.run, 50),
+        run_secs_p95: secs(&total.run, 95),
+        wait_secs_p50: secs(&total.wait, 50),
+        wait_secs_p95: secs(&total.wait, 95),
+        task_class: total.class,
+        last_error,
     }
 }
 
-/// The smallest value that so many of a hundred do not exceed.
-fn quantile(sorted: &[f64], percent: usize) -> Option<f64> {
-    let at = (sorted.len() * percent).div_ceil(100);
-    sorted.get(at.saturating_sub(1)).copied()
+/// Of attempts that an engine held: what was cancelled before it began has not failed.
+fn last_error(endings: &[EndingRow], class: &str) -> Option<String> {
+    let failures = endings.iter().filter(|ending| {
+        ending.task_class == class
+            && ending.instance_id.is_some()
+            && ending.ends_task != Some(TaskStatus::Cancelled)
+            && ending.error.is_some()
+    });
+    failures.max_by_key(|ending| ending.stopped_at).and_then(|ending| ending.error.clone())
 }
 
 /// How many tasks ended badly, and wait for somebody's decision.
@@ -330,17 +356,19 @@ pub struct Figures {
     /// Tasks that ended badly.
     #[serde(flatten)]
     pub unhappy: Unhappy,
-    /// What ended in the last minute.
+    /// What ended in the last whole minute, and since.
     pub last_minute: Lately,
-    /// What ended in the last hour.
+    /// What ended in the last 60 whole minutes, and since.
     pub last_hour: Lately,
+    /// The names of the fields that were found by a bounded look, not counted.
+    pub sampled_fields: [&'static str; 1],
     /// Queues, by name.
     pub queues: Vec<QueueFigures>,
     /// Engines that are alive, by name.
     pub engines: Vec<EngineFigures>,
 }
 
-/// So many endings are read at the most, for figures of what ended lately.
+/// So many endings are read at the most, to find the last errors.
 const ENDINGS_MAX: i64 = 5_000;
 /// Around so many places they are looked for.
 const PLACES_MAX: u8 = 10;
@@ -368,13 +396,13 @@ impl Moving {
 }
 
 impl Figures {
-    /// Puts together what a store was asked for; `per_place` is how many endings
-    /// were looked for at each place.
+    /// Puts together what a store was asked for: what engines have counted in the
+    /// last hour, and endings among which to find the last errors.
     #[must_use]
     pub fn of(
         moving: &Moving,
+        counted: &[FigureRow],
         endings: &[EndingRow],
-        per_place: i64,
         unhappy: Unhappy,
         queues: Vec<QueueRow>,
         engines: &[InstanceRow],
@@ -386,7 +414,7 @@ impl Figures {
             })
         };
         let (due, later) = (sum(|queue| queue.due), sum(|queue| queue.later));
-        let lately = |time| Lately::of(endings, moving.now, time, per_place);
+        let lately = |time| Lately::of(counted, endings, moving.now, time);
         let oldest = |queue: &QueueRow| {
             let of_queue = moving.next.iter().filter(|next| next.queue == queue.name);
             let oldest = of_queue.map(|next| next.due_at).min()?;
@@ -412,6 +440,7 @@ impl Figures {
             unhappy,
             last_minute: lately(MINUTE),
             last_hour: lately(HOUR),
+            sampled_fields: ["last_error"],
             queues: queues
                 .into_iter()
                 .map(|row| QueueFigures { oldest_due_secs: oldest(&row), row })
@@ -425,16 +454,16 @@ impl Figures {
 mod tests {
     use super::*;
 
-    fn ending(id: i64, class: &str, ago_secs: i64, ran_ms: i64, error: Option<&str>) -> EndingRow {
+    fn ending(id: i64, class: &str, ago_secs: i64, error: Option<&str>) -> EndingRow {
         let stopped = Timestamp::from_second(1_000_000 - ago_secs).unwrap();
         EndingRow {
             task_id: TaskId(id),
             attempt: 1,
             task_class: class.to_owned(),
             queue: "default".to_owned(),
-            instance_id: None,
+            instance_id: Some(InstanceId(1)),
             instance: None,
-            started_at: Some(stopped - jiff::SignedDuration::from_millis(ran_ms)),
+            started_at: Some(stopped),
             stopped_at: stopped,
             ends_task: None,
             retry_at: None,
@@ -442,24 +471,59 @@ mod tests {
         }
     }
 
+    fn counted(class: &str, ago_secs: i64, ok: u64, failed: u64) -> FigureRow {
+        let second = (1_000_020 - ago_secs).div_euclid(60) * 60;
+        let mut run = TimeHistogram::default();
+        (0..ok + failed).for_each(|n| run.add(Duration::from_millis(n * 10)));
+        FigureRow {
+            at: Timestamp::from_second(second).unwrap(),
+            class: class.to_owned(),
+            ok,
+            failed,
+            other: 1,
+            run_secs_sum: 0.0,
+            run,
+            wait: TimeHistogram::default(),
+        }
+    }
+
     #[test]
-    fn figures_of_what_ended_lately() {
-        let now = Timestamp::from_second(1_000_000).unwrap();
-        let mut endings: Vec<_> = (1..=20).map(|n| ending(n, "a", 5, n * 100, None)).collect();
-        endings.push(ending(21, "b", 50, 10, Some("old")));
-        endings.push(ending(22, "b", 40, 10, Some("new")));
-        endings.push(ending(23, "b", 100, 10, None));
-        let lately = Lately::of(&endings, now, Duration::from_secs(60), 100);
-        assert_eq!((lately.ended, lately.failed, lately.and_more), (22, 2, false));
-        assert!((lately.per_sec - 22.0 / 60.0).abs() < 1e-9);
+    fn sums_the_minutes_of_each_class() {
+        // Twenty seconds into a minute.
+        let now = Timestamp::from_second(1_000_040).unwrap();
+        let rows = [
+            counted("a", 200, 50, 0),
+            counted("b", 60, 9, 10),
+            counted("a", 60, 300, 0),
+            counted("a", 0, 40, 0),
+        ];
+        let endings = [ending(1, "b", 50, Some("old")), ending(2, "b", 40, Some("new"))];
+        let lately = Lately::of(&rows, &endings, now, Duration::from_secs(60));
+        assert_eq!((lately.ended, lately.succeeded, lately.failed), (362, 349, 10));
+        assert!((lately.secs - 80.0).abs() < 1e-9, "{}", lately.secs);
+        assert!((lately.per_sec - 362.0 / 80.0).abs() < 1e-9, "{}", lately.per_sec);
         let [a, b] = &lately.classes[..] else { panic!("two classes, not {lately:?}") };
-        assert_eq!((a.ended, a.failed, a.last_error.as_deref()), (20, 0, None));
-        assert_eq!((a.run_secs_p50, a.run_secs_p95), (Some(1.0), Some(1.9)));
-        assert_eq!((b.ended, b.failed, b.last_error.as_deref()), (2, 2, Some("new")));
-        let cut = Lately::of(&endings, now, Duration::from_secs(60), 22);
-        assert!(cut.and_more && (cut.per_sec - 22.0 / 50.0).abs() < 1e-9, "{cut:?}");
-        let nothing = Lately::of(&[], now, Duration::from_secs(60), 100);
-        assert_eq!((nothing.ended, nothing.classes.len()), (0, 0));
+        assert_eq!((a.ended, a.failed, a.last_error.as_deref()), (342, 0, None));
+        assert_eq!((b.ended, b.failed, b.other, b.last_error.as_deref()), (20, 10, 1, Some("new")));
+        assert!(a.run_secs_p95.unwrap() <= 3.0, "{a:?}");
+        let minutes = Lately::of(&rows, &[], now, Duration::from_secs(240));
+        assert_eq!((minutes.ended, minutes.classes[0].ended), (413, 393));
+        let nothing = Lately::of(&[], &[], now, Duration::from_secs(60));
+        assert_eq!((nothing.ended, nothing.per_sec, nothing.classes.len()), (0, 0.0, 0));
+    }
+
+    #[test]
+    fn rate_counts_from_the_first_ending() {
+        let now = Timestamp::from_second(1_000_040).unwrap();
+        let lately = Lately::of(&[counted("a", 0, 199, 0)], &[], now, HOUR);
+        assert!((lately.per_sec - 10.0).abs() < 1e-9, "{}", lately.per_sec);
+    }
+
+    #[test]
+    fn cancelled_waiting_tasks_are_no_errors() {
+        let mut cancelled = ending(1, "a", 5, Some("Cancelled: by hand"));
+        cancelled.instance_id = None;
+        assert_eq!(last_error(&[cancelled], "a"), None);
     }
 
     #[test]
@@ -471,14 +535,5 @@ mod tests {
         look.ids.clear();
         look.below((0..9).map(|n| TaskId(n * 1000)).collect(), 3);
         assert_eq!(look.ids.len(), 3);
-    }
-
-    #[test]
-    fn quantiles_of_few() {
-        assert_eq!(quantile(&[], 50), None);
-        assert_eq!(quantile(&[3.0], 50), Some(3.0));
-        assert_eq!(quantile(&[3.0], 95), Some(3.0));
-        assert_eq!(quantile(&[1.0, 2.0], 50), Some(1.0));
-        assert_eq!(quantile(&[1.0, 2.0], 95), Some(2.0));
     }
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::instance::InstanceRow;
+use crate::lock::BlockingSession;
 use crate::queue::{Count, PausedQueue, Pool};
 use crate::report::ProgressRow;
 use crate::retry::RetryOverride;
@@ -32,18 +33,7 @@ pub struct Ahead {
     /// Due tasks that are claimed before it, those of paused queues left out.
     pub tasks: Count,
     /// Who has locked it, if that can be seen.
-    pub locked_by: Option<Locker>,
-}
-
-/// A transaction that holds a lock on a waiting task. Claims go round it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Locker {
-    /// The process of the server.
-    pub pid: i32,
-    /// What the client calls itself.
-    pub application: String,
-    /// Since when the transaction has been open.
-    pub since: Option<Timestamp>,
+    pub locked_by: Option<BlockingSession>,
 }
 
 /// All that is known about a task and about those who could run it.
@@ -61,6 +51,8 @@ pub struct Facts<'a> {
     pub ahead: Option<&'a Ahead>,
     /// Attempts that ended not longer ago than [`RATE_OVER`].
     pub endings: &'a [EndingRow],
+    /// Sessions that have locked whole tables.
+    pub table_locks: &'a [BlockingSession],
 }
 
 pub use gather::{Why, why};
@@ -117,6 +109,8 @@ pub enum Reason {
         lease_secs: Option<f64>,
         /// Whether its engine counts as alive.
         engine_is_alive: bool,
+        /// Whether the process of its engine is gone from the machine that asks.
+        engine_process_gone: bool,
         /// Since when somebody wants it cancelled.
         cancel_requested_at: Option<Timestamp>,
     },
@@ -180,8 +174,8 @@ pub enum Reason {
         /// By these engines.
         engines: Vec<String>,
     },
-    /// Another transaction has locked it.
-    Locked(Locker),
+    /// Another session has locked it, or the tables that it is in.
+    Locked(BlockingSession),
     /// All workers that could take it are busy.
     WorkersBusy {
         /// So many.
@@ -240,7 +234,7 @@ pub(crate) fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLo
 pub fn reasons(facts: &Facts<'_>) -> Vec<Reason> {
     match facts.task.row.status {
         TaskStatus::Waiting => waiting(facts),
-        TaskStatus::Running => vec![running(facts)],
+        TaskStatus::Running => [running(facts)].into_iter().chain(table_locks(facts)).collect(),
         status => vec![Reason::Ended {
             status,
             at: facts.task.row.updated_at,
@@ -267,6 +261,7 @@ fn running(facts: &Facts<'_>) -> Reason {
         heartbeat_age_secs: engine.map(|engine| engine.heartbeat_age.as_secs_f64()),
         lease_secs: engine.map(|engine| engine.lease.as_secs_f64()),
         engine_is_alive: engine.is_some_and(InstanceRow::is_alive),
+        engine_process_gone: engine.is_some_and(|engine| engine.process_gone),
         cancel_requested_at: attempt
             .and_then(|one| one.cancel.as_ref())
             .filter(|_| facts.task.cancel_requested)
@@ -296,6 +291,9 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
         reasons.push(Reason::NotDue { due_at: row.scheduled_at });
     }
     reasons.extend(facts.paused.cloned().map(Reason::from));
+    if is_due {
+        reasons.extend(table_locks(facts));
+    }
     if let Some(reason) = no_taker(row.into(), facts.engines) {
         reasons.push(reason);
     } else if is_due {
@@ -308,6 +306,11 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
         reasons.push(Reason::Ready { within_secs: POLL.as_secs_f64() });
     }
     reasons
+}
+
+/// No task is claimed or recorded while somebody has locked the tables.
+fn table_locks(facts: &Facts<'_>) -> impl Iterator<Item = Reason> {
+    facts.table_locks.iter().cloned().map(Reason::Locked)
 }
 
 /// How many retries it may have: by the newest engine that knows its class, and

@@ -164,7 +164,7 @@ CREATE TABLE task_engine.ended_executions (
     CHECK (pg_column_size(error) < 200 AND octet_length(error::text) < 130
       OR task_engine.check_json(error, 'the error')),
   PRIMARY KEY (task_id, attempt),
-  CONSTRAINT "an ending either ends the task or has a time for the next attempt"
+  CONSTRAINT "an ending ends its task or has a time for the next attempt"
     CHECK ((ends_task IS NULL) = (retry_at IS NOT NULL))
 );
 -- Few, and what an operator asks for.
@@ -335,8 +335,10 @@ WHERE NOT EXISTS (
   WHERE e.task_id = h.task_id AND e.attempt = h.attempt
 );
 
--- The book's table. By id and by page it is fast; never filter or count by
--- status through it (the status is computed, row by row).
+-- The book's table. By id and by page it is fast. Its status is computed, row
+-- by row: to look for one, see tasks_with_status below. Not a UNION ALL of one
+-- branch a status: PostgreSQL would prune those that a filter excludes, but a
+-- page by id (ORDER BY id LIMIT 20) would read and sort every task.
 CREATE VIEW task_engine.tasks AS
 SELECT
   c.id,
@@ -367,6 +369,8 @@ SELECT
   CASE WHEN h.task_id IS NULL
       AND (e.ends_task IS NOT NULL OR e.error->>'exception' IS DISTINCT FROM 'Snoozed')
     THEN e.error END AS error,
+  -- What it returned, once it has ended well.
+  CASE WHEN w.task_id IS NULL AND h.task_id IS NULL THEN e.result END AS result,
   -- A task that has none begins a flow of its own.
   coalesce(c.context->>'correlation_id', c.id::text) AS correlation_id,
   CASE WHEN jsonb_typeof(c.context->'parent_id') = 'number'
@@ -392,8 +396,11 @@ LEFT JOIN task_engine.instances i ON i.id = coalesce(h.instance_id, e.instance_i
   AND w.task_id IS NULL;
 
 -- The book's executions: those that have begun.
+-- The id is made of the two that identify an execution; a task's attempts follow
+-- each other in its order. Not a bigint: no task id is too large for it.
 CREATE VIEW task_engine.task_executions AS
 SELECT
+  (e.task_id::numeric * 2147483648 + e.attempt)::numeric(39, 0) AS id,
   e.task_id, e.attempt,
   CASE WHEN e.error IS NULL THEN 'success'
     WHEN e.ends_task IS NULL AND e.error->>'exception' = 'Snoozed' THEN 'snoozed'
@@ -405,10 +412,57 @@ LEFT JOIN task_engine.instances i ON i.id = e.instance_id
 WHERE e.started_at IS NOT NULL
 UNION ALL
 SELECT
+  (h.task_id::numeric * 2147483648 + h.attempt)::numeric(39, 0),
   h.task_id, h.attempt, 'running', h.claimed_at, NULL, NULL, NULL, h.retry_number, i.name, NULL,
   h.claimed_at, h.claimed_at
 FROM task_engine.held_attempts h
 LEFT JOIN task_engine.instances i ON i.id = h.instance_id;
+
+-- Tasks in one status, the newest first: a page of them, below an id. Candidates
+-- come from where tasks of this status are, in order, and the view is asked about
+-- each by its id until the page is full.
+CREATE FUNCTION task_engine.tasks_with_status(
+  status task_engine.task_status, page_size bigint DEFAULT 100, before_id bigint DEFAULT NULL
+) RETURNS SETOF task_engine.tasks
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  wanted CONSTANT task_engine.task_status := tasks_with_status.status;
+  below CONSTANT bigint := coalesce(before_id, 9223372036854775807);
+BEGIN
+  IF wanted = 'waiting' THEN
+    RETURN QUERY SELECT t.* FROM (
+      SELECT w.task_id FROM task_engine.waiting_tasks w
+      WHERE w.task_id < below ORDER BY w.task_id DESC
+    ) AS c CROSS JOIN LATERAL (
+      SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
+  ELSIF wanted = 'running' THEN
+    RETURN QUERY SELECT t.* FROM (
+      SELECT h.task_id FROM task_engine.held_attempts h
+      WHERE h.task_id < below ORDER BY h.task_id DESC
+    ) AS c CROSS JOIN LATERAL (
+      SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
+  ELSIF wanted = 'stopped' THEN
+    -- By the primary key, from its end: most tasks end like this.
+    RETURN QUERY SELECT t.* FROM (
+      SELECT e.task_id FROM task_engine.ended_executions e
+      WHERE e.ends_task = 'stopped' AND e.task_id < below ORDER BY e.task_id DESC
+    ) AS c CROSS JOIN LATERAL (
+      SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
+  ELSE
+    -- By the index of what ended badly, each task once: an operator may have sent
+    -- it back to wait, and it may have failed again.
+    RETURN QUERY SELECT t.* FROM (
+      SELECT DISTINCT e.task_id FROM task_engine.ended_executions e
+      WHERE e.ends_task IN ('failed', 'cancelled') AND e.ends_task = wanted AND e.task_id < below
+      ORDER BY e.task_id DESC
+    ) AS c CROSS JOIN LATERAL (
+      SELECT * FROM task_engine.tasks v WHERE v.id = c.task_id AND v.status = wanted
+    ) AS t ORDER BY c.task_id DESC LIMIT page_size;
+  END IF;
+END $$;
 
 -- A plain INSERT into the book's table creates a task whole. Times that a
 -- client sends as created_at or updated_at are ignored: only this clock counts.

@@ -56,6 +56,30 @@ CREATE TABLE task_engine.fired_slots (
 );
 CREATE INDEX fired_slots_by_task ON task_engine.fired_slots (task_id);
 
+-- What happened to a schedule beside its firing: slots that were skipped, one row
+-- a range however many there are in it, and tasks that were created by hand. The
+-- newest 100 of a schedule are kept.
+CREATE TABLE task_engine.schedule_events (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  schedule_id bigint NOT NULL REFERENCES task_engine.schedules ON DELETE CASCADE,
+  first_slot timestamptz,
+  last_slot timestamptz,
+  slots bigint NOT NULL CHECK (slots >= 0),
+  task_id bigint,                         -- it may have been removed since
+  recorded_at timestamptz NOT NULL,
+  kind text NOT NULL,
+  requested_by text,
+  CONSTRAINT "an event of a schedule is of a known kind"
+    CHECK (CASE WHEN kind = 'manual' THEN task_id IS NOT NULL AND first_slot IS NULL AND last_slot IS NULL
+      ELSE kind IN ('skipped_missed', 'skipped_overlap') AND task_id IS NULL
+        AND first_slot IS NOT NULL AND last_slot IS NOT NULL AND first_slot <= last_slot END),
+  CONSTRAINT "an event of a schedule is before the year 9999"
+    CHECK (isfinite(recorded_at) AND isfinite(coalesce(first_slot, recorded_at))
+      AND isfinite(coalesce(last_slot, recorded_at))
+      AND greatest(first_slot, last_slot, recorded_at) < '9999-01-01Z')
+);
+CREATE INDEX schedule_events_by_schedule ON task_engine.schedule_events (schedule_id, id);
+
 -- Whether a task has not ended, in the snapshot of the statement that asks: in
 -- every snapshot a task is in one place. A task that was sent back after its end
 -- waits or is held again; one that retention has removed has ended.

@@ -66,9 +66,11 @@ CREATE TABLE task_engine.figures (
   ok bigint NOT NULL,
   failed bigint NOT NULL,
   other bigint NOT NULL,
-  run_us bigint NOT NULL,
+  run_us bigint NOT NULL,                 -- of all of them together
+  run_max_us bigint NOT NULL,             -- the longest: no estimate exceeds it
+  wait_max_us bigint NOT NULL,
   run bigint[] NOT NULL,
   wait bigint[] NOT NULL,
   PRIMARY KEY (minute, task_class, instance_id, generation),
-  CONSTRAINT "a histogram has 12 buckets" CHECK (cardinality(run) = 12 AND cardinality(wait) = 12)
+  CONSTRAINT "a histogram has 28 buckets" CHECK (cardinality(run) = 28 AND cardinality(wait) = 28)
 ) WITH (fillfactor = 50);

@@ -6,6 +6,7 @@ FROM (
   SELECT e.attempt, e.retry_number,
     CASE WHEN e.error IS NULL THEN 'success'
       WHEN e.ends_task IS NULL AND e.error->>'exception' = 'Snoozed' THEN 'snoozed'
+      WHEN e.claim_id IS NULL AND e.ends_task = 'cancelled' THEN 'cancelled'
       ELSE 'failure' END AS status,
     i.name AS instance, e.worker, e.started_at, e.stopped_at,
     task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error,

@@ -2,6 +2,7 @@
 SELECT e.task_id, e.attempt,
   CASE WHEN e.error IS NULL THEN 'success'
     WHEN e.ends_task IS NULL AND e.error->>'exception' = 'Snoozed' THEN 'snoozed'
+    WHEN e.claim_id IS NULL AND e.ends_task = 'cancelled' THEN 'cancelled'
     ELSE 'failure' END AS status,
   i.name AS instance, e.started_at, e.stopped_at, e.retry_at,
   CASE WHEN jsonb_typeof(e.error) = 'object' THEN task_engine.readable(e.error) - 'backtrace' ELSE task_engine.readable(e.error) END AS error

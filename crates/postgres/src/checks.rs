@@ -7,19 +7,22 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_model::check::{
-    Check, Depth, FAILED_MAX, Facts, Inventory, LANES_MAX, Verdict, WaitingLane, span,
+    Check, Depth, FAILED_MAX, Facts, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane, span,
 };
-use task_engine_model::{PausedQueue, StoreError};
+use task_engine_model::lock::BlockingSession;
+use task_engine_model::{PausedQueue, StoreError, TaskId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
+use crate::locks::OpenTransaction;
 use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
 
 const SERVER: &str = include_str!("../sql/checks/server.sql");
 const VERSION: &str = include_str!("../sql/checks/version.sql");
-const TRANSACTIONS: &str = include_str!("../sql/checks/transactions.sql");
+const RELATION_KINDS: &str = include_str!("../sql/checks/relation_kinds.sql");
+const DISTRIBUTED: &str = include_str!("../sql/checks/distributed.sql");
 const VACUUM: &str = include_str!("../sql/checks/vacuum.sql");
 const SEQUENCES: &str = include_str!("../sql/checks/sequences.sql");
 const LANES: &str = include_str!("../sql/checks/lanes.sql");
@@ -46,8 +49,9 @@ impl Inner {
         if depth >= Depth::Usual {
             if has_tables {
                 checks.push(attempt("schema", self.drift().await));
+                checks.push(attempt("distribution", self.distribution().await));
             }
-            checks.push(attempt("wake-ups", self.wake_ups().await));
+            checks.push(attempt("wake_ups", self.wake_ups().await));
         }
         checks.push(attempt("transactions", self.transactions().await));
         checks.push(attempt("vacuum", self.vacuum().await));
@@ -124,8 +128,36 @@ impl Inner {
     }
 
     async fn transactions(&self) -> Result<Check, StoreError> {
-        let rows = self.look_up(TRANSACTIONS, &[&self.schema.to_string()]).await?;
-        Ok(held(&rows.iter().map(Held::of).collect::<Vec<_>>()))
+        Ok(open_transactions(&self.open_transactions().await?))
+    }
+
+    /// Claims find rows by their address, and creation locks rows of one server:
+    /// the tables must be ordinary ones.
+    async fn distribution(&self) -> Result<Check, StoreError> {
+        const NAME: &str = "distribution";
+        let schema = self.schema.to_string();
+        let rows = self.look_up(RELATION_KINDS, &[&schema]).await?;
+        let Some(row) = rows.first() else {
+            return Ok(Check::unknown(NAME, "the catalog says nothing about the tables"));
+        };
+        let mut odd: Vec<String> = row.get("odd");
+        if row.get("has_citus") {
+            let distributed = self.look_up(DISTRIBUTED, &[&schema]).await?;
+            odd.extend(
+                distributed
+                    .iter()
+                    .map(|row| format!("{} (distributed by Citus)", row.get::<_, &str>("name"))),
+            );
+        }
+        if odd.is_empty() {
+            return Ok(Check::ok(NAME, "all tables are ordinary tables of this server"));
+        }
+        Ok(Check::bad(
+            NAME,
+            Verdict::Wrong,
+            format!("not ordinary tables: {}; claims and records fail on them", odd.join(", ")),
+            "SELECT undistribute_table('…') for each of them, or move to an ordinary database: task-engine export, then import",
+        ))
     }
 
     async fn vacuum(&self) -> Result<Check, StoreError> {
@@ -140,36 +172,38 @@ impl Inner {
             ));
         }
         let rows = self.look_up(VACUUM, &[&self.schema.to_string()]).await?;
-        let mut dead_in_all = 0;
-        for row in &rows {
-            let (name, dead): (&str, i64) = (row.get("name"), row.get("dead"));
-            let (live, schema): (i64, _) = (row.get("live"), &self.schema);
-            dead_in_all += dead;
-            if row.get("is_off") {
-                return Ok(Check::bad(
-                    NAME,
-                    Verdict::Wrong,
-                    format!("autovacuum is off for {name}"),
-                    format!("ALTER TABLE {schema}.{name} RESET (autovacuum_enabled);"),
-                ));
-            }
-            if dead > DEAD_ROWS_WARNING && dead > live / 2 {
-                let last =
-                    row.get::<_, Option<i64>>("vacuumed_secs").and_then(|s| u64::try_from(s).ok());
-                let last = last.map_or("never".to_owned(), |s| {
-                    format!("{} ago", span(Duration::from_secs(s)))
-                });
-                return Ok(Check::bad(
-                    NAME,
-                    Verdict::Warning,
-                    format!(
-                        "{name} has {dead} dead rows beside {live}; it was last vacuumed {last}"
-                    ),
-                    format!("VACUUM {schema}.{name}; and see held transactions"),
-                ));
-            }
+        let schema = &self.schema;
+        let off = rows.iter().filter(|row| row.get("is_off"));
+        let off: Vec<&str> = off.map(|row| row.get("name")).collect();
+        if !off.is_empty() {
+            let reset =
+                |name: &&str| format!("ALTER TABLE {schema}.{name} RESET (autovacuum_enabled);");
+            return Ok(Check::bad(
+                NAME,
+                Verdict::Wrong,
+                format!("autovacuum is off for {}", off.join(", ")),
+                off.iter().map(reset).collect::<Vec<_>>().join(" "),
+            ));
         }
-        Ok(Check::ok(NAME, format!("{dead_in_all} dead rows in {} tables", rows.len())))
+        let bloated: Vec<&Row> = rows
+            .iter()
+            .filter(|row| {
+                let (dead, live): (i64, i64) = (row.get("dead"), row.get("live"));
+                dead > DEAD_ROWS_WARNING && dead > live / 2
+            })
+            .collect();
+        if bloated.is_empty() {
+            let dead: i64 = rows.iter().map(|row| row.get::<_, i64>("dead")).sum();
+            return Ok(Check::ok(NAME, format!("{dead} dead rows in {} tables", rows.len())));
+        }
+        let vacuum = bloated.iter().map(|row| row.get("name"));
+        let vacuum = vacuum.map(|name: &str| format!("VACUUM {schema}.{name};"));
+        Ok(Check::bad(
+            NAME,
+            Verdict::Warning,
+            bloated.iter().map(|row| dead_rows(row)).collect::<Vec<_>>().join("; "),
+            format!("{} and see the open transactions", vacuum.collect::<Vec<_>>().join(" ")),
+        ))
     }
 
     async fn ids(&self) -> Result<Check, StoreError> {
@@ -223,8 +257,14 @@ impl Inner {
         });
         let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
         let failed = self.look_up(FAILED, &[&limit]).await?;
-        let (seen, failed): (i64, i64) =
-            failed.first().map_or((0, 0), |row| (row.get("seen"), row.get("failed")));
+        let failed = failed.iter().map(|row| FailedClass {
+            class: row.get("task_class"),
+            tasks: row.get("failed"),
+            newest: TaskId(row.get("newest")),
+        });
+        let failed: Vec<_> = failed.collect();
+        let held = self.look_up(crate::watch::HELD, &[]).await?;
+        let now = self.look_up("SELECT clock_timestamp() AS now", &[]).await?;
         let late = self.look_up(LATE_SCHEDULES, &[]).await?;
         let late = late.iter().map(|row| (row.get("name"), us(row, "late_us"), row.get("waits")));
         let broken = self.look_up(BROKEN_SCHEDULES, &[]).await?;
@@ -236,8 +276,10 @@ impl Inner {
             paused_for: pauses.iter().map(|row| us(row, "paused_us")).collect(),
             broken_schedules: broken.collect(),
             due_schedules: late.collect(),
-            failed: u64::try_from(failed).unwrap_or(0),
-            failed_and_more: seen == limit && failed == limit,
+            failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
+            failed,
+            held: held.iter().map(crate::watch::held_row).collect(),
+            now: now.first().map_or(Timestamp::UNIX_EPOCH, |row| row.get("now")),
         })
     }
 }
@@ -355,7 +397,7 @@ fn connections(used: i64, max: i64) -> Check {
 }
 
 fn transaction_ids(age: i64, freeze_max: i64) -> Check {
-    const NAME: &str = "transaction ids";
+    const NAME: &str = "transaction_ids";
     let words = format!("the oldest is {age} transactions old; the server stops at 2147483647");
     if age > TRANSACTION_AGE_WRONG {
         Check::bad(
@@ -372,50 +414,27 @@ fn transaction_ids(age: i64, freeze_max: i64) -> Check {
     }
 }
 
-/// A transaction of somebody else.
-#[derive(Debug, Clone, Default)]
-struct Held {
-    pid: i32,
-    who: String,
-    state: String,
-    age: Duration,
-    /// Whether vacuum must keep rows for it.
-    holds_rows: bool,
-    /// Locks on our tables that stop the work.
-    locks: Vec<String>,
-    /// How many sessions wait for it.
-    waiting: i64,
+fn dead_rows(row: &Row) -> String {
+    let (name, dead, live): (&str, i64, i64) = (row.get("name"), row.get("dead"), row.get("live"));
+    let last = row.get::<_, Option<i64>>("vacuumed_secs").and_then(|secs| u64::try_from(secs).ok());
+    let last =
+        last.map_or("never".to_owned(), |secs| format!("{} ago", span(Duration::from_secs(secs))));
+    format!("{name} has {dead} dead rows beside {live}; it was last vacuumed {last}")
 }
 
-impl Held {
-    fn of(row: &Row) -> Self {
-        let (user, application): (&str, &str) = (row.get("username"), row.get("application_name"));
-        Self {
-            pid: row.get("pid"),
-            who: if application.is_empty() {
-                user.to_owned()
-            } else {
-                format!("{user}, {application}")
-            },
-            state: row.get("state"),
-            age: from_micros(row.get("age_us")),
-            holds_rows: row.get("holds_rows"),
-            locks: row.get("locks"),
-            waiting: row.get("waiting"),
-        }
-    }
-
+impl OpenTransaction {
     fn verdict(&self) -> Verdict {
         const MOMENT: Duration = Duration::from_millis(500);
         const LONG: Duration = Duration::from_secs(60);
         const TOO_LONG: Duration = Duration::from_secs(3600);
-        let idle = self.state.starts_with("idle in transaction");
-        if !self.locks.is_empty() && self.age > MOMENT
-            || idle && self.waiting > 0 && self.age > MOMENT
-        {
+        let BlockingSession { state, locks, waiting, open_for, .. } = &self.session;
+        let idle = state.starts_with("idle in transaction");
+        // What this user may not see counts as old: it has a lock on our tables.
+        let age = open_for.unwrap_or(LONG);
+        if age > MOMENT && (!locks.is_empty() || idle && *waiting > 0) {
             return Verdict::Wrong;
         }
-        match (self.holds_rows || idle, self.age) {
+        match (self.holds_rows || idle, age) {
             (true, age) if age > TOO_LONG => Verdict::Wrong,
             (true, age) if age > LONG => Verdict::Warning,
             _ => Verdict::Ok,
@@ -423,36 +442,23 @@ impl Held {
     }
 }
 
-fn held(all: &[Held]) -> Check {
+fn open_transactions(all: &[OpenTransaction]) -> Check {
     const NAME: &str = "transactions";
-    let worst = all.iter().map(Held::verdict).max().unwrap_or(Verdict::Ok);
+    let worst = all.iter().map(OpenTransaction::verdict).max().unwrap_or(Verdict::Ok);
     if worst == Verdict::Ok {
-        let oldest = all.iter().map(|held| held.age).max();
+        let oldest = all.iter().filter_map(|open| open.session.open_for).max();
         let words = oldest.map_or("no other transaction is open".to_owned(), |age| {
             format!("{} open, the oldest for {}", all.len(), span(age))
         });
         return Check::ok(NAME, words);
     }
-    let guilty: Vec<_> = all.iter().filter(|held| held.verdict() != Verdict::Ok).collect();
-    let words = guilty.iter().map(|held| {
-        let locks = match held.locks.as_slice() {
-            [] => String::new(),
-            locks => format!(", locks {}", locks.join(", ")),
-        };
-        let rows = if held.holds_rows { ", keeps vacuum from removing dead rows" } else { "" };
-        let waiting = match held.waiting {
-            0 => String::new(),
-            some => format!(", {some} wait for it"),
-        };
-        format!(
-            "process {} ({}) is {} for {}{locks}{rows}{waiting}",
-            held.pid,
-            held.who,
-            held.state,
-            span(held.age)
-        )
+    let guilty: Vec<_> = all.iter().filter(|open| open.verdict() != Verdict::Ok).collect();
+    let words = guilty.iter().map(|open| {
+        let rows = if open.holds_rows { ", keeps vacuum from removing dead rows" } else { "" };
+        format!("{}{rows}", open.session)
     });
-    let remedy = guilty.iter().map(|held| format!("SELECT pg_terminate_backend({});", held.pid));
+    let remedy =
+        guilty.iter().map(|open| format!("SELECT pg_terminate_backend({});", open.session.pid));
     Check::bad(
         NAME,
         worst,
@@ -478,15 +484,15 @@ mod tests {
             (1, "idle in transaction", false, lock, 0, Verdict::Wrong),
             (1, "idle in transaction", true, vec![], 3, Verdict::Wrong),
         ] {
-            let one = Held {
+            let session = BlockingSession {
                 state: state.to_owned(),
-                age: Duration::from_secs(secs),
-                holds_rows,
+                open_for: Some(Duration::from_secs(secs)),
                 locks,
                 waiting,
-                ..Held::default()
+                ..BlockingSession::default()
             };
-            assert_eq!(held(std::slice::from_ref(&one)).verdict, verdict, "{one:?}");
+            let one = OpenTransaction { session, holds_rows };
+            assert_eq!(open_transactions(std::slice::from_ref(&one)).verdict, verdict, "{one:?}");
         }
     }
 

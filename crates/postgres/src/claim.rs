@@ -16,7 +16,7 @@ use crate::look::{Lane, Outlook};
 use crate::schema::Schema;
 use crate::session::{Ask as _, Session};
 use crate::sleep::Sleep;
-use crate::store::{ANSWER_TIMEOUT, Inner, or_distrust};
+use crate::store::{ANSWER_TIMEOUT, Inner};
 use crate::value::{RawTime, read};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
@@ -39,7 +39,10 @@ pub(crate) struct PgClaimer {
 impl Claimer for PgClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
         let inner = self.inner.clone();
-        or_distrust(ANSWER_TIMEOUT, inner, self.claim_or_look(id, limit))
+        Box::pin(async move {
+            let claim = self.claim_or_look(id, limit);
+            inner.connections.answer(Some(ANSWER_TIMEOUT), claim).await
+        })
     }
 
     fn wake(&mut self) {

@@ -4,19 +4,23 @@
 //! handler that blocks the application's runtime cannot hold up a heartbeat.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
 use futures_util::future::BoxFuture;
 use task_engine_model::StoreError;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{pool_error, store_error};
+use crate::hosts::{Connected, Hosts};
 use crate::session::{Manner, Session};
 use crate::tls;
 
@@ -62,11 +66,15 @@ impl Purpose {
     }
 }
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a statement waits for a free connection.
 const POOL_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a dead peer goes unnoticed.
-const TCP_TIMEOUT: Duration = Duration::from_secs(15);
+/// A statement that takes longer than this may be on a server that has stopped
+/// to answer: the server is asked by a new connection.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// How often it is asked after that.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Whoever asks so soon after another gets the same answer.
+const PROBE_KEPT: Duration = Duration::from_secs(1);
 
 /// Settings of every connection. Plans are made once and kept, often while the
 /// tables are still empty: without the first of these they would be full scans
@@ -82,7 +90,7 @@ const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
 /// Knows how to reach the server.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    config: Config,
+    hosts: Arc<Hosts>,
     tls: MakeRustlsConnect,
     io: Handle,
     purpose: Purpose,
@@ -111,53 +119,26 @@ impl Connector {
         if config.get_application_name().is_none() {
             config.application_name(purpose.application());
         }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(TCP_TIMEOUT);
-        }
-        config.keepalives(true);
-        config.keepalives_idle(Duration::from_secs(5));
-        config.keepalives_interval(Duration::from_secs(3));
-        config.keepalives_retries(3);
-        if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().all(is_local) {
-            config.ssl_mode(SslMode::Disable);
-        }
-        Ok(Self { config, tls: tls::connector(verify)?, io, purpose })
+        let hosts = Arc::new(Hosts::new(&config, url.contains("target_session_attrs"))?);
+        Ok(Self { hosts, tls: tls::connector(verify)?, io, purpose })
     }
 
     /// Where the server is, without the password.
     pub(crate) fn place(&self) -> String {
-        let host = match self.config.get_hosts().first() {
-            Some(Host::Tcp(host)) => host.clone(),
-            Some(Host::Unix(path)) => path.display().to_string(),
-            None => "?".into(),
-        };
-        let port = self.config.get_ports().first().map_or(String::new(), |p| format!(":{p}"));
-        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
-        format!("postgres://{host}{port}/{database}")
+        self.hosts.place()
+    }
+
+    /// How long a server may take to be connected to.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.hosts.timeout()
     }
 
     /// A connection outside the pools, with its messages.
-    pub(crate) async fn dedicated(
-        &self,
-    ) -> Result<
-        (
-            Client,
-            tokio_postgres::Connection<
-                tokio_postgres::Socket,
-                <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<
-                    tokio_postgres::Socket,
-                >>::Stream,
-            >,
-        ),
-        StoreError,
-    > {
-        let (config, tls) = (self.config.clone(), self.tls.clone());
-        let connecting = self.io.spawn(async move { config.connect(tls).await });
-        match connecting.await {
-            Ok(connected) => connected.map_err(|e| self.explain(&e)),
+    pub(crate) async fn dedicated(&self) -> Result<Connected, StoreError> {
+        // The socket belongs to the runtime that it was opened on.
+        let (hosts, tls) = (self.hosts.clone(), self.tls.clone());
+        match self.io.spawn(async move { hosts.connect(&tls).await }).await {
+            Ok(connected) => connected,
             Err(gone) => Err(StoreError::Unavailable(format!("the store was closed: {gone}"))),
         }
     }
@@ -169,81 +150,110 @@ impl Connector {
         Ok(client)
     }
 
-    fn explain(&self, error: &tokio_postgres::Error) -> StoreError {
-        let place = self.place();
-        match store_error(error) {
-            StoreError::Unavailable(why) => {
-                StoreError::Unavailable(format!("{place} cannot be reached: {why}"))
-            }
-            StoreError::Refused(why) => StoreError::Refused(format!(
-                "{place} refuses the connection: {why}; check user, password and database in the URL"
-            )),
-            other => other,
-        }
+    /// Whether the server answers a new connection.
+    async fn server_answers(&self) -> bool {
+        let (hosts, tls) = (self.hosts.clone(), self.tls.clone());
+        self.io.spawn(async move { hosts.answers(&tls).await }).await.unwrap_or(true)
     }
 
-    fn pool(&self, size: usize, manner: &Arc<Manner>) -> Result<Pool, StoreError> {
-        let manner = manner.clone();
-        let manager = Manager::from_connect(
-            self.config.clone(),
-            self.clone(),
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
-        Pool::builder(manager)
+    fn pool(&self, size: usize, manner: &Arc<Manner>) -> Result<ConnectionPool, StoreError> {
+        let failure = Arc::new(Mutex::new(None));
+        let connect = PoolConnect {
+            connector: self.clone(),
+            manner: manner.clone(),
+            failure: failure.clone(),
+        };
+        let recycling_method = RecyclingMethod::Fast;
+        // The URL is of no use to the pool: it connects by the line above.
+        let manager =
+            Manager::from_connect(Config::new(), connect, ManagerConfig { recycling_method });
+        let pool = Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_TIMEOUT))
-            .create_timeout(Some(CONNECT_TIMEOUT))
-            .post_create(Hook::async_fn(move |client, _| {
-                let manner = manner.clone();
-                Box::pin(async move {
-                    if manner.is_behind_pooler() {
-                        // It would stay there for whichever program comes next.
-                        return Ok(());
-                    }
-                    client.batch_execute(&manner.settings).await.map_err(HookError::Backend)
-                })
-            }))
             .build()
-            .map_err(|e| StoreError::Refused(e.to_string()))
+            .map_err(|e| StoreError::Refused(e.to_string()))?;
+        Ok(ConnectionPool { pool, failure })
     }
 }
 
-impl deadpool_postgres::Connect for Connector {
+/// Opens the connections of a pool, each within the time limits of the hosts.
+struct PoolConnect {
+    connector: Connector,
+    manner: Arc<Manner>,
+    failure: Arc<Mutex<Option<StoreError>>>,
+}
+
+impl PoolConnect {
+    async fn connect(&self) -> Result<(Client, JoinHandle<()>), StoreError> {
+        let (client, connection) = self.connector.dedicated().await?;
+        let driver = self.connector.io.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL ended");
+            }
+        });
+        // Behind a pooler it would stay there for whichever program comes next.
+        if !self.manner.is_behind_pooler() {
+            let timeout = self.connector.timeout();
+            match tokio::time::timeout(timeout, client.batch_execute(&self.manner.settings)).await {
+                Ok(set) => set.map_err(|e| store_error(&e))?,
+                Err(_) => return Err(no_answer(timeout)),
+            }
+        }
+        Ok((client, driver))
+    }
+}
+
+impl deadpool_postgres::Connect for PoolConnect {
     fn connect(
         &self,
-        config: &Config,
+        _: &Config,
     ) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
-        let (config, tls, io) = (config.clone(), self.tls.clone(), self.io.clone());
         Box::pin(async move {
-            // The socket belongs to the runtime that it was opened on.
-            let connecting = io.spawn(async move { config.connect(tls).await });
-            let (client, connection) =
-                connecting.await.expect("the store's runtime outlives its pools")?;
-            let driver = io.spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection to PostgreSQL ended");
-                }
-            });
-            Ok((client, driver))
+            self.connect().await.map_err(|error| {
+                // The driver's error cannot say what each of several hosts
+                // answered; whoever asks the pool takes that from here.
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                tokio_postgres::Error::__private_api_timeout()
+            })
         })
     }
 }
 
-fn is_local(host: &Host) -> bool {
-    match host {
-        Host::Tcp(name) => matches!(name.as_str(), "localhost" | "127.0.0.1" | "::1"),
-        Host::Unix(_) => true,
+#[derive(Debug)]
+struct ConnectionPool {
+    pool: Pool,
+    /// Why the last connection could not be made.
+    failure: Arc<Mutex<Option<StoreError>>>,
+}
+
+impl ConnectionPool {
+    async fn get(&self) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|error| match &error {
+            PoolError::Backend(backend) => {
+                let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.clone().unwrap_or_else(|| store_error(backend))
+            }
+            other => pool_error(other),
+        })
     }
+}
+
+fn no_answer(timeout: Duration) -> StoreError {
+    StoreError::Unavailable(format!("PostgreSQL has not answered within {timeout:?}"))
 }
 
 /// The connections of one store.
 #[derive(Debug)]
 pub(crate) struct Connections {
     pub(crate) connector: Connector,
-    work: Pool,
-    lifeline: Pool,
+    work: ConnectionPool,
+    lifeline: ConnectionPool,
     manner: Arc<Manner>,
+    /// When the server was last asked whether it answers, and what came of it.
+    probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    /// How often connections were given up.
+    distrusted: watch::Sender<u64>,
 }
 
 impl Connections {
@@ -252,7 +262,8 @@ impl Connections {
         let manner = Arc::new(Manner::new(purpose.settings(), behind_pooler));
         let work = connector.pool(purpose.work_connections(), &manner)?;
         let lifeline = connector.pool(purpose.lifeline_connections(), &manner)?;
-        Ok(Self { connector, work, lifeline, manner })
+        let (probed, distrusted) = (tokio::sync::Mutex::default(), watch::Sender::default());
+        Ok(Self { connector, work, lifeline, manner, probed, distrusted })
     }
 
     pub(crate) fn are_behind_pooler(&self) -> bool {
@@ -261,27 +272,93 @@ impl Connections {
 
     /// A connection for the work: creation, claims, records, reading.
     pub(crate) async fn work(&self) -> Result<Session, StoreError> {
-        self.get(&self.work).await
+        Ok(Session::new(self.work.get().await?, self.manner.clone()))
     }
 
     /// A connection for what must not wait behind the work.
     pub(crate) async fn lifeline(&self) -> Result<Session, StoreError> {
-        self.get(&self.lifeline).await
+        Ok(Session::new(self.lifeline.get().await?, self.manner.clone()))
     }
 
     /// Somebody got no answer, on a connection that is back in its pool and looks
     /// as good as any. Others may be no better: all that nobody uses are closed.
-    pub(crate) fn distrust(&self) {
+    fn distrust(&self) {
         for pool in [&self.work, &self.lifeline] {
-            pool.retain(|_, _| false);
+            pool.pool.retain(|_, _| false);
+        }
+        self.distrusted.send_modify(|count| *count += 1);
+    }
+
+    /// Ends when connections that there were at this call are given up.
+    pub(crate) async fn are_distrusted(&self) {
+        let mut distrusted = self.distrusted.subscribe();
+        // Its sender is in this value.
+        let _ = distrusted.changed().await;
+    }
+
+    /// Waits for an answer: as long as the limit says, and no longer than the
+    /// server answers at all. Without an answer, no connection that there is now
+    /// is used again.
+    pub(crate) async fn answer<T>(
+        &self,
+        limit: Option<Duration>,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let error = {
+            // Dropped before the connections are given up, with the one it has.
+            tokio::pin!(answer);
+            match self.answer_or_silence(limit, answer).await {
+                Ok(answer) => return answer,
+                Err(error) => error,
+            }
+        };
+        self.distrust();
+        Err(error)
+    }
+
+    async fn answer_or_silence<T>(
+        &self,
+        limit: Option<Duration>,
+        mut answer: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let mut next_probe = PROBE_AFTER;
+        loop {
+            let until = limit.map_or(next_probe, |limit| limit.min(next_probe));
+            let left = until.saturating_sub(begun.elapsed());
+            if let Ok(answer) = tokio::time::timeout(left, answer.as_mut()).await {
+                return Ok(answer);
+            }
+            if let Some(limit) = limit
+                && begun.elapsed() >= limit
+            {
+                return Err(no_answer(limit));
+            }
+            tokio::select! {
+                answer = answer.as_mut() => return Ok(answer),
+                answers = self.server_answers() => if !answers {
+                    return Err(StoreError::Unavailable(format!(
+                        "{} takes no new connection within {:?} and has not answered for {:.0} s: it is suspended, overloaded, or cut off",
+                        self.connector.place(),
+                        self.connector.timeout(),
+                        begun.elapsed().as_secs_f64()
+                    )));
+                },
+            }
+            next_probe = begun.elapsed() + PROBE_INTERVAL;
         }
     }
 
-    async fn get(&self, pool: &Pool) -> Result<Session, StoreError> {
-        let object = pool.get().await.map_err(|error| match &error {
-            deadpool_postgres::PoolError::Backend(error) => self.connector.explain(error),
-            other => pool_error(other),
-        })?;
-        Ok(Session::new(object, self.manner.clone()))
+    /// One question at a time, for all that wait.
+    async fn server_answers(&self) -> bool {
+        let mut probed = self.probed.lock().await;
+        if let Some((at, answers)) = *probed
+            && at.elapsed() < PROBE_KEPT
+        {
+            return answers;
+        }
+        let answers = self.connector.server_answers().await;
+        *probed = Some((Instant::now(), answers));
+        answers
     }
 }

@@ -1,6 +1,8 @@
 //! Creation, alone and in the application's transaction. Tasks that are unique
 //! have a statement of their own; without any the path is the plain one.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use task_engine_model::task::Due;
 use task_engine_model::unique::Scope;
@@ -83,7 +85,9 @@ impl Schema {
         Ok(creations)
     }
 
-    /// Creates tasks in a transaction of the application's own, with sqlx.
+    /// Creates tasks in a transaction of the application's own, with sqlx 0.9. An
+    /// application with another version of sqlx calls the SQL function
+    /// `task_engine.create_task` in its transaction.
     #[cfg(feature = "sqlx")]
     pub async fn create_in_sqlx(
         &self,
@@ -231,8 +235,16 @@ fn scope(scope: Scope) -> String {
     match scope {
         Scope::Waiting => "waiting".to_owned(),
         Scope::Active => "active".to_owned(),
-        Scope::Within(period) => format!("{} microseconds", micros(period)),
+        Scope::Within(period) => hours(period),
     }
+}
+
+/// A period as `hours:minutes:seconds`. Up to version 14, PostgreSQL refuses
+/// more than 2,147,483,647 of any unit, so microseconds alone end after 35 minutes.
+fn hours(period: Duration) -> String {
+    let seconds = period.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{hours}:{minutes:02}:{seconds:02}.{:06}", period.subsec_micros())
 }
 
 struct Columns<'a> {

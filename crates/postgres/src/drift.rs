@@ -62,7 +62,7 @@ impl Inner {
 
     /// Sends a notification to itself, as creators send them to engines.
     pub(crate) async fn wake_ups(&self) -> Result<Check, StoreError> {
-        const NAME: &str = "wake-ups";
+        const NAME: &str = "wake_ups";
         const REMEDY: &str = "connect engines to PostgreSQL itself, or to a pooler in session mode (pgbouncer: pool_mode = session); until then tasks begin up to 10 s late";
         if self.connections.are_behind_pooler() {
             let reason = "there is a pooler in between that gives each transaction another connection: engines look for work once a second, and hear of cancellations and new schedules at a heartbeat";

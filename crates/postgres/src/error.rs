@@ -35,6 +35,9 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     if pooler::forgot_a_statement(code) {
         return StoreError::Unavailable(format!("{}: {message}", pooler::REASON));
     }
+    if *code == SqlState::LOCK_NOT_AVAILABLE {
+        return StoreError::Locked(format!("PostgreSQL: {message}"));
+    }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))
     } else if is_bad_data(code.code()) {

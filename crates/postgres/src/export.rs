@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use task_engine_model::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord, compact,
+    ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_model::{Json, StoreError, TaskStatus};
 use tokio_postgres::Row;
@@ -28,6 +28,7 @@ const LOGS: &str = include_str!("../sql/export/logs.sql");
 const CANCELLATIONS: &str = include_str!("../sql/export/cancellations.sql");
 const SCHEDULES: &str = include_str!("../sql/export/schedules.sql");
 const FIRED_SLOTS: &str = include_str!("../sql/export/fired_slots.sql");
+const SCHEDULE_EVENTS: &str = include_str!("../sql/export/schedule_events.sql");
 
 /// How many tasks are in memory at a time.
 const PAGE: i64 = 200;
@@ -225,6 +226,8 @@ impl Pages<'_> {
             task_id: read(row, "task_id"),
             fired_at: read(row, "fired_at"),
         });
+        let events = self.ask(SCHEDULE_EVENTS, &[&id]).await?;
+        let events = events.iter().map(schedule_event).collect::<Result<_, _>>()?;
         Ok(ScheduleRecord {
             id,
             version: read(row, "version"),
@@ -242,8 +245,22 @@ impl Pages<'_> {
             created_at: read(row, "created_at"),
             updated_at: read(row, "updated_at"),
             fired_slots: fired.collect(),
+            events,
         })
     }
+}
+
+fn schedule_event(row: &Row) -> Result<ScheduleEventRecord, StoreError> {
+    let kind: &str = row.get("kind");
+    Ok(ScheduleEventRecord {
+        kind: kind.parse().map_err(|bad| StoreError::Refused(String::from(bad)))?,
+        first_slot: read(row, "first_slot"),
+        last_slot: read(row, "last_slot"),
+        slots: read(row, "slots"),
+        task_id: read(row, "task_id"),
+        requested_by: read(row, "requested_by"),
+        recorded_at: read(row, "recorded_at"),
+    })
 }
 
 fn of<'a>(page: &'a mut BTreeMap<i64, TaskRecord>, row: &Row) -> Option<&'a mut TaskRecord> {

@@ -1,7 +1,7 @@
 //! What engines have counted.
 
 use task_engine_model::figures::{
-    BUCKETS, ClassMinute, FigureRow, FiguresLook, Histogram, KEPT, Tally,
+    BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, Tally, TimeHistogram,
 };
 use task_engine_model::{InstanceId, StoreError};
 use tokio_postgres::Row;
@@ -31,8 +31,9 @@ impl Inner {
         let of = |column: fn(&Tally) -> u64| -> Vec<i64> {
             rows.iter().map(|row| column(&row.tally).cast_signed()).collect()
         };
-        let all = |histogram: fn(&Tally) -> &Histogram| -> Vec<i64> {
-            rows.iter().flat_map(|row| histogram(&row.tally)).map(|n| n.cast_signed()).collect()
+        let all = |histogram: fn(&Tally) -> &TimeHistogram| -> Vec<i64> {
+            let counts = rows.iter().flat_map(|row| histogram(&row.tally).counts);
+            counts.map(u64::cast_signed).collect()
         };
         client
             .query_cached(
@@ -46,6 +47,8 @@ impl Inner {
                     &of(|tally| tally.failed),
                     &of(|tally| tally.other),
                     &of(|tally| tally.run_us),
+                    &of(|tally| tally.run.max_us),
+                    &of(|tally| tally.wait.max_us),
                     &all(|tally| &tally.run),
                     &all(|tally| &tally.wait),
                 ],
@@ -78,9 +81,9 @@ impl Inner {
 
 fn figure(row: &Row) -> FigureRow {
     let number = |column| row.get::<_, i64>(column).cast_unsigned();
-    let histogram = |column| {
-        let mut histogram = [0; BUCKETS];
-        for (bucket, number) in histogram.iter_mut().zip(row.get::<_, Vec<i64>>(column)) {
+    let histogram = |counts, max_us| {
+        let mut histogram = TimeHistogram { counts: [0; BUCKETS], max_us: number(max_us) };
+        for (bucket, number) in histogram.counts.iter_mut().zip(row.get::<_, Vec<i64>>(counts)) {
             *bucket = number.cast_unsigned();
         }
         histogram
@@ -92,7 +95,7 @@ fn figure(row: &Row) -> FigureRow {
         failed: number("failed"),
         other: number("other"),
         run_secs_sum: from_micros(read(row, "run_us")).as_secs_f64(),
-        run: histogram("run"),
-        wait: histogram("wait"),
+        run: histogram("run", "run_max_us"),
+        wait: histogram("wait", "wait_max_us"),
     }
 }

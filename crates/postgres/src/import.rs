@@ -33,6 +33,7 @@ const CANCELLATIONS: &str = include_str!("../sql/import/cancellations.sql");
 const UNIQUE_TASKS: &str = include_str!("../sql/import/unique_tasks.sql");
 const SCHEDULES: &str = include_str!("../sql/import/schedules.sql");
 const FIRED_SLOTS: &str = include_str!("../sql/import/fired_slots.sql");
+const SCHEDULE_EVENTS: &str = include_str!("../sql/import/schedule_events.sql");
 
 const BATCH_LINES: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
@@ -184,7 +185,8 @@ impl Inner {
         batch: &Batch,
     ) -> Result<(), StoreError> {
         self.put(transaction, SCHEDULES, &batch.schedules).await?;
-        self.put(transaction, FIRED_SLOTS, &batch.fired_slots).await
+        self.put(transaction, FIRED_SLOTS, &batch.fired_slots).await?;
+        self.put(transaction, SCHEDULE_EVENTS, &batch.schedule_events).await
     }
 
     async fn put(
@@ -225,6 +227,7 @@ struct Batch {
     schedules: Rows,
     schedule_names: Vec<String>,
     fired_slots: Rows,
+    schedule_events: Rows,
 }
 
 impl Batch {
@@ -283,6 +286,9 @@ impl Batch {
         let owner = Some(("schedule_id", schedule.id));
         for fired in schedule.fired_slots.drain(..) {
             self.fired_slots.push(&fired, owner, &mut self.bytes)?;
+        }
+        for event in schedule.events.drain(..) {
+            self.schedule_events.push(&event, owner, &mut self.bytes)?;
         }
         self.schedule_names.push(schedule.name.clone());
         self.schedules.push(&schedule, None, &mut self.bytes)

@@ -1,8 +1,9 @@
 //! Who is or was alive.
 
+use jiff::Timestamp;
 use task_engine_model::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
 use task_engine_model::store::{HeldTask, Pulse};
-use task_engine_model::{AttemptId, ClaimId, Json, StoreError, TaskId};
+use task_engine_model::{AttemptId, ClaimId, Json, StoreError, TaskId, process};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
@@ -24,6 +25,7 @@ const HELD: &str = include_str!("../sql/held.sql");
 impl Inner {
     pub(crate) async fn register(&self, new: &NewInstance) -> Result<InstanceId, StoreError> {
         let client = self.connections.lifeline().await?;
+        self.check_rights(&client).await?;
         let classes = serde_json::to_string(&new.classes)
             .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
         let pools = serde_json::to_string(&new.pools)
@@ -139,12 +141,17 @@ impl Inner {
 }
 
 fn instance_row(row: &Row) -> InstanceRow {
+    let (stopped_at, lost_at): (Option<Timestamp>, Option<Timestamp>) =
+        (read(row, "stopped_at"), read(row, "lost_at"));
+    let process: Option<String> = read(row, "process");
+    let ended = stopped_at.is_some() || lost_at.is_some();
     InstanceRow {
+        process_gone: !ended && process.as_deref().is_some_and(process::is_gone),
         id: InstanceId(read(row, "id")),
         name: read(row, "name"),
         host: read(row, "host"),
         pid: read(row, "pid"),
-        process: read(row, "process"),
+        process,
         version: read(row, "version"),
         workers: read(row, "workers"),
         queues: read(row, "queues"),
@@ -154,8 +161,8 @@ fn instance_row(row: &Row) -> InstanceRow {
         heartbeat_at: read(row, "heartbeat_at"),
         heartbeat_age: from_micros(read(row, "heartbeat_age_us")),
         lease: from_micros(read(row, "lease_us")),
-        stopped_at: read(row, "stopped_at"),
-        lost_at: read(row, "lost_at"),
+        stopped_at,
+        lost_at,
         held: read(row, "held"),
     }
 }

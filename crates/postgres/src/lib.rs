@@ -34,12 +34,14 @@
 // The statements are in `sql/`, each with its reason and the index it uses.
 //
 // - `schema`: which schema, and its statements;
-// - `connection`: sockets, on a thread of their own;
-// - `pooler`: what must not be in between;
+// - `hosts`: which of the servers of a URL to connect to;
+// - `connection`: sockets, on a thread of their own, and how long to wait on them;
+// - `pooler`, `encoding`: what is found out when a store is opened;
 // - `migrate`: the tables and their versions;
 // - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
 // - `complete`: its end in a transaction of the application's own;
 // - `schedules`: regular tasks;
+// - `rights`: whether an engine may do what it must;
 // - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //   contract;
 // - `audit`, `tokens`, `figures`: what a dashboard needs;
@@ -54,15 +56,18 @@ mod create;
 #[cfg(feature = "testing")]
 mod created;
 mod drift;
+mod encoding;
 mod error;
 mod export;
 mod failover;
 mod figures;
 mod flow;
+mod hosts;
 mod import;
 mod instances;
 mod json;
 mod listen;
+mod locks;
 mod look;
 mod migrate;
 mod operate;
@@ -72,6 +77,7 @@ mod read;
 mod record;
 mod recover;
 mod report;
+mod rights;
 mod scan;
 mod schedules;
 mod schema;

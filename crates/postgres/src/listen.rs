@@ -47,7 +47,10 @@ impl Inner {
                     AsyncMessage::Notification(note) if note.channel() == schedule => {
                         hear(WakeUp::Schedule);
                     }
-                    AsyncMessage::Notification(_) => hear(WakeUp::Work),
+                    AsyncMessage::Notification(note) => {
+                        tracing::trace!("Received notification for a task [{}]", note.payload());
+                        hear(WakeUp::Work);
+                    }
                     _ => {}
                 }
             }
@@ -77,10 +80,13 @@ impl Inner {
                 }
             }
         };
-        // Both only ever end with an error.
+        // All of them only ever end with an error.
         tokio::select! {
             end = hearing => end,
             end = probing => end,
+            () = self.connections.are_distrusted() => Err(StoreError::Unavailable(
+                "the server does not answer other connections".into(),
+            )),
         }
     }
 }

@@ -40,6 +40,7 @@ impl Inner {
                 applied_at timestamptz NOT NULL DEFAULT now())"
         );
         let explain = |e: tokio_postgres::Error| self.explain_migration(&e);
+        refuse_sharding(&transaction).await?;
         transaction.batch_execute(&prepare).await.map_err(explain)?;
         let current = self.version(&transaction).await?.unwrap_or(0);
         let mut applied = Vec::new();
@@ -84,6 +85,13 @@ impl Inner {
             {
                 Ok(None)
             }
+            Err(e) if e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                Err(StoreError::Refused(format!(
+                    "this user may not use the tables in schema {0} ({1}); as their owner, GRANT USAGE ON SCHEMA {0} and the other rights of docs/production.md to it",
+                    self.schema,
+                    in_words(&e)
+                )))
+            }
             Err(e) => Err(store_error(&e)),
         }
     }
@@ -100,6 +108,18 @@ impl Inner {
     }
 }
 
+/// Citus would distribute a new schema, and its tables do not do what is needed.
+async fn refuse_sharding(transaction: &impl Ask) -> Result<(), StoreError> {
+    const ASK: &str = "SELECT current_setting('citus.enable_schema_based_sharding', true) = 'on'";
+    let row = transaction.query_one(ASK, &[]).await.map_err(|e| store_error(&e))?;
+    if row.get::<_, Option<bool>>(0) != Some(true) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(
+        "Citus shards new schemas here, and Task Engine needs ordinary tables; turn that off for this database: ALTER DATABASE … SET citus.enable_schema_based_sharding = off".to_owned(),
+    ))
+}
+
 /// The statements that make the tables, in order.
 pub(crate) fn statements() -> impl Iterator<Item = &'static str> {
     MIGRATIONS.iter().map(|migration| migration.2)
@@ -107,4 +127,18 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static str> {
 
 pub(crate) fn newest() -> i32 {
     MIGRATIONS[MIGRATIONS.len() - 1].0
+}
+
+#[cfg(test)]
+mod tests {
+    /// PostgreSQL cuts longer names off, and says so with a NOTICE.
+    #[test]
+    fn names_fit_into_63_bytes() {
+        for statements in super::statements() {
+            let text = statements.lines().filter(|line| !line.trim_start().starts_with("--"));
+            for name in text.flat_map(|line| line.split('"').skip(1).step_by(2)) {
+                assert!(name.len() <= 63, "{} bytes: {name}", name.len());
+            }
+        }
+    }
 }

@@ -5,29 +5,23 @@ use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::connection::Connector;
 use crate::error::store_error;
 
 /// A busy pooler may give both clients what they had by chance, but not so often.
 const ROUNDS: u32 = 4;
 
-/// Looks for one, with two connections of their own: without it, each has a
-/// process of the server to itself, always the same. Without a second one it
-/// cannot be found out, and counts as none.
-pub(crate) async fn is_between(connector: &Connector) -> Result<bool, StoreError> {
-    let first = connector.client().await?;
-    let Ok(second) = connector.client().await else {
-        return Ok(false);
-    };
-    let (of_first, of_second) = (process(&first).await?, process(&second).await?);
+/// Looks for one, with two connections: without it, each has a process of the
+/// server to itself, always the same.
+pub(crate) async fn is_between(first: &Client, second: &Client) -> Result<bool, StoreError> {
+    let (of_first, of_second) = (process(first).await?, process(second).await?);
     let mut kept = of_first != of_second;
     for _ in 0..ROUNDS {
         // Not by turns: a pooler that gives out two connections by turns would
         // look like none.
         kept = kept
-            && process(&first).await? == of_first
-            && process(&first).await? == of_first
-            && process(&second).await? == of_second;
+            && process(first).await? == of_first
+            && process(first).await? == of_first
+            && process(second).await? == of_second;
     }
     if !kept {
         // A pooler that gives each statement another connection refuses this.

@@ -137,6 +137,7 @@ pub(crate) fn execution_status(row: &Row) -> ExecutionStatus {
     match row.get("status") {
         "success" => ExecutionStatus::Success,
         "failure" => ExecutionStatus::Failure,
+        "cancelled" => ExecutionStatus::Cancelled,
         "snoozed" => ExecutionStatus::Snoozed,
         _ => ExecutionStatus::Running,
     }

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use task_engine_model::schedule::Overlap;
+use task_engine_model::schedule::history::{SCHEDULE_EVENTS_KEPT, ScheduleEvent};
 use task_engine_model::schedule::row::{
     DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
-use task_engine_model::{NewTask, StoreError, TaskId};
+use task_engine_model::{Creation, NewTask, StoreError, TaskId};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
@@ -26,6 +27,9 @@ const DUE: &str = include_str!("../sql/schedules_due.sql");
 const LOCK: &str = include_str!("../sql/schedules_lock.sql");
 const FIRE: &str = include_str!("../sql/schedules_fire.sql");
 const FIRED_SLOTS: &str = include_str!("../sql/fired_slots.sql");
+const SKIP: &str = include_str!("../sql/schedules_skip.sql");
+const RUN: &str = include_str!("../sql/schedule_run.sql");
+const EVENTS: &str = include_str!("../sql/schedule_events.sql");
 
 impl Inner {
     pub(crate) async fn schedule(
@@ -160,6 +164,23 @@ impl Inner {
         } else {
             self.schema.create_in(transaction.client(), &tasks).await?
         };
+        let skipped = SkippedColumns::of(ours());
+        if !skipped.ids.is_empty() {
+            transaction
+                .query_cached(
+                    &self.schema.sql(SKIP),
+                    &[
+                        &skipped.ids,
+                        &skipped.kinds,
+                        &skipped.firsts,
+                        &skipped.lasts,
+                        &skipped.slots,
+                        &EVENTS_BEFORE,
+                    ],
+                )
+                .await
+                .map_err(|e| store_error(&e))?;
+        }
         let columns = Columns::of(ours(), &created);
         transaction
             .query_cached(
@@ -182,6 +203,58 @@ impl Inner {
         Ok(ids.iter().map(|id| won.contains(id)).collect())
     }
 
+    /// The usual creation, and the record of it, in one transaction.
+    pub(crate) async fn run_schedule(
+        &self,
+        schedule_id: i64,
+        task: &NewTask,
+        requested_by: Option<&str>,
+    ) -> Result<Creation, StoreError> {
+        let mut client = self.connections.work().await?;
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let tasks = std::slice::from_ref(task);
+        let created = self.schema.create_each_in(transaction.client(), tasks).await?;
+        let Some(created) = created.into_iter().next() else {
+            return Err(StoreError::Refused("PostgreSQL did not create the task".into()));
+        };
+        if created.is_new() {
+            transaction
+                .query_cached(
+                    &self.schema.sql(RUN),
+                    &[&schedule_id, &created.id().0, &requested_by, &EVENTS_BEFORE],
+                )
+                .await
+                .map_err(|e| store_error(&e))?;
+        }
+        transaction.commit().await.map_err(|e| store_error(&e))?;
+        Ok(created)
+    }
+
+    pub(crate) async fn schedule_events(
+        &self,
+        schedule_id: i64,
+        limit: u32,
+    ) -> Result<Vec<ScheduleEvent>, StoreError> {
+        let client = self.connections.work().await?;
+        let rows = client
+            .query(&self.schema.sql(EVENTS), &[&schedule_id, &i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let event = |row: &Row| {
+            let kind: &str = row.get("kind");
+            Ok(ScheduleEvent {
+                kind: kind.parse().map_err(|bad| StoreError::Refused(String::from(bad)))?,
+                first_slot: read(row, "first_slot"),
+                last_slot: read(row, "last_slot"),
+                slots: read(row, "slots"),
+                task_id: row.get::<_, Option<i64>>("task_id").map(TaskId),
+                requested_by: read(row, "requested_by"),
+                recorded_at: read(row, "recorded_at"),
+            })
+        };
+        rows.iter().map(event).collect()
+    }
+
     pub(crate) async fn fired_slots(
         &self,
         schedule_id: i64,
@@ -198,6 +271,36 @@ impl Inner {
             fired_at: read(row, "fired_at"),
         };
         Ok(rows.iter().map(slot).collect())
+    }
+}
+
+/// How many events are kept beside the one that a statement adds, which it does
+/// not see yet.
+const EVENTS_BEFORE: i64 = SCHEDULE_EVENTS_KEPT as i64 - 1;
+
+/// What the record of skipped slots is told.
+#[derive(Default)]
+struct SkippedColumns {
+    ids: Vec<i64>,
+    kinds: Vec<&'static str>,
+    firsts: Vec<Timestamp>,
+    lasts: Vec<Timestamp>,
+    slots: Vec<i64>,
+}
+
+impl SkippedColumns {
+    fn of<'a>(firings: impl Iterator<Item = &'a Firing>) -> Self {
+        let mut columns = Self::default();
+        for firing in firings {
+            if let Some(skipped) = firing.skipped {
+                columns.ids.push(firing.schedule.id);
+                columns.kinds.push(skipped.kind.as_str());
+                columns.firsts.push(skipped.first);
+                columns.lasts.push(skipped.last);
+                columns.slots.push(skipped.slots);
+            }
+        }
+        columns
     }
 }
 

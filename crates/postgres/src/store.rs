@@ -1,6 +1,5 @@
 //! The contract, method by method, each in the file that its name says.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +9,14 @@ use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_model::lock::BlockingSession;
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::history::ScheduleEvent;
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine_model::search::CreationTimes;
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack, WakeUp,
 };
@@ -31,8 +33,8 @@ use tokio::runtime::Runtime;
 use crate::claim::PgClaimer;
 use crate::connection::{Connections, Connector, Purpose};
 use crate::failover::LogWatch;
-use crate::pooler;
 use crate::schema::Schema;
+use crate::{encoding, pooler};
 
 /// Tasks in PostgreSQL. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -88,7 +90,7 @@ impl PgStore {
         let handle = io.handle().clone();
         let io = Io(Some(io));
         let connector = Connector::new(url, handle, purpose)?;
-        let behind_pooler = pooler::is_between(&connector).await?;
+        let behind_pooler = examine(&connector).await?;
         if behind_pooler {
             tracing::info!(
                 "{} is a pooler that gives each transaction another connection: \
@@ -102,11 +104,58 @@ impl PgStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Waits for an answer as long as any statement may take.
+    fn limited<'a, T: 'a>(
+        &'a self,
+        answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+    ) -> Answer<'a, T> {
+        self.within(ANSWER_TIMEOUT, answer)
+    }
+
+    fn within<'a, T: 'a>(
+        &'a self,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(self.inner.connections.answer(Some(limit), answer))
+    }
+
+    /// For many statements in a row: as long as the server answers at all.
+    fn unlimited<'a, T: 'a>(
+        &'a self,
+        answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(self.inner.connections.answer(None, answer))
+    }
+
     /// The schema of the tables, for creation in a transaction of one's own.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.inner.schema
     }
+}
+
+/// Connections have time limits of their own; this is for what is asked on them.
+const EXAMINE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Checks that the database can be used; returns whether there is a pooler in
+/// between. Without a second connection that cannot be found out, and counts as none.
+async fn examine(connector: &Connector) -> Result<bool, StoreError> {
+    let place = connector.place();
+    let first = connector.client().await?;
+    let second = connector.client().await.ok();
+    let examined = async {
+        encoding::check(&first, &place).await?;
+        match &second {
+            Some(second) => pooler::is_between(&first, second).await,
+            None => Ok(false),
+        }
+    };
+    tokio::time::timeout(EXAMINE_TIMEOUT, examined).await.unwrap_or_else(|_| {
+        Err(StoreError::Unavailable(format!(
+            "{place} takes connections, but has answered nothing within {EXAMINE_TIMEOUT:?}"
+        )))
+    })
 }
 
 impl Store for PgStore {
@@ -120,15 +169,15 @@ impl Store for PgStore {
     }
 
     fn migrate(&self) -> Answer<'_, Vec<String>> {
-        Box::pin(self.inner.migrate())
+        self.unlimited(self.inner.migrate())
     }
 
     fn tables(&self) -> Answer<'_, Tables> {
-        limited(self.inner.tables())
+        self.limited(self.inner.tables())
     }
 
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
-        or_distrust(ANSWER_TIMEOUT, &*self.inner, self.inner.create_each(tasks))
+        self.limited(self.inner.create_each(tasks))
     }
 
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
@@ -140,11 +189,11 @@ impl Store for PgStore {
         endings: &'a [Ending],
         finished: &'a [ClaimId],
     ) -> Answer<'a, Vec<AttemptId>> {
-        or_distrust(ANSWER_TIMEOUT, &*self.inner, self.inner.record(endings, finished))
+        self.limited(self.inner.record(endings, finished))
     }
 
     fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
-        limited(self.inner.settle(endings))
+        self.limited(self.inner.settle(endings))
     }
 
     fn schema_name(&self) -> &str {
@@ -152,55 +201,59 @@ impl Store for PgStore {
     }
 
     fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
-        limited(self.inner.take_back(what))
+        self.limited(self.inner.take_back(what))
     }
 
     fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId> {
-        limited(self.inner.register(instance))
+        self.limited(self.inner.register(instance))
     }
 
     fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
-        or_distrust(BEAT_TIMEOUT, &*self.inner, self.inner.heartbeat(instance))
+        self.within(BEAT_TIMEOUT, self.inner.heartbeat(instance))
     }
 
     fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
-        limited(self.inner.unregister(instance))
+        self.limited(self.inner.unregister(instance))
     }
 
     fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool> {
-        limited(self.inner.declare_lost(instance, process_gone))
+        self.limited(self.inner.declare_lost(instance, process_gone))
     }
 
     fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
-        limited(self.inner.instances(name))
+        self.limited(self.inner.instances(name))
+    }
+
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        self.limited(self.inner.blocking_sessions())
     }
 
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
-        limited(self.inner.held(instance))
+        self.limited(self.inner.held(instance))
     }
 
     fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>> {
-        limited(self.inner.cancel(ids))
+        self.limited(self.inner.cancel(ids))
     }
 
     fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>> {
-        limited(self.inner.retry(ids))
+        self.limited(self.inner.retry(ids))
     }
 
     fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>> {
-        limited(self.inner.tasks(filter))
+        self.limited(self.inner.tasks(filter))
     }
 
     fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>> {
-        limited(self.inner.task(id))
+        self.limited(self.inner.task(id))
     }
 
     fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64> {
-        limited(self.inner.prune(status, age, limit))
+        self.limited(self.inner.prune(status, age, limit))
     }
 
     fn verify(&self) -> Answer<'_, Vec<String>> {
-        Box::pin(self.inner.verify())
+        self.unlimited(self.inner.verify())
     }
 
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
@@ -208,143 +261,160 @@ impl Store for PgStore {
     }
 
     fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool> {
-        limited(self.inner.pause_queue(pause))
+        self.limited(self.inner.pause_queue(pause))
     }
 
     fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool> {
-        limited(self.inner.resume_queue(queue))
+        self.limited(self.inner.resume_queue(queue))
     }
 
     fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>> {
-        limited(self.inner.paused_queues())
+        self.limited(self.inner.paused_queues())
     }
 
     fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
-        limited(self.inner.queues())
+        self.limited(self.inner.queues())
     }
 
     fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
-        limited(self.inner.report(reports))
+        self.limited(self.inner.report(reports))
     }
 
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
-        limited(self.inner.logs(id, filter))
+        self.limited(self.inner.logs(id, filter))
     }
 
     fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
-        limited(self.inner.flow(page))
+        self.limited(self.inner.flow(page))
     }
 
     fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)> {
-        limited(self.inner.schedule(name))
+        self.limited(self.inner.schedule(name))
     }
 
     fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>> {
-        limited(self.inner.schedules(after, limit))
+        self.limited(self.inner.schedules(after, limit))
     }
 
     fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool> {
-        limited(self.inner.write_schedule(write))
+        self.limited(self.inner.write_schedule(write))
     }
 
     fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
-        limited(self.inner.remove_schedule(name))
+        self.limited(self.inner.remove_schedule(name))
     }
 
     fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules> {
-        limited(self.inner.due_schedules(limit))
+        self.limited(self.inner.due_schedules(limit))
     }
 
     fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>> {
-        limited(self.inner.fire_schedules(firings))
+        self.limited(self.inner.fire_schedules(firings))
     }
 
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
-        limited(self.inner.fired_slots(schedule_id, limit))
+        self.limited(self.inner.fired_slots(schedule_id, limit))
+    }
+
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        self.limited(self.inner.run_schedule(schedule_id, task, requested_by))
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        self.limited(self.inner.schedule_events(schedule_id, limit))
     }
 
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
-        limited(self.inner.moving(look))
+        self.limited(self.inner.moving(look))
     }
 
     fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>> {
-        limited(self.inner.endings(look))
+        self.limited(self.inner.endings(look))
     }
 
     fn unhappy(&self) -> Answer<'_, Unhappy> {
-        limited(self.inner.unhappy())
+        self.limited(self.inner.unhappy())
     }
 
     fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
-        limited(self.inner.ahead(look))
+        self.limited(self.inner.ahead(look))
     }
 
     fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
-        Box::pin(self.inner.checks(depth))
+        self.unlimited(self.inner.checks(depth))
     }
 
     fn inventory(&self) -> Answer<'_, Inventory> {
-        Box::pin(self.inner.inventory())
+        self.unlimited(self.inner.inventory())
     }
 
     fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
-        Box::pin(self.inner.export(filter, self.place(), to))
+        self.unlimited(self.inner.export(filter, self.place(), to))
     }
 
     fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
-        Box::pin(self.inner.import(file, ids))
+        self.unlimited(self.inner.import(file, ids))
     }
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
-        limited(self.inner.scan(scan))
+        self.limited(self.inner.scan(scan))
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        self.limited(self.inner.creation_times(ids))
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
-        limited(self.inner.edit(id, edit))
+        self.limited(self.inner.edit(id, edit))
     }
 
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
-        limited(self.inner.remove(ids))
+        self.limited(self.inner.remove(ids))
     }
 
     fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64> {
-        limited(self.inner.audit(entry))
+        self.limited(self.inner.audit(entry))
     }
 
     fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
-        limited(self.inner.audit_page(before, limit))
+        self.limited(self.inner.audit_page(before, limit))
     }
 
     fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {
-        limited(self.inner.add_token(token))
+        self.limited(self.inner.add_token(token))
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
-        limited(self.inner.tokens())
+        self.limited(self.inner.tokens())
     }
 
     fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
-        limited(self.inner.revoke_token(name))
+        self.limited(self.inner.revoke_token(name))
     }
 
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
-        limited(self.inner.token_by_hash(hash))
+        self.limited(self.inner.token_by_hash(hash))
     }
 
     fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
-        limited(self.inner.figures(instance, rows))
+        self.limited(self.inner.figures(instance, rows))
     }
 
     fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
-        limited(self.inner.figures_since(look))
+        self.limited(self.inner.figures_since(look))
     }
 
     fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
-        limited(self.inner.prune_figures(limit))
+        self.limited(self.inner.prune_figures(limit))
     }
 
     fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
-        limited(self.inner.prune_instances(limit))
+        self.limited(self.inner.prune_instances(limit))
     }
 }
 
@@ -352,36 +422,8 @@ impl Store for PgStore {
 /// stopped to answer, but not to be there, is found out by this.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 
-pub(crate) fn limited<'a, T: 'a>(
-    answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-) -> Answer<'a, T> {
-    Box::pin(async move {
-        tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable(format!(
-                "PostgreSQL has not answered within {ANSWER_TIMEOUT:?}"
-            )))
-        })
-    })
-}
-
 /// A beat that waits any longer on one connection would miss the usual lease.
 const BEAT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The same for what engines and creators do all the time: without an answer,
-/// the connections that there are are not used again.
-pub(crate) fn or_distrust<'a, T: 'a>(
-    limit: Duration,
-    inner: impl Borrow<Inner> + Send + 'a,
-    answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-) -> Answer<'a, T> {
-    Box::pin(async move {
-        let answered = tokio::time::timeout(limit, answer).await;
-        answered.unwrap_or_else(|_| {
-            inner.borrow().connections.distrust();
-            Err(StoreError::Unavailable(format!("PostgreSQL has not answered within {limit:?}")))
-        })
-    })
-}
 
 /// Microseconds, the unit in which durations cross the wire.
 pub(crate) fn micros(duration: Duration) -> i64 {

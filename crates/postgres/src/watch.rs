@@ -7,16 +7,17 @@ use task_engine_model::report::ProgressRow;
 use task_engine_model::watch::{
     EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
 };
-use task_engine_model::why::{Ahead, AheadLook, Locker};
+use task_engine_model::why::{Ahead, AheadLook};
 use task_engine_model::{InstanceId, StoreError, TaskId};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::locks::blocking_session;
 use crate::session::{Ask as _, Transaction};
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-const HELD: &str = include_str!("../sql/moving_held.sql");
+pub(crate) const HELD: &str = include_str!("../sql/moving_held.sql");
 const NEWEST: &str = include_str!("../sql/moving_newest.sql");
 const NEXT: &str = include_str!("../sql/moving_next.sql");
 const ENDINGS: &str = include_str!("../sql/endings.sql");
@@ -108,11 +109,7 @@ impl Inner {
             .query_opt(&self.schema.sql(LOCKED_BY), &[&look.id.0])
             .await
             .map_err(|e| store_error(&e))?
-            .map(|row| Locker {
-                pid: read(&row, "pid"),
-                application: read(&row, "application"),
-                since: read(&row, "since"),
-            });
+            .map(|row| blocking_session(&row));
         Ok(Some(Ahead { tasks, locked_by }))
     }
 }
@@ -123,7 +120,7 @@ fn soonest(time: Duration) -> i64 {
     micros(time.min(MAX))
 }
 
-fn held_row(row: &Row) -> HeldRow {
+pub(crate) fn held_row(row: &Row) -> HeldRow {
     let progress = || {
         Some(ProgressRow {
             percent: row.get::<_, Option<f64>>("percent")?,

@@ -55,6 +55,15 @@ async fn times_that_no_clock_can_tell_are_refused() {
             format!(
                 "INSERT INTO task_engine.fired_slots SELECT id, now(), 1, '{time}' FROM task_engine.schedules"
             ),
+            format!(
+                "INSERT INTO task_engine.schedule_events
+                 (schedule_id, kind, first_slot, last_slot, slots, recorded_at)
+                 SELECT id, 'skipped_missed', now(), '{time}', 1, now() FROM task_engine.schedules"
+            ),
+            format!(
+                "INSERT INTO task_engine.schedule_events (schedule_id, kind, slots, task_id, recorded_at)
+                 SELECT id, 'manual', 0, 1, '{time}' FROM task_engine.schedules"
+            ),
             format!("INSERT INTO task_engine.paused_queues VALUES ('q', NULL, '{time}')"),
             format!(
                 "INSERT INTO task_engine.execution_progress VALUES (1, 1, 1, 0, 1, '', '{time}')"
@@ -74,7 +83,7 @@ async fn times_that_no_clock_can_tell_are_refused() {
             ),
             format!(
                 "INSERT INTO task_engine.figures
-                 SELECT '{time}', 'a', 1, 0, 1, 0, 0, 0, h, h FROM (SELECT array_fill(0, '{{12}}')) AS f (h)"
+                 SELECT '{time}', 'a', 1, 0, 1, 0, 0, 0, 0, 0, h, h FROM (SELECT array_fill(0, '{{28}}')) AS f (h)"
             ),
         ] {
             let refused = client.batch_execute(&harm).await.expect_err(&harm);
@@ -280,6 +289,8 @@ async fn readers_go_past_unreadable_rows() {
         classes: None,
         queues: None,
         created: Vec::new(),
+        ended: Vec::new(),
+        with_error: false,
         with_json: true,
     };
     assert_eq!(store.scan(&scan).await.unwrap().tasks.len(), 4);

@@ -252,6 +252,36 @@ async fn the_books_own_sql_creates_and_wakes() {
     assert!(fresh.app.query(running, &[]).await.unwrap().is_empty());
 }
 
+/// What the book's program reads, with the names that it knows.
+#[tokio::test]
+async fn views_have_results_and_ids() {
+    let fresh = fresh().await;
+    let fill = r#"SET search_path = task_engine;
+        INSERT INTO tasks (task_class) VALUES ('work'), ('work');
+        DELETE FROM waiting_tasks WHERE task_id = 1;
+        INSERT INTO ended_executions (task_id, attempt, retry_number, started_at, stopped_at,
+            retry_at, result, error, ends_task)
+        VALUES (1, 2, 1, now(), now(), NULL, '{"sent": 3}', NULL, 'stopped'),
+            (1, 1, 0, now(), now(), now(), NULL, '{"exception": "Snoozed", "message": "m"}', NULL),
+            (9223372036854775807, 1, 0, now(), now(), NULL, NULL, NULL, 'stopped')"#;
+    fresh.app.batch_execute(fill).await.unwrap();
+    let results = "SELECT result::text FROM tasks ORDER BY id";
+    let rows = fresh.app.query(results, &[]).await.unwrap();
+    let results: Vec<Option<&str>> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(results, [Some(r#"{"sent": 3}"#), None]);
+    let executions =
+        "SELECT e.id::text, e.attempt, e.status::text FROM task_executions e ORDER BY e.id";
+    let rows = fresh.app.query(executions, &[]).await.unwrap();
+    let found: Vec<(&str, i32, &str)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let expected = [
+        ("2147483649", 1, "snoozed"),
+        ("2147483650", 2, "success"),
+        ("19807040628566084396238503937", 1, "success"),
+    ];
+    assert_eq!(found, expected);
+}
+
 #[tokio::test]
 async fn a_plain_insert_is_whole_or_refused() {
     let fresh = fresh().await;

@@ -313,6 +313,9 @@ async fn schedules_are_fired_by_keys() {
         plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99")
             .await;
     assert_by_keys(&fire, &["schedules", "fired_slots"]);
+    let skip = include_str!("../sql/schedules_skip.sql");
+    let skip = plan(&client, "skip", skip, "'{1}', '{manual}', '{now}', '{now}', '{1}', 99").await;
+    assert_by_keys(&skip, &["schedules", "schedule_events"]);
 }
 
 /// Those who watch read by keys, however much history there is.
@@ -405,11 +408,25 @@ async fn a_step_of_a_search_reads_by_keys() {
         if name != "two" {
             assert!(!how_far.contains("Sort"), "the index has the order:\n{how_far}");
         }
-        let statement = step.replace("/* base */", &base);
-        let arguments = "1, 100, 10, '{a}', null, null, null, false";
+        let within = match name {
+            "all" => "c.id >= $1 AND c.id < $2".to_owned(),
+            _ => format!("c.id = ANY (ARRAY(SELECT b.id FROM ({base}) AS b))"),
+        };
+        let statement = step.replace("/* within */", &within);
+        let arguments = "1, 100, 10, '{a}', null, null, null, now(), now(), true, false";
         let step = plan(&client, &format!("step_{name}"), &statement, arguments).await;
         assert_by_keys(&step, &tables);
+        assert!(!step.contains("hashed SubPlan"), "history is not read whole:\n{step}");
     }
+}
+
+#[tokio::test]
+async fn seeking_by_time_probes_the_key() {
+    let client = tables().await;
+    let statement = include_str!("../sql/creation_times.sql");
+    let plan = plan(&client, "creation_times", statement, "'{1, 2, 3}'").await;
+    assert_by_keys(&plan, &["created_tasks"]);
+    assert!(plan.contains("Index Scan Backward using created_tasks_pkey"), "{plan}");
 }
 
 #[tokio::test]
@@ -440,7 +457,8 @@ async fn a_dashboard_reads_by_keys() {
         assert_by_keys(&plan, &tables);
     }
     let statement = include_str!("../sql/figures.sql");
-    let arguments = "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
+    let arguments =
+        "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
     let plan = plan(&client, "figures", statement, arguments).await;
     assert!(plan.contains("Conflict Arbiter Indexes: figures_pkey"), "{plan}");
 }
@@ -461,4 +479,97 @@ async fn old_lives_are_found_by_keys() {
     let plan = plan(&client, "lives", statement, "1, 1").await;
     assert_by_keys(&plan, &["ended_executions"]);
     assert!(plan.contains("Index Scan using created_tasks_pkey"), "{plan}");
+}
+
+/// Fills a ledger with tasks that have ended: one of a thousand failed, the others
+/// did their work.
+const ENDED: &str = "
+    INSERT INTO task_engine.created_tasks
+      (priority, scheduled_at, created_at, task_class, queue, task_parameters, context)
+    SELECT 0, now(), now(), 'c', 'default', '{}', '{}' FROM generate_series(1, 50000);
+    INSERT INTO task_engine.ended_executions
+      (task_id, attempt, retry_number, claim_id, started_at, stopped_at, ends_task, result, error)
+    SELECT n, 1, 0, 1, now(), now(),
+      CASE WHEN n % 1000 = 0 THEN 'failed' ELSE 'stopped' END::task_engine.task_status,
+      CASE WHEN n % 1000 > 0 THEN to_jsonb(n) END,
+      CASE WHEN n % 1000 = 0 THEN '{\"exception\": \"E\", \"message\": \"m\"}'::jsonb END
+    FROM generate_series(1, 50000) AS n;
+    ANALYZE";
+
+/// A program that reads by SQL has the planner's own settings.
+async fn reader() -> Client {
+    let client = tables().await;
+    client.batch_execute("RESET ALL").await.unwrap();
+    client.batch_execute(ENDED).await.unwrap();
+    client
+}
+
+async fn touched(client: &Client, statement: &str) -> u64 {
+    let name = format!("statement_{}", number_of(statement));
+    client.batch_execute(&format!("PREPARE {name}(int) AS {statement}")).await.unwrap();
+    pages(client, &name, "0").await
+}
+
+fn number_of(statement: &str) -> usize {
+    statement.bytes().fold(7, |sum, byte| (sum * 31 + usize::from(byte)) % 1_000_003)
+}
+
+#[tokio::test]
+async fn view_is_read_by_id_and_page() {
+    let client = reader().await;
+    for statement in [
+        "SELECT * FROM task_engine.tasks WHERE id = 49000",
+        "SELECT * FROM task_engine.tasks ORDER BY id DESC LIMIT 20",
+        "SELECT * FROM task_engine.tasks WHERE id < 30000 ORDER BY id DESC LIMIT 20",
+        "SELECT * FROM task_engine.task_executions WHERE task_id = 49000 ORDER BY id",
+    ] {
+        let pages = touched(&client, statement).await;
+        assert!(pages < 1000, "{pages} pages: {statement}");
+    }
+}
+
+#[tokio::test]
+async fn tasks_with_status_reads_no_history() {
+    let client = reader().await;
+    for (status, found) in [("failed", 20), ("stopped", 20), ("waiting", 0), ("cancelled", 0)] {
+        let statement = format!("SELECT id FROM task_engine.tasks_with_status('{status}', 20)");
+        // More than five times, so that the function has its generic plan.
+        for _ in 0..7 {
+            let rows = client.query(&statement, &[]).await.unwrap();
+            assert_eq!(rows.len(), found, "{status}");
+        }
+        let pages = touched(&client, &statement).await;
+        assert!(pages < 1500, "{pages} pages: {statement}");
+    }
+}
+
+#[tokio::test]
+async fn tasks_with_status_agrees_with_the_view() {
+    let client = reader().await;
+    // An operator sent three failed ones back to wait; one failed again.
+    client
+        .batch_execute(
+            "INSERT INTO task_engine.waiting_tasks
+               SELECT id, now(), 0, 2, 0, 'default', 'c' FROM task_engine.created_tasks
+               WHERE id IN (50000, 48000);
+             INSERT INTO task_engine.ended_executions
+               (task_id, attempt, retry_number, stopped_at, ends_task, error)
+             VALUES (46000, 2, 0, now(), 'failed', '{}')",
+        )
+        .await
+        .unwrap();
+    for status in ["waiting", "running", "stopped", "failed", "cancelled"] {
+        let ids = async |sql: String| -> Vec<i64> {
+            let rows = client.query(&sql, &[]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        let page = ids(format!(
+            "SELECT id FROM task_engine.tasks_with_status('{status}', 10, before_id => 49999)"
+        ));
+        let expected = ids(format!(
+            "SELECT id FROM task_engine.tasks WHERE status = '{status}' AND id < 49999
+             ORDER BY id DESC LIMIT 10"
+        ));
+        assert_eq!(page.await, expected.await, "{status}");
+    }
 }

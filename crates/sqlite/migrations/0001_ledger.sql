@@ -207,6 +207,8 @@ SELECT
         ended.stopped_at,
         created.created_at
     ) / 1000000.0, 'unixepoch') AS updated_at,
+    -- What it returned, once it has ended well.
+    CASE WHEN waiting.task_id IS NULL AND held.task_id IS NULL THEN ended.result END AS result,
     -- A task that has none begins a flow of its own.
     coalesce(created.context ->> '$.correlation_id', CAST(created.id AS TEXT)) AS correlation_id,
     CASE json_type(created.context, '$.parent_id')
@@ -224,8 +226,11 @@ LEFT JOIN task_engine_instances AS instance
     ON waiting.task_id IS NULL AND instance.id = coalesce(held.instance_id, ended.instance_id);
 
 -- Executions as the book has them: those that have started.
+-- The id is made of the two that identify an execution; a task's attempts follow
+-- each other in its order.
 CREATE VIEW task_engine_task_executions AS
 SELECT
+    ended.task_id * 2147483648 + ended.attempt AS id,
     ended.task_id,
     ended.attempt,
     ended.retry_number,
@@ -245,6 +250,7 @@ LEFT JOIN task_engine_instances AS instance ON instance.id = ended.instance_id
 WHERE ended.started_at IS NOT NULL
 UNION ALL
 SELECT
+    held.task_id * 2147483648 + held.attempt,
     held.task_id,
     held.attempt,
     held.retry_number,

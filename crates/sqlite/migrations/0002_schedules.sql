@@ -46,6 +46,27 @@ CREATE TABLE task_engine_fired_slots (
 
 CREATE INDEX task_engine_fired_slots_by_task ON task_engine_fired_slots (task_id);
 
+-- What happened to a schedule beside its firing: slots that were skipped, one row
+-- a range however many there are in it, and tasks that were created by hand. The
+-- newest 100 of a schedule are kept.
+CREATE TABLE task_engine_schedule_events (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    schedule_id  INTEGER NOT NULL,
+    kind         TEXT NOT NULL,
+    first_slot   INTEGER,
+    last_slot    INTEGER,
+    slots        INTEGER NOT NULL CHECK (slots >= 0),
+    -- It may have been removed since.
+    task_id      INTEGER,
+    requested_by TEXT,
+    recorded_at  INTEGER NOT NULL,
+    CONSTRAINT an_event_of_a_schedule_is_of_a_known_kind
+        CHECK (CASE WHEN kind = 'manual' THEN task_id IS NOT NULL AND first_slot IS NULL AND last_slot IS NULL
+            ELSE kind IN ('skipped_missed', 'skipped_overlap') AND task_id IS NULL
+                AND first_slot IS NOT NULL AND last_slot IS NOT NULL AND first_slot <= last_slot END)
+) STRICT;
+CREATE INDEX task_engine_schedule_events_by_schedule ON task_engine_schedule_events (schedule_id, id);
+
 -- How often schedules were changed; firing is no change. Whoever listens sees a
 -- change by the higher number.
 CREATE TABLE task_engine_schedule_changes (

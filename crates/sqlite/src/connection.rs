@@ -1,5 +1,6 @@
 //! Opens the file, and says what is wrong with it.
 
+use std::cell::OnceCell;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -43,34 +44,94 @@ pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
         })
 }
 
-/// Which file a path means. SQLite goes on writing to one that was deleted or
+/// Which files a path means. SQLite goes on writing to one that was deleted or
 /// replaced, and says that it is committed: nobody would ever find it again.
 #[derive(Debug)]
 pub(crate) struct FileMark {
     path: PathBuf,
-    file: (u64, u64),
+    file: FileId,
+    /// The write-ahead log and its index, once they are there. SQLite keeps both
+    /// as long as a connection is open.
+    log: OnceCell<[(PathBuf, FileId); 2]>,
 }
+
+/// Device and number.
+type FileId = (u64, u64);
+
+/// Begins what is said when the write-ahead log is gone.
+pub(crate) const LOG_GONE: &str = "its write-ahead log";
 
 impl FileMark {
     /// Of a file that was just opened. The program may go to another folder later.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
         let file = number(&path)?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, log: OnceCell::new() })
     }
 
-    /// Fails if the path means another file now, or none.
-    pub(crate) fn check(&self) -> rusqlite::Result<()> {
+    /// Fails if the path means another file now, or none; and if the write-ahead
+    /// log beside it does.
+    pub(crate) fn check(&self, connection: &Connection) -> rusqlite::Result<()> {
         if number(&self.path).is_ok_and(|file| file == self.file) {
-            return Ok(());
+            return self.check_log(connection);
         }
-        let why = "the file was deleted, moved or replaced while it was open: put it back, or restart what uses it";
-        let code = ffi::Error::new(ffi::SQLITE_CANTOPEN);
-        Err(rusqlite::Error::SqliteFailure(code, Some(why.to_owned())))
+        Err(cannot_open(
+            "the file was deleted, moved or replaced while it was open: put it back, or restart what uses it",
+        ))
+    }
+
+    fn check_log(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let Some(log) = self.log.get() else {
+            if let Some(found) = self.find_log() {
+                let _ = self.log.set(found);
+            }
+            return Ok(());
+        };
+        let now = log.each_ref().map(|(path, file)| (path, number(path).ok(), *file));
+        let Some((gone, _, _)) = now.iter().find(|(_, now, file)| *now != Some(*file)) else {
+            return Ok(());
+        };
+        let replaced = now.iter().any(|(_, now, file)| now.is_some_and(|now| now != *file));
+        let what = if replaced {
+            "another program has made a new one: end all programs that use this file, then run `task-engine doctor --deep`"
+        } else {
+            // What was committed is still in the deleted log, and only processes
+            // that have it open can save it.
+            save_log(connection);
+            "restart all programs that use this file"
+        };
+        Err(cannot_open(&format!(
+            "{LOG_GONE} {} was deleted or replaced while it was in use; {what}",
+            gone.display()
+        )))
+    }
+
+    fn find_log(&self) -> Option<[(PathBuf, FileId); 2]> {
+        let beside = |ending: &str| {
+            let mut path = self.path.clone().into_os_string();
+            path.push(ending);
+            let path = PathBuf::from(path);
+            let file = number(&path).ok()?;
+            Some((path, file))
+        };
+        Some([beside("-wal")?, beside("-shm")?])
     }
 }
 
-fn number(path: &Path) -> io::Result<(u64, u64)> {
+/// Copies what the log holds into the file itself.
+fn save_log(connection: &Connection) {
+    let saved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    });
+    tracing::debug!("the deleted write-ahead log is saved into the file: {saved:?}");
+}
+
+fn cannot_open(why: &str) -> rusqlite::Error {
+    let code = ffi::Error::new(ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some(why.to_owned()))
+}
+
+fn number(path: &Path) -> io::Result<FileId> {
     std::fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
@@ -174,16 +235,41 @@ mod tests {
     fn a_file_that_is_gone_or_another_one_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, away) = (folder.path().join("a.db"), folder.path().join("b.db"));
-        let _open = open(&path, "test").unwrap();
+        let open = open(&path, "test").unwrap();
         let mark = FileMark::of(&path).unwrap();
-        mark.check().unwrap();
+        mark.check(&open).unwrap();
         std::fs::rename(&path, &away).unwrap();
-        let told = explain(&mark.check().unwrap_err(), "test");
+        let told = explain(&mark.check(&open).unwrap_err(), "test");
         assert!(told.is_temporary(), "it may come back");
         assert!(told.to_string().contains("deleted, moved or replaced"), "{told}");
         std::fs::write(&path, "").unwrap();
-        assert!(mark.check().is_err(), "another file of this name");
+        assert!(mark.check(&open).is_err(), "another file of this name");
         std::fs::rename(&away, &path).unwrap();
-        mark.check().unwrap();
+        mark.check(&open).unwrap();
+    }
+
+    #[test]
+    fn deleted_log_is_saved_and_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let open = open(&path, "test").unwrap();
+        let mark = FileMark::of(&path).unwrap();
+        open.execute_batch("CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept')").unwrap();
+        mark.check(&open).unwrap();
+        for log in ["a.db-wal", "a.db-shm"] {
+            std::fs::remove_file(folder.path().join(log)).unwrap();
+        }
+        let told = explain(&mark.check(&open).unwrap_err(), "test");
+        assert!(matches!(told, StoreError::MustReopen(_)), "{told:?}");
+        assert!(told.to_string().contains("restart all programs"), "{told}");
+        // As after a crash: nothing but the file is left.
+        let copy = folder.path().join("copy.db");
+        std::fs::copy(&path, &copy).unwrap();
+        let copy = Connection::open(copy).unwrap();
+        let kept: String = copy.query_row("SELECT text FROM notes", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, "kept");
+        std::fs::write(folder.path().join("a.db-wal"), "").unwrap();
+        let told = explain(&mark.check(&open).unwrap_err(), "test");
+        assert!(told.to_string().contains("another program has made a new one"), "{told}");
     }
 }

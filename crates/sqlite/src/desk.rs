@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use task_engine_model::StoreError;
 use tokio::sync::oneshot;
 
+use crate::connection::FileMark;
 use crate::fault::{Fault, explain};
 use crate::moment::Moment;
 
@@ -146,9 +147,15 @@ where
 }
 
 /// Reads beside the writer, one job after the other, each in one snapshot.
-pub(crate) fn read_all(connection: &Connection, inbox: &mpsc::Receiver<Box<dyn Job>>, place: &str) {
+pub(crate) fn read_all(
+    connection: &Connection,
+    file: &FileMark,
+    inbox: &mpsc::Receiver<Box<dyn Job>>,
+    place: &str,
+) {
     for mut job in inbox {
-        let begun = connection.execute_batch("BEGIN");
+        let checked = file.check(connection);
+        let begun = checked.and_then(|()| connection.execute_batch("BEGIN"));
         if begun.is_ok() {
             job.run(&Turn::new(connection));
             // Nothing was written, so there is nothing to lose.

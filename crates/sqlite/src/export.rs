@@ -6,13 +6,14 @@ use rusqlite::{Params, Row};
 use task_engine_model::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
+    ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_model::{Json, TaskStatus};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
+use crate::schedules::event_kind;
 use crate::value::read;
 
 /// A statement that is about one row of another.
@@ -246,6 +247,17 @@ fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
                 slot: timestamp(read(row, 0)?),
                 task_id: read(row, 1)?,
                 fired_at: timestamp(read(row, 2)?),
+            })
+        })?,
+        events: all(turn, export_sql!("schedule_events"), id, |row| {
+            Ok(ScheduleEventRecord {
+                kind: event_kind(row)?,
+                first_slot: time(row, 1)?,
+                last_slot: time(row, 2)?,
+                slots: read(row, 3)?,
+                task_id: read(row, 4)?,
+                requested_by: read(row, 5)?,
+                recorded_at: timestamp(read(row, 6)?),
             })
         })?,
     })

@@ -3,6 +3,8 @@
 use rusqlite::{Error, ErrorCode};
 use task_engine_model::StoreError;
 
+use crate::connection::LOG_GONE;
+
 /// Why a job failed: the database, or a decision of the job itself.
 #[derive(Debug)]
 pub(crate) enum Fault {
@@ -47,6 +49,9 @@ pub(crate) fn explain(error: &Error, place: &str) -> StoreError {
         return StoreError::Version(format!(
             "{place} does not have the tables of this version ({text}); run `task-engine migrate`"
         ));
+    }
+    if text.contains(LOG_GONE) {
+        return StoreError::MustReopen(format!("{place}: {text}"));
     }
     match error.sqlite_error_code() {
         Some(DatabaseBusy | DatabaseLocked) => StoreError::Unavailable(format!(

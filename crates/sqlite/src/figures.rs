@@ -3,7 +3,9 @@
 use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
 use task_engine_model::InstanceId;
-use task_engine_model::figures::{BUCKETS, ClassMinute, FigureRow, FiguresLook, Histogram, KEPT};
+use task_engine_model::figures::{
+    BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, TimeHistogram,
+};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -11,8 +13,8 @@ use crate::moment::{between, micros, timestamp};
 use crate::value::read;
 
 const SECOND: i64 = 1_000_000;
-/// Where the histograms begin, behind the step, the class and four numbers.
-const RUN: usize = 6;
+/// Where the histograms begin, behind the step, the class and six numbers.
+const RUN: usize = 8;
 const WAIT: usize = RUN + BUCKETS;
 
 pub(crate) fn keep(
@@ -23,8 +25,9 @@ pub(crate) fn keep(
     let mut statement = turn.db.prepare_cached(sql!("figures"))?;
     for row in rows {
         let tally = &row.tally;
-        let numbers = [tally.ok, tally.failed, tally.other, tally.run_us];
-        let numbers = numbers.iter().chain(&tally.run).chain(&tally.wait);
+        let (run, wait) = (&tally.run, &tally.wait);
+        let numbers = [tally.ok, tally.failed, tally.other, tally.run_us, run.max_us, wait.max_us];
+        let numbers = numbers.iter().chain(&run.counts).chain(&wait.counts);
         let key = [
             Value::from(row.minute.saturating_mul(60 * SECOND)),
             Value::from(row.class.clone()),
@@ -52,9 +55,9 @@ pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
 
 fn figure(row: &Row<'_>) -> rusqlite::Result<FigureRow> {
     let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
-    let histogram = |first| {
-        let mut histogram: Histogram = [0; BUCKETS];
-        for (n, bucket) in histogram.iter_mut().enumerate() {
+    let histogram = |first, max_us| {
+        let mut histogram = TimeHistogram { max_us: number(max_us)?, ..TimeHistogram::default() };
+        for (n, bucket) in histogram.counts.iter_mut().enumerate() {
             *bucket = number(first + n)?;
         }
         Ok::<_, rusqlite::Error>(histogram)
@@ -66,7 +69,7 @@ fn figure(row: &Row<'_>) -> rusqlite::Result<FigureRow> {
         failed: number(3)?,
         other: number(4)?,
         run_secs_sum: between(0, read(row, 5)?).as_secs_f64(),
-        run: histogram(RUN)?,
-        wait: histogram(WAIT)?,
+        run: histogram(RUN, 6)?,
+        wait: histogram(WAIT, 7)?,
     })
 }

@@ -69,7 +69,7 @@ fn ended(turn: &Turn<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, Fault> {
         let ends_task = ends_task.as_deref().map(status).transpose()?;
         attempts.push(FlowAttempt {
             attempt: read(row, 0)?,
-            status: ExecutionStatus::of_ended(error.as_ref(), ends_task),
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, read(row, 7)?),
             instance: read(row, 1)?,
             started_at: time(2)?,
             stopped_at: time(3)?,

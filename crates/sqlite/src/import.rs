@@ -270,6 +270,22 @@ fn schedule(turn: &Turn<'_>, one: &ScheduleRecord) -> Result<(), Fault> {
         let (slot, fired_at) = (fired.slot.as_microsecond(), fired.fired_at.as_microsecond());
         put(turn, import_sql!("fired_slot"), params![one.id, slot, fired.task_id, fired_at])?;
     }
+    for event in &one.events {
+        put(
+            turn,
+            import_sql!("schedule_event"),
+            params![
+                one.id,
+                event.kind.as_str(),
+                micros(event.first_slot),
+                micros(event.last_slot),
+                event.slots,
+                event.task_id,
+                event.requested_by,
+                event.recorded_at.as_microsecond(),
+            ],
+        )?;
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Params, Row, params};
 use task_engine_model::instance::KEPT;
 use task_engine_model::store::{HeldTask, Pulse};
 use task_engine_model::{
-    AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId,
+    AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId, process,
 };
 
 use crate::desk::Turn;
@@ -112,12 +112,16 @@ fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
     let lease_ms: i64 = read(row, 7)?;
     let time =
         |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
+    let (stopped_at, lost_at) = (time(12)?, time(13)?);
+    let process: Option<String> = read(row, 4)?;
+    let ended = stopped_at.is_some() || lost_at.is_some();
     Ok(InstanceRow {
+        process_gone: !ended && process.as_deref().is_some_and(process::is_gone),
         id: InstanceId(read(row, 0)?),
         name: read(row, 1)?,
         host: read(row, 2)?,
         pid: read(row, 3)?,
-        process: read(row, 4)?,
+        process,
         version: read(row, 5)?,
         workers: read(row, 6)?,
         lease: between(0, lease_ms.saturating_mul(1000)),
@@ -126,8 +130,8 @@ fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
         started_at: timestamp(read(row, 10)?),
         heartbeat_at: timestamp(heartbeat_at),
         heartbeat_age: between(heartbeat_at, turn.now()),
-        stopped_at: time(12)?,
-        lost_at: time(13)?,
+        stopped_at,
+        lost_at,
         held: read(row, 14)?,
         pools: serde_json::from_str(&read::<String>(row, 15)?).unwrap_or_default(),
     })

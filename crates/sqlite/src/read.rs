@@ -153,7 +153,8 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<Tas
         task.status = status(&word)?;
         task.retry_number = read::<Option<i32>>(row, 7)?.unwrap_or(0);
         task.instance = read(row, 12)?;
-    } else if ExecutionStatus::of_ended(task.error.as_ref(), None) == ExecutionStatus::Snoozed {
+    } else if ExecutionStatus::of_ended(task.error.as_ref(), None, true) == ExecutionStatus::Snoozed
+    {
         task.error = None;
     }
     Ok(task)
@@ -173,7 +174,7 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
         executions.push(ExecutionRow {
             attempt: read(row, 0)?,
             retry_number: read(row, 1)?,
-            status: ExecutionStatus::of_ended(error.as_ref(), ends_task),
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, read(row, 10)?),
             instance: read(row, 2)?,
             worker: read(row, 3)?,
             started_at: time(4)?,

@@ -1,8 +1,11 @@
 //! One step of a search: how far it goes, and what is there.
 
 use rusqlite::types::Value;
-use rusqlite::{Statement, params};
-use task_engine_model::{Base, FoundTask, Json, Origin, Scan, Scanned, TaskId, TaskStatus};
+use rusqlite::{OptionalExtension, Statement, params};
+use task_engine_model::search::{CreationTimes, TimeRange};
+use task_engine_model::{
+    Base, FoundTask, Json, Origin, Scan, Scanned, TaskId, TaskRow, TaskStatus,
+};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -23,7 +26,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
         .map(|place| format!("SELECT id FROM (\n{place}\nORDER BY id DESC LIMIT ?3)\n"));
     let mut bound = statement(sql!("scan_bound"), &newest.collect::<Vec<_>>())?;
     let range = [scan.from.0.into(), scan.before.0.into(), i64::from(scan.rows).into()];
-    bind(&mut bound, scan, range, [Value::Null, Value::Null, Value::Null, Value::Null])?;
+    bind(&mut bound, scan, range, Narrow::NOTHING)?;
     let (lowest, rows): (Option<i64>, i64) = {
         let mut rows = bound.raw_query();
         match rows.next()? {
@@ -45,7 +48,11 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     };
     let mut step = statement(sql!("scan"), &places)?;
     let range = [lowest.into(), scan.before.0.into(), i64::from(scan.tasks).into()];
-    let narrow = [list(&scan.classes)?, list(&scan.queues)?, time(from), time(until)];
+    let (ended_from, ended_until) = scan.ended_between(now);
+    let narrow = Narrow {
+        columns: [list(&scan.classes)?, list(&scan.queues)?, time(from), time(until)],
+        attempts: [time(ended_from), time(ended_until), scan.with_error.into()],
+    };
     bind(&mut step, scan, range, narrow)?;
     let ids: Vec<i64> = step.raw_query().mapped(|row| read(row, 0)).collect::<Result<_, _>>()?;
     let held = held_tasks(turn)?;
@@ -58,12 +65,25 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     Ok(Scanned { tasks, down_to, now })
 }
 
-/// Gives a statement those of the nine parameters that it has.
+/// What a step leaves out.
+struct Narrow {
+    /// By columns of the task: classes, queues, and when it was created.
+    columns: [Value; 4],
+    /// By its attempts: when one ended, and whether one must have an error.
+    attempts: [Value; 3],
+}
+
+impl Narrow {
+    const NOTHING: Self =
+        Self { columns: [const { Value::Null }; 4], attempts: [const { Value::Null }; 3] };
+}
+
+/// Gives a statement those of the twelve parameters that it has.
 fn bind(
     statement: &mut Statement<'_>,
     scan: &Scan,
     range: [Value; 3],
-    narrow: [Value; 4],
+    narrow: Narrow,
 ) -> Result<(), Fault> {
     let flow = match &scan.base {
         Base::Flow(name) => Value::Text(name.clone()),
@@ -71,7 +91,7 @@ fn bind(
     };
     let own = scan.own_task_of_flow().map_or(Value::Null, |id| id.0.into());
     let count = statement.parameter_count();
-    let all = range.into_iter().chain(narrow).chain([flow, own]);
+    let all = range.into_iter().chain(narrow.columns).chain([flow, own]).chain(narrow.attempts);
     for (n, value) in all.enumerate().take(count) {
         statement.raw_bind_parameter(n + 1, value)?;
     }
@@ -115,6 +135,7 @@ fn found(
         .db
         .prepare_cached(sql!("task_asked"))?
         .query_row(params![id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
+    let (started_at, ended_at) = last_times(turn, &row)?;
     let context = json(context);
     let correlation_id = Origin::of(id, &context).correlation_id;
     let asked = |json: Json| if with_json { json } else { Json::empty_object() };
@@ -123,5 +144,34 @@ fn found(
         correlation_id,
         parameters: asked(json(parameters)),
         context: asked(context),
+        started_at,
+        ended_at,
     }))
+}
+
+/// When the last attempt of a task began and ended.
+fn last_times(turn: &Turn<'_>, row: &TaskRow) -> Result<TimeRange, Fault> {
+    if row.status == TaskStatus::Running {
+        return Ok((Some(row.updated_at), None));
+    }
+    let times = turn
+        .db
+        .prepare_cached(sql!("last_times"))?
+        .query_row([row.id.0], |row| {
+            Ok((read::<Option<i64>>(row, 0)?.map(timestamp), Some(timestamp(read(row, 1)?))))
+        })
+        .optional()?;
+    Ok(times.unwrap_or_default())
+}
+
+pub(crate) fn creation_times(turn: &Turn<'_>, ids: &[TaskId]) -> Result<CreationTimes, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("creation_times"))?;
+    let mut tasks = Vec::with_capacity(ids.len());
+    for id in ids {
+        let task = statement
+            .query_row([id.0], |row| Ok((TaskId(read(row, 0)?), timestamp(read(row, 1)?))))
+            .optional()?;
+        tasks.push(task);
+    }
+    Ok(CreationTimes { tasks, now: timestamp(turn.now()) })
 }

@@ -1,13 +1,16 @@
 //! Schedules: kept, found when they are due, and fired.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, ToSql, params};
 use task_engine_model::schedule::Overlap;
+use task_engine_model::schedule::history::{
+    SCHEDULE_EVENTS_KEPT, ScheduleEvent, ScheduleEventKind, SkippedSlots,
+};
 use task_engine_model::schedule::row::{
     DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
-use task_engine_model::{Json, TaskId};
+use task_engine_model::{Creation, Json, NewTask, TaskId};
 
 use crate::create::create;
 use crate::desk::Turn;
@@ -87,6 +90,7 @@ pub(crate) fn remove(turn: &Turn<'_>, name: &str) -> Result<bool, Fault> {
     let id: Option<i64> = statement.query_row([name], |row| read(row, 0)).optional()?;
     if let Some(id) = id {
         turn.db.prepare_cached(sql!("schedule_remove_slots"))?.execute([id])?;
+        turn.db.prepare_cached(sql!("schedule_remove_events"))?.execute([id])?;
         tell(turn)?;
     }
     Ok(id.is_some())
@@ -159,6 +163,9 @@ fn fire_one(turn: &Turn<'_>, firing: &Firing) -> Result<bool, Fault> {
         ])?;
         last = Some((slot, task));
     }
+    if let Some(skipped) = &firing.skipped {
+        skip(turn, id, skipped)?;
+    }
     turn.db.prepare_cached(sql!("fired_slots_forget"))?.execute(params![id, FIRED_SLOTS_KEPT])?;
     turn.db.prepare_cached(sql!("schedule_move"))?.execute(params![
         id,
@@ -168,6 +175,72 @@ fn fire_one(turn: &Turn<'_>, firing: &Firing) -> Result<bool, Fault> {
     ])?;
     turn.brings_work.set(last.is_some() || turn.brings_work.get());
     Ok(true)
+}
+
+/// Records slots that do not fire, before the schedule is moved on.
+fn skip(turn: &Turn<'_>, id: i64, skipped: &SkippedSlots) -> Result<(), Fault> {
+    let (kind, slots) = (skipped.kind.as_str(), skipped.slots);
+    let (first, last) = (skipped.first.as_microsecond(), skipped.last.as_microsecond());
+    let mut extend = turn.db.prepare_cached(sql!("schedule_event_extend"))?;
+    if extend.execute(params![id, kind, last, slots, turn.now()])? == 0 {
+        let none = None::<i64>;
+        let event = params![id, kind, first, last, slots, none, none, turn.now()];
+        add_event(turn, id, event)?;
+    }
+    Ok(())
+}
+
+fn add_event(turn: &Turn<'_>, id: i64, event: &[&dyn ToSql]) -> Result<(), Fault> {
+    turn.db.prepare_cached(sql!("schedule_event_insert"))?.execute(event)?;
+    let mut forget = turn.db.prepare_cached(sql!("schedule_events_forget"))?;
+    forget.execute(params![id, SCHEDULE_EVENTS_KEPT])?;
+    Ok(())
+}
+
+/// The usual creation, and the record of it.
+pub(crate) fn run(
+    turn: &Turn<'_>,
+    id: i64,
+    task: &NewTask,
+    requested_by: Option<&str>,
+) -> Result<Creation, Fault> {
+    let created = create(turn, std::slice::from_ref(task))?.remove(0);
+    if created.is_new() {
+        let none = None::<i64>;
+        let event = params![id, "manual", none, none, 0, created.id().0, requested_by, turn.now()];
+        add_event(turn, id, event)?;
+    }
+    Ok(created)
+}
+
+pub(crate) fn events(
+    turn: &Turn<'_>,
+    schedule_id: i64,
+    limit: u32,
+) -> Result<Vec<ScheduleEvent>, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("schedule_events"))?;
+    let rows = statement.query_map(params![schedule_id, limit], |row| {
+        let time =
+            |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
+        Ok(ScheduleEvent {
+            kind: event_kind(row)?,
+            first_slot: time(1)?,
+            last_slot: time(2)?,
+            slots: read(row, 3)?,
+            task_id: read::<Option<i64>>(row, 4)?.map(TaskId),
+            requested_by: read(row, 5)?,
+            recorded_at: timestamp(read(row, 6)?),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The first column; a constraint lets no other word in.
+pub(crate) fn event_kind(row: &Row<'_>) -> rusqlite::Result<ScheduleEventKind> {
+    let kind: String = read(row, 0)?;
+    kind.parse().map_err(|bad| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(bad))
+    })
 }
 
 fn is_open(turn: &Turn<'_>, task: Option<TaskId>) -> Result<bool, Fault> {

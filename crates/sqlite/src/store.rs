@@ -12,9 +12,11 @@ use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
+use task_engine_model::schedule::history::ScheduleEvent;
 use task_engine_model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine_model::search::CreationTimes;
 use task_engine_model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
 };
@@ -86,15 +88,18 @@ impl SqliteStore {
         reader: Option<rusqlite::Connection>,
     ) -> Result<Self, StoreError> {
         let hints = Hints::new();
-        let file = path.as_deref().map(FileMark::of).transpose();
-        let file = file.map_err(|e| StoreError::Unavailable(format!("{place}: {e}")))?;
+        let mark = || {
+            let mark = path.as_deref().map(FileMark::of).transpose();
+            mark.map_err(|e| StoreError::Unavailable(format!("{place}: {e}")))
+        };
+        let (file, file_to_read) = (mark()?, mark()?);
         let write = {
             let (place, hints) = (place.clone(), hints.clone());
             move |inbox| write_all(&writer, file.as_ref(), &inbox, &place, &hints)
         };
-        let reader = reader.map(|reader| {
+        let reader = reader.zip(file_to_read).map(|(reader, file)| {
             let at = place.clone();
-            let read = move |inbox| read_all(&reader, &inbox, &at);
+            let read = move |inbox| read_all(&reader, &file, &inbox, &at);
             Desk::staff("task-engine-sqlite-reader", place.clone(), read)
         });
         let shared = Shared {
@@ -306,6 +311,23 @@ impl Store for SqliteStore {
         Box::pin(self.reader().ask(move |turn| schedules::fired_slots(turn, schedule_id, limit)))
     }
 
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        let (task, requested_by) = (task.clone(), requested_by.map(str::to_owned));
+        Box::pin(self.writer().ask(move |turn| {
+            turn.brings_work.set(true);
+            schedules::run(turn, schedule_id, &task, requested_by.as_deref())
+        }))
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        Box::pin(self.reader().ask(move |turn| schedules::events(turn, schedule_id, limit)))
+    }
+
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
         Box::pin(self.reader().ask(move |turn| watch::moving(turn, look)))
     }
@@ -345,6 +367,11 @@ impl Store for SqliteStore {
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         let scan = scan.clone();
         Box::pin(self.reader().ask(move |turn| scan::scan(turn, &scan)))
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        let ids = ids.to_vec();
+        Box::pin(self.reader().ask(move |turn| scan::creation_times(turn, &ids)))
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {

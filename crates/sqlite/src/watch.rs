@@ -20,14 +20,18 @@ use crate::value::read;
 pub(crate) fn moving(turn: &Turn<'_>, look: MovingLook) -> Result<Moving, Fault> {
     let newest: Option<i64> =
         turn.db.prepare_cached(sql!("moving_newest"))?.query_row([], |row| read(row, 0))?;
-    let mut held = turn.db.prepare_cached(sql!("moving_held"))?;
-    let held = held.query_map([], held_row)?.collect::<rusqlite::Result<_>>()?;
+    let held = held(turn)?;
     Ok(Moving {
         now: timestamp(turn.now()),
         newest: newest.map(TaskId),
         held,
         next: next(turn, look)?,
     })
+}
+
+pub(crate) fn held(turn: &Turn<'_>) -> Result<Vec<HeldRow>, Fault> {
+    let mut held = turn.db.prepare_cached(sql!("moving_held"))?;
+    Ok(held.query_map([], held_row)?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Jumps from lane to lane, and reads the beginning of each.

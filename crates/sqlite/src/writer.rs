@@ -41,9 +41,12 @@ fn commit(
     group: &mut [Box<dyn Job>],
     hints: &Hints,
 ) -> rusqlite::Result<()> {
+    // Once outside of the transaction, where a deleted log can still be saved.
+    let check = || file.map_or(Ok(()), |file| file.check(connection));
+    check()?;
     execute(connection, "BEGIN IMMEDIATE")?;
     let turn = Turn::new(connection);
-    let keep = || file.map_or(Ok(()), FileMark::check).and_then(|()| execute(connection, "COMMIT"));
+    let keep = || check().and_then(|()| execute(connection, "COMMIT"));
     let done = match group {
         [job] => run_alone(job.as_mut(), &turn, keep),
         jobs => {

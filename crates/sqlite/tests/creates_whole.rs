@@ -103,6 +103,33 @@ async fn a_plain_insert_creates_a_task() {
 }
 
 #[tokio::test]
+async fn views_have_results_and_ids() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    connection
+        .execute_batch(
+            r#"INSERT INTO task_engine_tasks (task_class) VALUES ('work'), ('work');
+               DELETE FROM task_engine_waiting_tasks WHERE task_id = 1;
+               INSERT INTO task_engine_ended_executions
+                   (task_id, attempt, retry_number, started_at, stopped_at, result, error, ends_task)
+               VALUES (1, 2, 1, 1, 2, '{"sent": 3}', NULL, 'stopped'),
+                      (1, 1, 0, 1, 2, NULL, '{"exception": "Snoozed", "message": "m"}', NULL);"#,
+        )
+        .unwrap();
+    let mut read = connection.prepare("SELECT result FROM task_engine_tasks ORDER BY id").unwrap();
+    let results = read.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+    let results: Vec<_> = results.map(Result::unwrap).collect();
+    assert_eq!(results, [Some(r#"{"sent": 3}"#.to_owned()), None]);
+    let mut read = connection
+        .prepare("SELECT id, attempt, status FROM task_engine_task_executions ORDER BY id")
+        .unwrap();
+    let rows = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let rows: Vec<(i64, i32, String)> = rows.map(Result::unwrap).collect();
+    let expected = [(2_147_483_649, 1, "snoozed"), (2_147_483_650, 2, "success")];
+    assert_eq!(rows, expected.map(|(id, attempt, status)| (id, attempt, status.to_owned())));
+}
+
+#[tokio::test]
 async fn flows_have_columns() {
     let file = File::with_tables().await;
     let connection = file.connect();

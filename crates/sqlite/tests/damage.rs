@@ -191,6 +191,8 @@ async fn claims_and_readers_go_past_unreadable_rows() {
         classes: None,
         queues: None,
         created: Vec::new(),
+        ended: Vec::new(),
+        with_error: false,
         with_json: true,
     };
     assert_eq!(store.scan(&scan).await.unwrap().tasks.len(), 10);

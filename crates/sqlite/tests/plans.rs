@@ -69,6 +69,9 @@ async fn no_hot_statement_scans_a_table() {
         sql!("schedule_update"),
         sql!("fired_slots"),
         sql!("fired_slots_forget"),
+        sql!("schedule_events"),
+        sql!("schedule_event_extend"),
+        sql!("schedule_events_forget"),
         sql!("queue_is_paused"),
         sql!("queues_next_lane"),
         sql!("queues_count"),
@@ -88,6 +91,8 @@ async fn no_hot_statement_scans_a_table() {
         sql!("token_by_hash"),
         sql!("token_revoke"),
         sql!("token_touch"),
+        sql!("creation_times"),
+        sql!("last_times"),
         sql!("figures"),
         sql!("figures_since"),
         sql!("figures_prune"),
@@ -180,6 +185,7 @@ async fn checks_and_exports_search_by_keys() {
         sql!("export/logs"),
         sql!("export/cancellations"),
         sql!("export/fired_slots"),
+        sql!("export/schedule_events"),
     ] {
         for step in plan(&connection, statement) {
             let scans = step.contains("SCAN task_engine") || step.contains("SCAN wish");

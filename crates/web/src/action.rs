@@ -112,7 +112,7 @@ pub(crate) async fn perform(
 
 async fn carry_out(app: &App, entry: NewAuditEntry, action: Action) -> Result<Done, Problem> {
     let asked = app.store.audit(&entry).await?;
-    let result = action.apply(app).await;
+    let result = action.apply(app, entry.actor()).await;
     app.glance.forget().await;
     let (outcome, detail) = match &result {
         Ok(done) => (AuditOutcome::Done, Json::encode(&done)),
@@ -228,7 +228,7 @@ impl Action {
         Json::encode(&detail).map_err(|error| Problem::bad(error.to_string()))
     }
 
-    async fn apply(self, app: &App) -> Result<Done, Problem> {
+    async fn apply(self, app: &App, actor: &str) -> Result<Done, Problem> {
         let store = &*app.store;
         let schedules = Schedules::of(store);
         match self {
@@ -259,7 +259,8 @@ impl Action {
             Self::ResumeSchedule(name) => told(schedules.resume(&name).await),
             Self::RunSchedule(name, mark) => {
                 let unique = mark.map(|mark| once::unique(&mark, 0));
-                let created = schedules.run(&name, unique).await.map_err(schedule_problem)?;
+                let created = schedules.run(&name, unique, Some(actor)).await;
+                let created = created.map_err(schedule_problem)?;
                 let (id, when) = (created.id(), if created.is_new() { "" } else { " before" });
                 Ok(Done { task_ids: vec![id], ..Done::one(&format!("created task {id}{when}")) })
             }

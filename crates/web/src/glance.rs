@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_model::check::{Check, Depth};
-use task_engine_model::errors::{self, ErrorGroup};
-use task_engine_model::figures::{FigureRow, FiguresLook};
-use task_engine_model::search::{PATIENCE, Search};
+use task_engine_model::errors::Failures;
+use task_engine_model::figures::{self, FigureRow, FiguresLook};
 use task_engine_model::watch::{Figures, Look, Moving, MovingLook, Unhappy};
 use task_engine_model::{Filter, InstanceRow, QueueRow, Store, StoreError, TaskStatus};
 use tokio::sync::Mutex;
@@ -64,8 +63,7 @@ pub(crate) struct Glance {
     unhappy: Kept<Unhappy>,
     checks: Kept<Vec<Check>>,
     closer_checks: Kept<Vec<Check>>,
-    failing: Kept<Vec<ErrorGroup>>,
-    hour: Kept<Series>,
+    failing: Kept<Failures>,
     day: Kept<Series>,
     last_hour: Kept<Vec<FigureRow>>,
     stats: Kept<Look>,
@@ -143,10 +141,9 @@ impl Glance {
             checks: Kept::new(Duration::from_secs(15)),
             closer_checks: Kept::new(Duration::from_secs(15)),
             failing: Kept::new(Duration::from_secs(10)),
-            hour: Kept::new(Duration::from_secs(5)),
             day: Kept::new(Duration::from_secs(60)),
-            last_hour: Kept::new(Duration::from_secs(10)),
-            stats: Kept::new(Duration::from_secs(5)),
+            last_hour: Kept::new(Duration::from_secs(3)),
+            stats: Kept::new(Duration::from_secs(3)),
         }
     }
 
@@ -160,8 +157,8 @@ impl Glance {
         let unhappy = self.unhappy.get(store.unhappy()).await?;
         let queues: Vec<QueueRow> = store.queues().await?;
         let engines = store.instances(None).await?;
-        // What ended lately is in the figures that engines write.
-        let figures = Figures::of(&moving, &[], 1, *unhappy, queues, &engines);
+        let counted = self.last_hour().await?;
+        let figures = Figures::of(&moving, &counted, &[], *unhappy, queues, &engines);
         Ok(Now { moving, figures, engines })
     }
 
@@ -175,14 +172,10 @@ impl Glance {
         self.closer_checks.get(self.store.checks(Depth::Usual)).await
     }
 
-    /// The newest failures in groups, the largest first.
-    pub(crate) async fn failing(&self) -> Result<Arc<Vec<ErrorGroup>>, StoreError> {
-        let read = async {
-            let filter = Filter::default().and_status(&[TaskStatus::Failed]);
-            let search = Search { filter, before: None, limit: FAILURES_MAX, patience: PATIENCE };
-            Ok(errors::groups(&search.run(&*self.store).await?))
-        };
-        self.failing.get(read).await
+    /// The newest failures.
+    pub(crate) async fn failing(&self) -> Result<Arc<Failures>, StoreError> {
+        let filter = Filter::default().and_status(&[TaskStatus::Failed]);
+        self.failing.get(Failures::look(&*self.store, filter, None, FAILURES_MAX)).await
     }
 
     /// What engines have counted until now, by the database's clock.
@@ -191,20 +184,21 @@ impl Glance {
         over: Span,
         now: Timestamp,
     ) -> Result<Arc<Series>, StoreError> {
-        let read = async {
-            let look = FiguresLook { over: over.over(), step: over.step() };
-            Ok(Series::of(&self.store.figures_since(look).await?, now, over))
-        };
         match over {
-            Span::Hour => self.hour.get(read).await,
-            Span::Day => self.day.get(read).await,
+            Span::Hour => Ok(Arc::new(Series::of(&*self.last_hour().await?, now, over))),
+            Span::Day => {
+                let look = FiguresLook { over: over.over(), step: over.step() };
+                let read =
+                    async { Ok(Series::of(&self.store.figures_since(look).await?, now, over)) };
+                self.day.get(read).await
+            }
         }
     }
 
-    /// What engines have counted in the last hour.
+    /// What engines have counted in the last hour: one read for charts, metrics and
+    /// events, so that they agree.
     pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<FigureRow>>, StoreError> {
-        let hour = Span::Hour.over();
-        self.last_hour.get(self.store.figures_since(FiguresLook { over: hour, step: hour })).await
+        self.last_hour.get(figures::last_hour(&*self.store)).await
     }
 
     /// The figures with what ended lately, as `task-engine stats` has them.

@@ -106,6 +106,12 @@ impl From<StoreError> for Problem {
                     "The database did not answer, or not in time. Engines go on by themselves; try again in a moment.",
                 )
             }
+            StoreError::Locked(why) => {
+                tracing::warn!(%why, "another session holds a lock that the dashboard needs");
+                Self::unavailable(
+                    "Another session of the database holds a lock that this needs; nothing was changed. `task-engine doctor` and the log of this server name it.",
+                )
+            }
             // Refused, or what this version does not know.
             why => {
                 tracing::warn!(%why, "the database refused what the dashboard asked for");

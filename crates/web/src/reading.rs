@@ -3,10 +3,10 @@
 
 use std::ops::Deref;
 
-use jiff::Timestamp;
 use task_engine_model::report::{LogFilter, LogRow};
+use task_engine_model::schedule::history::ScheduleDetails;
 use task_engine_model::schedule::operate::Schedules;
-use task_engine_model::schedule::row::{FiredSlot, ScheduleRow};
+use task_engine_model::schedule::row::ScheduleRow;
 use task_engine_model::secret::{Redactor, Secrets};
 use task_engine_model::token::Role;
 use task_engine_model::why::{Why, why};
@@ -87,16 +87,16 @@ impl Inner {
         Ok(rows)
     }
 
-    /// A schedule with what it fired last, and the database's time.
+    /// A schedule with what became of its last slots.
     pub(crate) async fn schedule(
         &self,
         name: &str,
-        fired: u32,
-    ) -> Result<(ScheduleRow, Vec<FiredSlot>, Timestamp), Problem> {
-        let found = Schedules::of(&*self.store).show(name, fired).await;
-        let (mut row, fired, now) = found.map_err(schedule_problem)?;
-        self.secrets().await?.schedule(&mut row);
-        Ok((row, fired, now))
+        limit: u32,
+    ) -> Result<ScheduleDetails, Problem> {
+        let found = Schedules::of(&*self.store).show(name, limit).await;
+        let mut details = found.map_err(schedule_problem)?;
+        self.secrets().await?.schedule(&mut details.row);
+        Ok(details)
     }
 
     /// This filter as somebody may ask by it. The answers to `params.password~a`

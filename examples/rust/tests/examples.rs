@@ -166,7 +166,7 @@ fn hooks() {
         assert!(line.is_some(), "no line with {words:?} in\n{output}");
     };
     has(&["writing invoice 7", "tenant=\"acme\"", "task"]);
-    has(&["execution ended", "class=\"invoice\"", "outcome=\"success\""]);
+    has(&["finished task 1 in ", "task.class=invoice", "outcome=\"success\""]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `task-engine audit`.
 
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -11,6 +11,7 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 use task_engine::model::words::clock;
 
@@ -39,8 +40,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         for entry in &entries {
-            serde_json::to_writer(&mut out, entry).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, entry)?;
         }
         return Ok(out.flush()?);
     }

@@ -19,21 +19,21 @@ use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
 ///
-/// The engine of a running task hears of the request at once, or at its next
-/// heartbeat, and tells the task's code to end. Asynchronous code that does not
-/// is dropped after a second; code that blocks its thread runs until it looks.
-/// The record tells what became of it (`show`, or --wait). A cancelled task can
-/// be sent back with `retry`. A filter that says nothing about the status means
-/// waiting and running ones.
+/// The engine of a running task gets the request at once, or at its next
+/// heartbeat, and asks the task's code to end. Asynchronous code that does not
+/// end is dropped after a second; code that blocks its thread runs until it
+/// checks for the request. `show` and --wait say how it ended. A cancelled task
+/// can be sent back with `retry`. A filter without a status matches waiting and
+/// running tasks.
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     choice: Choice,
-    /// Wait until it is on record what became of running ones
+    /// Wait until running tasks have ended
     ///
-    /// The exit code is 4 if one of them did its work, or failed, all the same,
-    /// and 1 if one still runs after --timeout.
+    /// The exit code is 4 if one of them succeeded or failed instead, and 1 if one
+    /// still runs after --timeout.
     #[arg(long)]
     wait: bool,
     /// How long to wait at the most [default: without limit]

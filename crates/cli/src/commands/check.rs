@@ -11,9 +11,10 @@ use crate::console::Console;
 use crate::escape::summary;
 use crate::executables::{self, Executable, FILE, Mistake, Mode, Purpose, Read};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 
-/// Check the file of executables, without a database
+/// Check the file task-engine.toml, without a database
 ///
 /// Prints the classes and the programs that were found for them. Every mistake is
 /// told with its line and column (exit code 2).
@@ -47,7 +48,7 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
             "classes": classes.iter().map(class).collect::<Vec<_>>(),
             "mistakes": mistakes.iter().map(mistake).collect::<Vec<_>>(),
         });
-        writeln!(out, "{document}")?;
+        write_json_line(&mut out, &document)?;
     } else if mistakes.is_empty() {
         let rows = classes.iter().map(row).collect();
         writeln!(out, "{}", table(&["CLASS", "MODE", "TIMEOUT", "QUEUE", "PROGRAM"], &[], rows))?;

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::console::Console;
 use crate::exit::Fault;
+use crate::help::command;
 
 /// Print the completions for a shell
 #[derive(Debug, Clone, Copy, Args)]
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     // Into memory first: the generator panics when its output is closed.
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "task-engine", &mut text);
+    clap_complete::generate(args.shell, &mut command(), "task-engine", &mut text);
     let mut out = console.results();
     out.write_all(&text)?;
     out.flush()?;

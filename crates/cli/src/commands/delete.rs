@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Delete tasks that have ended, with all that is recorded about them
+/// Delete ended tasks, with everything recorded about them
 ///
 /// A task that waits or runs is never deleted: `cancel` it first. This cannot be
 /// undone. For tasks of a certain age, see `prune`.
@@ -53,7 +53,7 @@ fn outcome(report: RemoveReport) -> Outcome {
         }
         RemoveReport::Open(_) => Outcome::conflict("waits, and is not deleted; cancel it first"),
         RemoveReport::Busy => Outcome::conflict(
-            "has ended, but is still in somebody's hands, and is not deleted; try again in a moment",
+            "has ended, but its engine has not released it yet; try again in a moment",
         ),
         RemoveReport::NotFound => Outcome::missing(),
     }

@@ -25,7 +25,7 @@ use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
 use account::Account;
 use progress::Progress;
 
-/// See it work: 106 sample tasks on an embedded database, in a few seconds
+/// See it work: 106 sample tasks, in a few seconds
 ///
 /// Most wait for a moment, some fail in different ways, one is scheduled a few
 /// seconds ahead. Watch it on the dashboard, whose address is printed first. At

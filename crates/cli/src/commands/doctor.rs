@@ -10,11 +10,12 @@ use crate::console::Console;
 use crate::database::{Access, Database};
 use crate::escape::{escape, escape_lines};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
 /// More lines of a remedy than these are for --json.
 const REMEDY_LINES: usize = 12;
 
-/// Check the database, the engines and the tasks, and say what mends what is wrong
+/// Check the database, engines and tasks, and say how to fix them
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Verdicts: ok, warning (it may be meant so, or is about to become wrong), wrong,
@@ -44,14 +45,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         // What cannot be reached is the first thing that a doctor can tell.
         Err(Fault::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
-            ("postgres".to_owned(), vec![unreachable(&why)])
+            ("postgres".to_owned(), vec![cannot_be_opened(&why)])
         }
         Err(fault) => return Err(fault),
     };
     let mut out = console.results();
     if args.json {
         let report = serde_json::json!({ "database": place, "checks": checks });
-        writeln!(out, "{report}")?;
+        write_json_line(&mut out, &report)?;
     } else {
         for check in &checks {
             show(&mut out, check)?;
@@ -72,6 +73,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
+fn cannot_be_opened(why: &str) -> Check {
+    match why.split_once("; ") {
+        Some((reason, remedy)) if reason.contains("the encoding of") => {
+            Check::bad("encoding", Verdict::Wrong, reason, remedy)
+        }
+        _ => unreachable(why),
+    }
+}
+
 fn unreachable(why: &str) -> Check {
     Check::bad(
         "connection",
@@ -82,16 +92,16 @@ fn unreachable(why: &str) -> Check {
 }
 
 fn show(out: &mut impl Write, check: &Check) -> Result<(), Fault> {
-    let (name, verdict) = (check.name, check.verdict.as_str());
-    writeln!(out, "{verdict:8} {name:16} {}", escape(&check.reason))?;
+    let (title, verdict) = (check.title(), check.verdict.as_str());
+    writeln!(out, "{verdict:8} {title:18} {}", escape(&check.reason))?;
     if let Some(remedy) = &check.remedy {
         let lines: Vec<&str> = remedy.lines().collect();
         for line in lines.iter().take(REMEDY_LINES) {
-            writeln!(out, "{:25} → {}", "", escape_lines(line))?;
+            writeln!(out, "{:27} → {}", "", escape_lines(line))?;
         }
         if lines.len() > REMEDY_LINES {
             let more = lines.len() - REMEDY_LINES;
-            writeln!(out, "{:25}   ({more} more lines; --json has them all)", "")?;
+            writeln!(out, "{:27}   ({more} more lines; --json has them all)", "")?;
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ use crate::exit::Fault;
 use crate::parameters;
 use crate::times::{duration, future_time};
 
-/// Change a task that waits: its parameters, time, priority or queue
+/// Change a waiting task: parameters, time, priority or queue
 ///
 /// What is not named stays, and so do its attempts and retries. A task that an
 /// engine has taken meanwhile is left as it is.

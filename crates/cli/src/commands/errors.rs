@@ -1,27 +1,30 @@
 //! `task-engine errors`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 use jiff::Timestamp;
-use task_engine::model::errors::{ErrorGroup, groups};
-use task_engine::model::search::{Found, PATIENCE, Search};
-use task_engine::model::words::{count, relative};
-use task_engine::{TaskId, TaskStatus};
+use serde::Serialize;
+use task_engine::TaskId;
+use task_engine::model::Filter;
+use task_engine::model::errors::{ErrorGroup, Failures, LIMIT};
+use task_engine::model::words::{count, counted, relative};
 
 use crate::choice::{FILTERS, filter};
 use crate::console::{Console, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::table::table;
+use crate::json_output::write_json_line;
+use crate::table::{fit_lines, table};
 
-/// Show what fails: failed tasks in groups of the same error
+/// Show what fails: failed tasks, grouped by error
 ///
 /// Errors are the same if their classes and messages are, apart from numbers, ids
-/// and what stands in quotes. Looks at the newest failures only, and says how far
-/// it went. A filter that says nothing about the status means failed tasks; with
-/// status=waiting it shows what is being retried.
+/// and what stands in quotes; below each is the message of its newest task. Looks at
+/// the newest failures, for about a second; if there may be more, it says so above
+/// the table, and "is_sample" is true in JSON. A filter that says nothing about the
+/// status means failed tasks; with status=waiting it shows what is being retried.
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
@@ -29,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
     /// How many failures to look at, the newest
-    #[arg(long, default_value_t = 2000, value_name = "N",
+    #[arg(long, default_value_t = LIMIT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     limit: u32,
     /// Only tasks older than this one: where the search before ended
@@ -40,40 +43,80 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// A group as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    group: &'a ErrorGroup,
+    /// Whether its numbers are those of a sample.
+    is_sample: bool,
+}
+
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let mut filter = filter(&args.filter)?;
-    if !filter.has_status() {
-        filter = filter.and_status(&[TaskStatus::Failed]);
-    }
+    let filter = filter(&args.filter)?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let search = Search { filter, before: args.before, limit: args.limit, patience: PATIENCE };
-    let found = search.run(&*store).await?;
-    let groups = groups(&found);
+    let failures = Failures::look(&*store, filter.clone(), args.before, args.limit).await?;
+    let groups = failures.groups();
     let mut out = console.results();
     if args.json {
         for group in &groups {
-            serde_json::to_writer(&mut out, group).map_err(io::Error::from)?;
-            writeln!(out)?;
+            let line = Line { group, is_sample: failures.is_sample() };
+            write_json_line(&mut out, &line)?;
         }
-    } else if !groups.is_empty() {
-        let head = ["COUNT", "CLASS", "ERROR", "FIRST", "LAST", "LAST 12 H", "NEWEST"];
-        let rows = groups.iter().map(|group| line(group, found.now)).collect();
-        writeln!(out, "{}", table(&head, &[0, 6], rows))?;
+    } else {
+        if failures.is_sample() {
+            writeln!(out, "{}\n", sample(&failures))?;
+        }
+        if !groups.is_empty() {
+            writeln!(out, "{}", fit_lines(&page(&groups, failures.found.now)))?;
+        }
     }
     out.flush()?;
-    say_how_far(console, &found, &search);
+    say_the_rest(console, &failures, &filter);
     Ok(())
+}
+
+/// What the numbers below it are about, where they are not of all failures.
+fn sample(failures: &Failures) -> String {
+    let looked_at = failures.found.tasks.len();
+    let of = match failures.total {
+        Some(total) => format!("the newest {looked_at} of {} failed tasks", counted(total)),
+        None => format!("the newest {}", tasks_with_error(looked_at)),
+    };
+    let next =
+        failures.found.next.map_or_else(String::new, |next| format!(" (down to task {next})"));
+    format!("Sample: {of}{next}. Older ones are not counted.")
+}
+
+fn tasks_with_error(number: usize) -> String {
+    format!("{} with an error", count(number, "task"))
+}
+
+/// The table, and below each group the message of its newest task if that tells more.
+fn page(groups: &[ErrorGroup], now: Timestamp) -> String {
+    let head = ["COUNT", "CLASS", "FIRST", "LAST", "LAST 12 H", "NEWEST", "ERROR"];
+    let rows = groups.iter().map(|group| line(group, now)).collect();
+    let table = table(&head, &[0, 5], rows);
+    let mut lines = table.lines();
+    let mut page: Vec<String> = lines.next().map(str::to_owned).into_iter().collect();
+    for (line, group) in lines.zip(groups) {
+        page.push(line.to_owned());
+        if group.example != group.message {
+            page.push(format!("       e.g. {}", summary(&group.example, usize::MAX)));
+        }
+    }
+    page.join("\n")
 }
 
 fn line(group: &ErrorGroup, now: Timestamp) -> Vec<String> {
     vec![
         group.count.to_string(),
         summary(&group.task_class, 40),
-        summary(&format!("{}: {}", group.exception, group.message), 60),
         relative(group.first_seen, now),
         relative(group.last_seen, now),
         bars(&group.per_hour),
         group.newest_task.to_string(),
+        summary(&format!("{}: {}", group.exception, group.message), usize::MAX),
     ]
 }
 
@@ -88,16 +131,15 @@ fn bars(numbers: &[usize]) -> String {
     numbers.iter().map(|number| bar(*number)).collect()
 }
 
-fn say_how_far(console: &Console, found: &Found, search: &Search) {
-    let number = count(found.tasks.len(), "failure");
-    match found.next {
+fn say_the_rest(console: &Console, failures: &Failures, filter: &Filter) {
+    let number = tasks_with_error(failures.found.tasks.len());
+    match failures.found.next {
         None => console.say(format_args!("{number}: all there are.")),
         Some(next) => {
-            let more = console
-                .command(&format!("errors {} --before {next}", quoted(&search.filter.to_string())));
-            console.say(format_args!(
-                "{number}: the newest, searched down to task {next}; older ones are not counted. Go on with: {more}"
-            ));
+            let filter = filter.to_string();
+            let words = if filter.is_empty() { filter } else { format!(" {}", quoted(&filter)) };
+            let more = console.command(&format!("errors{words} --before {next}"));
+            console.say(format_args!("Go on with: {more}"));
         }
     }
 }

@@ -8,12 +8,14 @@ use task_engine::TaskStatus;
 use task_engine::model::export::{End, ExportFilter, Line};
 use task_engine::model::words::count;
 
+use crate::choice::status_of;
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
-/// Write all tasks, schedules and paused queues to the standard output, as lines of JSON
+/// Write tasks, schedules and paused queues as lines of JSON
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The lines are one snapshot, whatever happens meanwhile. `task-engine import`
@@ -24,8 +26,8 @@ that died: the attempt ends with InstanceLost, and the rule of the class decides
 what comes next. So stop the engines first; with --live, their tasks may be done
 here and once more there.")]
 pub(crate) struct Arguments {
-    /// Only tasks in this status; can be repeated
-    #[arg(long, value_name = "STATUS")]
+    /// Only tasks in this status; can be repeated. `succeeded` means `stopped`
+    #[arg(long, value_name = "STATUS", value_parser = status_of(&TaskStatus::ALL))]
     status: Vec<TaskStatus>,
     /// Also while engines are alive
     #[arg(long)]
@@ -86,8 +88,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")?;
+    write_json_line(out, line)?;
     if matches!(line, Line::End(_)) { out.flush() } else { Ok(()) }
 }
 

@@ -14,8 +14,9 @@ use super::export::words;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
-/// Read what `task-engine export` wrote: all of it, or nothing
+/// Read what `export` wrote: all of it, or nothing
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Ids are kept, so the database must have neither tasks nor schedules. With
@@ -82,7 +83,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             "ids_grew_by": shift.tasks,
             "taken_back": taken,
         });
-        writeln!(out, "{report}")?;
+        write_json_line(&mut out, &report)?;
     } else if args.new_ids {
         writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
     }

@@ -2,19 +2,36 @@
 
 use std::io::Write;
 
-use task_engine::model::InstanceRow;
+use clap::Args;
+use task_engine::model::InstanceSummary;
 use task_engine::model::words::{relative, span};
 
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::pools;
 use crate::table::table;
 
-pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
+/// List engines, live and dead
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print JSON, one engine a line
+    #[arg(long, visible_alias = "jsonl")]
+    json: bool,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let engines = store.instances(None).await?;
+    if args.json {
+        let mut out = console.results();
+        for engine in &engines {
+            write_json_line(&mut out, &InstanceSummary::from(engine))?;
+        }
+        return Ok(out.flush()?);
+    }
     if engines.is_empty() {
         console.say(format_args!(
             "No engine has run lately on {}. Start one: {}",
@@ -27,7 +44,7 @@ pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
     let rows = engines.iter().map(|engine| {
         vec![
             summary(&engine.name, 40),
-            state(engine).to_owned(),
+            engine.state().label().to_owned(),
             summary(&engine.host, 40),
             engine.pid.to_string(),
             engine.workers.to_string(),
@@ -53,16 +70,4 @@ pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-fn state(engine: &InstanceRow) -> &'static str {
-    if engine.lost_at.is_some() {
-        "lost"
-    } else if engine.stopped_at.is_some() {
-        "stopped"
-    } else if engine.is_alive() {
-        "alive"
-    } else {
-        "dead"
-    }
 }

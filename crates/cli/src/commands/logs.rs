@@ -10,15 +10,15 @@ use crate::database::Access;
 use crate::exit::Fault;
 use crate::said::{Printer, Reader};
 
-/// Show what a task has said while it ran
+/// Show what a task has logged
 ///
-/// Lines that an execution had no room for are counted where they are missing.
+/// Lines that were dropped, because there were too many, are counted in their place.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The task, by its id
     #[arg(value_name = "ID", allow_negative_numbers = true)]
     id: TaskId,
-    /// Go on until the task has ended, and say how far it is, too
+    /// Go on until the task has ended, and print its progress, too
     #[arg(short, long)]
     follow: bool,
     /// Only this attempt

@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 
-use crate::args::Cli;
 use crate::console::Console;
 use crate::exit::Fault;
+use crate::help::command;
 
-/// Print the manual page, or write those of all commands into a folder
+/// Print the manual page, or write those of all commands
 #[derive(Debug, Args)]
 #[command(after_help = "Read it at once: task-engine man | man -l -")]
 pub(crate) struct Arguments {
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let mut root = Cli::command();
+    let mut root = command();
     root.build();
     let mut out = console.results();
     match args.dir {

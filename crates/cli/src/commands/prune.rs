@@ -4,7 +4,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use task_engine::model::Filter;
 use task_engine::model::search::{PATIENCE, Search};
 use task_engine::model::words::{count, span};
@@ -12,27 +11,27 @@ use task_engine::{Store, TaskStatus};
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
+use crate::choice::status_of;
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::deed::Deed;
 use crate::exit::Fault;
 use crate::times::duration;
 
-/// Delete tasks that ended long ago, as engines do by their retention
+/// Delete tasks that ended long ago
 ///
-/// Engines do this for successful tasks by themselves (start --retention); this is for once. A task
-/// that waits or runs is never deleted. This cannot be undone.
+/// Engines delete old successful tasks by themselves (start --retention); this
+/// command does it once. A task that waits or runs is never deleted. This cannot
+/// be undone.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Those that ended in this status
-    #[arg(long, value_name = "STATUS",
-          value_parser = PossibleValuesParser::new(["stopped", "failed", "cancelled"])
-              .try_map(|text| text.parse::<TaskStatus>()))]
+    /// Those that ended in this status; `succeeded` means `stopped`
+    #[arg(long, value_name = "STATUS", value_parser = status_of(&ENDED))]
     status: TaskStatus,
-    /// Those that ended at least so long ago
+    /// Those that ended at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     older_than: Duration,
-    /// Do it without asking; needed in scripts
+    /// Do not ask for confirmation; needed in scripts
     #[arg(long, short)]
     yes: bool,
     /// Show what would be done, and do nothing
@@ -44,6 +43,8 @@ pub(crate) struct Arguments {
 const BATCH: u32 = 1000;
 /// The count before anybody is asked does not go further.
 const COUNT_MAX: u32 = 10_000;
+
+const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;

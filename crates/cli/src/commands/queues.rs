@@ -1,6 +1,6 @@
 //! `task-engine queues`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -14,12 +14,13 @@ use crate::database::Access;
 use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 
-/// List queues, pause and resume them
+/// List queues; pause and resume them
 ///
-/// From a paused queue no engine takes tasks; those that run finish. A pause
-/// stays until somebody ends it, whatever is stopped or started meanwhile.
+/// No engine takes tasks from a paused queue; running tasks finish. A pause stays
+/// until `queues resume`, also when engines stop and start.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -28,22 +29,22 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// What waits and runs in each queue, and who serves it
+    /// List queues: what waits and runs in each, and which engines serve it
     List {
         /// Print JSON, one queue a line
         #[arg(long)]
         json: bool,
     },
-    /// Let no task of a queue start
+    /// Start no more tasks of a queue
     Pause {
         /// The queue; it need not be known yet
         #[arg(value_name = "NAME")]
         name: String,
-        /// Why, for whoever wonders
+        /// The reason, for other operators
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Let the tasks of a paused queue start again
+    /// Start tasks of a paused queue again
     Resume {
         /// The queue
         #[arg(value_name = "NAME")]
@@ -74,8 +75,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     if json {
         for queue in &queues {
             let served_by = services(&queue.name, &engines);
-            serde_json::to_writer(&mut out, &Line { queue, served_by }).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, &Line { queue, served_by })?;
         }
         return Ok(out.flush()?);
     }

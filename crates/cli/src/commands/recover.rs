@@ -3,44 +3,58 @@
 use std::io::Write;
 
 use clap::Args;
+use task_engine::Store;
 use task_engine::model::recovery::{RecoverError, Recovered, recover};
-use task_engine::model::words::{count, fate, relative};
-use task_engine::process_is_gone;
+use task_engine::model::store::TakenBack;
+use task_engine::model::words::{count, fate, relative, span};
 
-use crate::console::{Console, now};
+use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::deed::Deed;
-use crate::escape::escape;
+use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::table::table;
 
-/// Recover the tasks that a dead engine left
+/// Recover the tasks that a dead engine left, or list dead engines
 ///
 /// Each of its attempts ends as a failure (`InstanceLost`), and the retry rule
 /// of its class decides what comes next. An engine that is alive is left alone:
 /// it counts as dead when its process is gone from this machine, or when it has
 /// not been heard of for the time it was started with (--dead-after, 30 s).
+///
+/// Live engines do this by themselves, unless they were started with
+/// --recovery manual.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The name of the engine
+    /// The name of the engine; without it, dead engines are listed with the tasks
+    /// that they hold
     #[arg(value_name = "NAME")]
-    name: String,
+    name: Option<String>,
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let work = async { recover(&*store, &args.name, process_is_gone).await.map_err(fault) };
-    let became = |done: &Recovered| (format!("{} recovered", count(done.tasks.len(), "task")), 1);
-    let deed = Deed::new("instances.recover", args.name.as_str());
-    let recovered = deed.perform(&*store, work, became).await?;
-    let Recovered { dead, tasks: recovered, last } = recovered;
-    let name = escape(&args.name);
-    let mut out = console.results();
-    for task in &recovered {
-        writeln!(out, "{} ({}) {}", task.id, escape(&task.class), fate(task))?;
+    match args.name {
+        Some(name) => recover_one(console, &*store, &name).await,
+        None => list_dead(console, &*store).await,
     }
-    out.flush()?;
-    if !recovered.is_empty() {
-        console.say(format_args!("Recovered {} of {name}.", count(recovered.len(), "task")));
+}
+
+async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result<(), Fault> {
+    let work = async {
+        let recovered = recover(store, name).await;
+        if let Err(RecoverError::Left(left)) = &recovered {
+            print(console, &left.recovered)?;
+        }
+        recovered.map_err(fault)
+    };
+    let became = |done: &Recovered| (format!("{} recovered", count(done.tasks.len(), "task")), 1);
+    let deed = Deed::new("instances.recover", name);
+    let Recovered { dead, tasks, last } = deed.perform(store, work, became).await?;
+    print(console, &tasks)?;
+    let name = escape(name);
+    if !tasks.is_empty() {
+        console.say(format_args!("Recovered {} of {name}.", count(tasks.len(), "task")));
     } else if dead > 0 {
         console.say(format_args!("{name} is declared lost; it had left no tasks."));
     } else {
@@ -53,11 +67,64 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
+fn print(console: &Console, recovered: &[TakenBack]) -> Result<(), Fault> {
+    let mut out = console.results();
+    for task in recovered {
+        writeln!(out, "{} ({}) {}", task.id, escape(&task.class), fate(task))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// No more tasks of one engine than these are listed.
+const TASKS_SHOWN: usize = 20;
+
+async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), Fault> {
+    let mut engines = store.instances(None).await?;
+    engines.retain(|engine| !engine.is_alive() && engine.held > 0);
+    if engines.is_empty() {
+        console.say("No dead engine holds a task.");
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for engine in &engines {
+        let held = store.held(engine.id).await?;
+        let more = held.len().saturating_sub(TASKS_SHOWN);
+        let shown = held.iter().take(TASKS_SHOWN);
+        let mut tasks: Vec<_> =
+            shown.map(|task| format!("{} ({})", task.id, summary(&task.class, 40))).collect();
+        if more > 0 {
+            tasks.push(format!("and {more} more"));
+        }
+        rows.push(vec![
+            summary(&engine.name, 40),
+            engine.state().label().to_owned(),
+            summary(&engine.host, 40),
+            engine.pid.to_string(),
+            format!("{} ago", span(engine.heartbeat_age)),
+            tasks.join("\n"),
+        ]);
+    }
+    let mut out = console.results();
+    writeln!(
+        out,
+        "{}",
+        table(&["NAME", "STATE", "HOST", "PID", "HEARTBEAT", "TASKS"], &[3], rows)
+    )?;
+    out.flush()?;
+    let names: std::collections::BTreeSet<_> = engines.iter().map(|engine| &engine.name).collect();
+    for name in names {
+        let command = console.command(&format!("recover {}", quoted(name)));
+        console.say(format_args!("Recover the tasks of {}: {command}", escape(name)));
+    }
+    Ok(())
+}
+
 fn fault(error: RecoverError) -> Fault {
     let words = escape(&error.to_string()).into_owned();
     match error {
         RecoverError::Unknown { .. } => Fault::NotFound(words),
         RecoverError::Alive(_) => Fault::Conflict(words),
+        RecoverError::Left(left) if !left.recovered.is_empty() => Fault::Partial(words),
         RecoverError::Store(error) => error.into(),
         _ => Fault::Failure(words),
     }

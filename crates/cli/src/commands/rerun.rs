@@ -9,12 +9,12 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Create tasks that do once more what these were to do
+/// Create tasks again, with the same class and parameters
 ///
 /// A new task has the class, parameters, queue and priority of the old one, is due
 /// at once, and belongs to the same flow; its context names the old one
-/// (`rerun_of`). The old one stays as it is. A filter that says nothing about the
-/// status means tasks that have ended.
+/// (`rerun_of`). The old one stays as it is. A filter without a status matches
+/// tasks that have ended.
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {

@@ -10,11 +10,11 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Send failed or cancelled tasks back to wait, and let waiting ones run now
+/// Send failed or cancelled tasks back to wait
 ///
-/// A failed or cancelled task gets all of its retries again. A running one, and
-/// one that has done its work, is left alone. A filter that says nothing about
-/// the status means failed and cancelled ones.
+/// A failed or cancelled task gets all of its retries again; a waiting one runs
+/// now. Tasks that run or have succeeded are left alone. A filter without a
+/// status matches failed and cancelled tasks.
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {

@@ -12,8 +12,8 @@ use crate::exit::Fault;
 
 /// Regular tasks: list, add, change, pause and preview them
 ///
-/// Engines create one task for each time of a schedule, once in the whole
-/// cluster, however many of them run.
+/// Engines create one task for each slot of a schedule: once in the whole cluster,
+/// however many engines run.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -27,9 +27,9 @@ enum Command {
     Add(edit::AddArguments),
     Set(edit::SetArguments),
     Pause(edit::PauseArguments),
-    /// Let a schedule fire again; times that passed meanwhile do not
+    /// Resume a paused schedule; slots that passed meanwhile do not fire
     Resume(Name),
-    /// Create one task of a schedule now, beside its times
+    /// Create one task of a schedule now, outside of its slots
     Run(Name),
     /// Remove a schedule; its tasks stay
     Remove(Name),

@@ -6,21 +6,23 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
+use task_engine::model::instance::InstanceState;
 use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
 use task_engine::model::secret::{Redactor, Secrets};
 use task_engine::model::store::Store;
 use task_engine::model::task::{ExecutionStatus, LateResult};
-use task_engine::model::why::why;
+use task_engine::model::why::{Reason, why};
 use task_engine::model::words::{
     cancel_story, clock, clock_and_relative, count, reason, relative, span, verdict,
 };
-use task_engine::model::{ExecutionRow, TaskDetails, TaskError, unique};
+use task_engine::model::{ExecutionRow, InstanceRow, TaskDetails, TaskError, unique};
 use task_engine::{Json, TaskId, TaskStatus};
 
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::said::{Printer, Reader, Said, far, shown};
 
@@ -41,12 +43,14 @@ pub(crate) struct Arguments {
     reveal: bool,
 }
 
-/// A task with the newest lines of its log.
+/// A task with the newest lines of its log, and how its engine is while it runs.
 #[derive(Debug, Serialize)]
 struct WithLog<'a> {
     #[serde(flatten)]
     task: &'a TaskDetails,
     log: &'a [LogRow],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_state: Option<InstanceState>,
 }
 
 /// How many lines of its log stand on the page of a task.
@@ -70,12 +74,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     secrets.log(&mut log);
     let mut out = console.results();
     if args.json {
-        let whole = WithLog { task: &task, log: &log };
-        serde_json::to_writer(&mut out, &whole).map_err(io::Error::from)?;
-        writeln!(out)?;
+        let engine_state = engine_state(&*store, &task).await?;
+        let whole = WithLog { task: &task, log: &log, engine_state };
+        write_json_line(&mut out, &whole)?;
         return Ok(out.flush()?);
     }
-    let reasons = why_waiting(&*store, &task).await?;
+    let reasons = why_unfinished(&*store, &task).await?;
     let more = console.command(&format!("logs {}", args.id));
     let mut page = Page { out, now: now(), log: &log, more };
     page.print(&task, &reasons)?;
@@ -112,24 +116,39 @@ async fn follow<W: Write>(
     let mut printer = Printer::new(page.out, zone, false, secrets);
     let ended = reader.follow(store, &mut |said| printer.tell(said)).await?;
     if let Some(task) = ended {
-        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status));
+        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
     }
     Ok(())
 }
 
-/// What a waiting task waits for, in words.
-async fn why_waiting(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, Fault> {
-    if task.row.status != TaskStatus::Waiting {
+/// What a task that has not ended waits for, in words: for a running one only
+/// what is wrong.
+async fn why_unfinished(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, Fault> {
+    if !matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
         return Ok(Vec::new());
     }
-    // It may have gone on since it was read; then it no longer waits.
-    let waits = why(store, task.row.id).await?;
-    let Some(waits) = waits.filter(|why| why.task.row.status == TaskStatus::Waiting) else {
+    // It may have gone on since it was read; then this is no longer so.
+    let found = why(store, task.row.id).await?;
+    let Some(found) = found.filter(|why| why.task.row.status == task.row.status) else {
         return Ok(Vec::new());
     };
     let zone = now().time_zone().clone();
-    let words = |one| escape(&reason(one, waits.at, &zone)).into_owned();
-    Ok(waits.reasons.iter().map(words).collect())
+    let is_news = |one: &&Reason| !matches!(one, Reason::Running { engine_is_alive: true, .. });
+    let words = |one| escape(&reason(one, found.at, &zone)).into_owned();
+    Ok(found.reasons.iter().filter(is_news).map(words).collect())
+}
+
+async fn engine_state(
+    store: &dyn Store,
+    task: &TaskDetails,
+) -> Result<Option<InstanceState>, Fault> {
+    if task.row.status != TaskStatus::Running {
+        return Ok(None);
+    }
+    let engines = store.instances(task.row.instance.as_deref()).await?;
+    // The newest life may be another one than that which holds the task.
+    let holder = engines.iter().find(|engine| engine.held > 0).or(engines.first());
+    Ok(holder.map(InstanceRow::state))
 }
 
 /// Names of generic types can fill a page; `--json` has them whole.
@@ -148,10 +167,21 @@ struct Page<'a, W> {
 impl<W: Write> Page<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
-        writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+        writeln!(
+            self.out,
+            "Task {}: {}, {}",
+            row.id,
+            escape(&row.task_class),
+            row.status.explained()
+        )?;
         for (at, reason) in reasons.iter().enumerate() {
-            let name = if at == 0 { "waits" } else { "and" };
-            self.field(name, &format!("because {reason}"))?;
+            let (name, because) = match (at, row.status) {
+                (0, TaskStatus::Running) => ("state", ""),
+                (0, _) => ("waits", "because "),
+                (_, TaskStatus::Running) => ("and", ""),
+                _ => ("and", "because "),
+            };
+            self.field(name, &format!("{because}{reason}"))?;
         }
         self.field("created", &self.time(row.created_at))?;
         let due =
@@ -182,7 +212,13 @@ impl<W: Write> Page<'_, W> {
 
     fn execution(&mut self, execution: &ExecutionRow) -> io::Result<()> {
         let (now, zone) = (self.now.timestamp(), self.zone());
-        writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?;
+        match execution.status {
+            // Not one of the attempts that are counted above.
+            ExecutionStatus::Cancelled => {
+                writeln!(self.out, "\nNot begun: {}", verdict(execution))?
+            }
+            _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
+        }
         if let Some(name) = &execution.instance {
             let worker =
                 execution.worker.map_or(String::new(), |worker| format!(", worker {worker}"));
@@ -197,7 +233,9 @@ impl<W: Write> Page<'_, W> {
             }
             (Some(started), None) => self.field("started", &self.time(started))?,
             (None, Some(stopped)) => {
-                self.field("started", "never")?;
+                if execution.status != ExecutionStatus::Cancelled {
+                    self.field("started", "never")?;
+                }
                 self.field("ended", &self.time(stopped))?;
             }
             (None, None) => {}

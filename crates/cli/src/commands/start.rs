@@ -3,20 +3,21 @@
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use task_engine::hooks::{Budget, Log, Metrics};
+use task_engine::hooks::{Budget, Metrics};
 use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, Recovery, StopHandle, Stopped, default_instance};
+use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 
 use crate::console::Console;
 use crate::database::Access;
 use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::hang_up::HangUp;
-use crate::pools::{AskedQueue, Reserved, check_workers, staff};
+use crate::pools::{AskedQueue, Reserved, staff};
 use crate::times::{Keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
@@ -38,16 +39,19 @@ use crate::witness::handle_witness;
 /// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The name of this engine, unique among the living [default: the host name]
+    /// The name of this engine; no two live engines share one [default: the host
+    /// name, or HOST-2, HOST-3, … if live engines have it]
     #[arg(long, env = "TASK_ENGINE_INSTANCE", value_name = "NAME")]
     instance: Option<String>,
     /// How many tasks run at a time, of all queues that have no workers of their
-    /// own [default: 5]
+    /// own; 0 for none [default: 5]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+          value_parser = clap::value_parser!(u16).range(0..=10_000))]
     workers: Option<u16>,
-    /// A queue to take tasks from; with =N, it has N workers of its own. May be
-    /// given several times [default: default]
+    /// A queue to take tasks from. With =N, it has N workers of its own, and the
+    /// other queues are served as before. Without, it takes the place of the
+    /// default. May be given several times [default: default, and the queues of
+    /// the classes]
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = AskedQueue::parse)]
     queues: Vec<AskedQueue>,
     /// N more workers, which take only tasks of this priority or a higher one,
@@ -55,9 +59,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PRIORITY=N", value_parser = Reserved::parse,
           allow_hyphen_values = true)]
     reserve: Vec<Reserved>,
-    /// What happens to the tasks of dead engines: somebody runs `recover`, or
-    /// engines recover them
-    #[arg(long, default_value = "manual", value_name = "HOW")]
+    /// What happens to the tasks of dead engines: engines recover them, or an
+    /// operator does (`recover`), and an engine whose name left tasks refuses to
+    /// start
+    #[arg(long, default_value = "auto", value_name = "HOW")]
     recovery: RecoveryMode,
     /// How long running tasks may go on after the first signal [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -99,8 +104,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RecoveryMode {
-    Manual,
     Auto,
+    Manual,
 }
 
 impl From<RecoveryMode> for Recovery {
@@ -113,40 +118,30 @@ impl From<RecoveryMode> for Recovery {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    // Before a database is opened, or even made.
-    check_workers(args.workers, &args.queues)?;
     let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
-    let queues = executables::with_queues(args.queues, &executables)?;
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     stop_on_hang_up(stop.clone())?;
-    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
-    let database = console.database()?;
-    let store = database.open(access).await?;
-    console.say(format_args!("Database: {}", store.place()));
-    if args.web.is_some() && !args.no_migrate {
-        // The dashboard may be looked at before the engine is ready.
-        store.migrate().await?;
-    }
-    let web = match args.web {
-        Some(address) => {
-            let watched = database.open_to_watch().await?;
-            let metrics = Some(keep_metrics()?);
-            Some(Serving::begin(console, watched, address, &args.web_options, metrics).await?)
+    let (store, web) = tokio::select! {
+        opened = open(console, &args) => opened?,
+        () = stop.requested() => {
+            console.say("Stopped before the database was connected to.");
+            return Ok(());
         }
-        None => None,
     };
     if io::stderr().is_terminal() {
         console.say("Ctrl-C stops it; until then it waits for tasks.");
     }
     let mut engine = Engine::new(store, ())
-        .instance(args.instance.unwrap_or_else(default_instance))
         .recovery(args.recovery.into())
         .heartbeat(args.heartbeat, args.dead_after)
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
-    engine = staff(engine, args.workers, queues, args.reserve);
+    engine = staff(engine, args.workers, args.queues, args.reserve);
+    if let Some(name) = args.instance {
+        engine = engine.instance(name);
+    }
     if let Some(time) = args.stop_timeout {
         engine = engine.stop_timeout(time);
     }
@@ -155,9 +150,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     if web.is_some() {
         engine = engine.hook(Metrics);
-    }
-    if console.is_verbose() {
-        engine = engine.hook(Log);
     }
     engine = handle_samples(engine);
     engine = executables::handle_executables(engine, executables);
@@ -169,6 +161,28 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         web.end().await;
     }
     verdict(stopped?)
+}
+
+/// The database, and the dashboard if one is wanted.
+async fn open(
+    console: &Console,
+    args: &Arguments,
+) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
+    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+    let database = console.database()?;
+    let store = database.open(access).await?;
+    console.say(format_args!("Database: {}", store.place()));
+    let Some(address) = args.web else {
+        return Ok((store, None));
+    };
+    if !args.no_migrate {
+        // The dashboard may be looked at before the engine is ready.
+        store.migrate().await?;
+    }
+    let watched = database.open_to_watch().await?;
+    let metrics = Some(keep_metrics()?);
+    let web = Serving::begin(console, watched, address, &args.web_options, metrics).await?;
+    Ok((store, Some(web)))
 }
 
 /// A terminal that is closed stops an engine in good order. By default it would
@@ -188,7 +202,7 @@ pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
     let Stopped { forced, given_back, unrecorded, .. } = stopped;
     if unrecorded > 0 {
         return Err(Fault::Failure(format!(
-            "the results of {} could not be written, because the database was away; recovery decides about them",
+            "the results of {} could not be written, as the log says; recovery decides about them",
             count(unrecorded, "task")
         )));
     }

@@ -1,6 +1,6 @@
 //! `task-engine stats`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,14 +11,15 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::table::table;
+use crate::json_output::write_json_line;
+use crate::table::{fit_lines, table};
 
-/// Say how much waits, runs, ends and fails
+/// Show how many tasks wait, run, end and fail
 ///
 /// All figures come from bounded reads, however much history there is: waiting
-/// tasks are counted up to 100,000 of a class, failed ones up to 10,000, and of
-/// what ended lately the newest thousands are looked at. A + says that there
-/// may be more.
+/// tasks are counted up to 100,000 of a class, failed ones up to 10,000; a + says
+/// that there may be more. What ended is what engines have counted by the minute,
+/// all of it, up to five seconds ago. Only the last error of a class is a sample.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print it as JSON
@@ -31,20 +32,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let look = Look::take(&*store).await?;
     let mut out = console.results();
     if args.json {
-        serde_json::to_writer(&mut out, &look.figures).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json_line(&mut out, &look.figures)?;
     } else {
-        writeln!(out, "{}", page(&look.figures))?;
+        writeln!(out, "{}", fit_lines(&page(&look.figures)))?;
     }
     Ok(out.flush()?)
 }
 
 fn page(figures: &Figures) -> String {
     let mut parts = vec![overview(figures)];
-    for (name, lately) in [("last minute", &figures.last_minute), ("last hour", &figures.last_hour)]
-    {
-        parts.push(format!("In the {name}: {}", ended(lately)));
-    }
+    parts.extend([&figures.last_minute, &figures.last_hour].map(ended));
     if !figures.last_hour.classes.is_empty() {
         parts.push(format!("\n{}", classes(&figures.last_hour)));
     }
@@ -67,16 +64,20 @@ pub(crate) fn overview(figures: &Figures) -> String {
     )
 }
 
-/// `12 attempts ended (0.2 a second), 3 failed`
+/// `last 87 s: 12 attempts ended (0.2 a second): 8 succeeded, 3 failed, 1 other`
 pub(crate) fn ended(lately: &Lately) -> String {
-    let more = if lately.and_more { "+" } else { "" };
+    let time = span(Duration::try_from_secs_f64(lately.secs.round()).unwrap_or_default());
     let rate = match lately.per_sec {
         rate if rate >= 10.0 => format!(" (about {rate:.0} a second)"),
         rate if rate >= 0.1 => format!(" (about {rate:.1} a second)"),
         _ => String::new(),
     };
     let attempts = if lately.ended == 1 { "attempt" } else { "attempts" };
-    format!("{}{more} {attempts} ended{rate}, {}{more} failed", lately.ended, lately.failed)
+    let Lately { ended, succeeded, failed, other, .. } = lately;
+    let other = if *other > 0 { format!(", {other} other") } else { String::new() };
+    format!(
+        "last {time}: {ended} {attempts} ended{rate}: {succeeded} succeeded, {failed} failed{other}"
+    )
 }
 
 pub(crate) fn classes(lately: &Lately) -> String {
@@ -85,16 +86,17 @@ pub(crate) fn classes(lately: &Lately) -> String {
         time.map_or_else(String::new, span)
     };
     let rows = lately.classes.iter().map(|class| {
+        let name = if class.task_class.is_empty() { "(others)" } else { &class.task_class };
         vec![
-            summary(&class.task_class, 50),
+            summary(name, 50),
             class.ended.to_string(),
             class.failed.to_string(),
             time(class.run_secs_p50),
             time(class.run_secs_p95),
-            class.last_error.as_ref().map(|error| summary(error, 60)).unwrap_or_default(),
+            class.last_error.as_ref().map(|error| summary(error, usize::MAX)).unwrap_or_default(),
         ]
     });
-    let header = ["CLASS", "ENDED", "FAILED", "P50", "P95", "LAST ERROR"];
+    let header = ["CLASS", "ENDED", "FAILED", "P50", "P95", "LAST ERROR (SAMPLE)"];
     table(&header, &[1, 2, 3, 4], rows.collect())
 }
 

@@ -5,7 +5,7 @@
 //! was created since. Each look is bounded, however much history there is.
 
 use std::collections::{BTreeSet, HashSet};
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -21,13 +21,14 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::times::duration;
 
-/// Follow what ends, one line each, until Ctrl-C
+/// Follow attempts as they end, one line each, until Ctrl-C
 ///
-/// Attempts that end are found because they were seen before: twice a second it
-/// is looked at what runs, what comes next, and what is new. Of a class that
-/// ends more than a thousand a second, a part is shown.
+/// Twice a second, it reads which tasks run, come next, and are new, and then how
+/// they ended. If more than a thousand of a class end in a second, it shows some
+/// of them.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Only tasks of this class; may be given several times
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
     /// Only attempts that failed
     #[arg(long, conflicts_with = "starts")]
     failed: bool,
-    /// Say also what begins, if it runs long enough to be seen
+    /// Also print attempts that start, if they run long enough to be seen
     #[arg(long)]
     starts: bool,
     /// Print one JSON document a line
@@ -163,8 +164,7 @@ impl<W: Write> Printer<W> {
 
     fn line(&mut self, event: &Event<'_>, at: Timestamp, text: &str) -> Result<(), Fault> {
         if self.args.jsonl {
-            serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)?;
-            return Ok(writeln!(self.out)?);
+            return Ok(write_json_line(&mut self.out, event)?);
         }
         let at = at.to_zoned(self.zone.clone()).strftime("%H:%M:%S.%3f").to_string();
         Ok(writeln!(self.out, "{at}  {text}")?)

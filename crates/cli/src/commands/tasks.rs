@@ -4,31 +4,30 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use task_engine::model::search::{Found, PATIENCE, Search};
 use task_engine::model::words::{count, relative, span};
 use task_engine::model::{FoundTask, TaskRow};
 use task_engine::{TaskId, TaskStatus};
 
-use crate::choice::{FILTERS, filter};
+use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
-use crate::table::table;
+use crate::json_output::write_json_line;
+use crate::table::{fit_lines, table};
 
 /// List tasks, newest first
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
-    /// Only tasks that this filter means, like status=failed class=send_mail
+    /// Only tasks that match this filter, like status=failed class=send_mail
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
-    /// Only those in this status: the same as the filter status=STATUS
-    #[arg(long, value_name = "STATUS",
-          value_parser = PossibleValuesParser::new(TaskStatus::ALL.map(TaskStatus::as_str))
-              .try_map(|text| text.parse::<TaskStatus>()))]
+    /// Only those in this status: the same as the filter status=STATUS;
+    /// `succeeded` means `stopped`
+    #[arg(long, value_name = "STATUS", value_parser = status_of(&TaskStatus::ALL))]
     status: Option<TaskStatus>,
     /// Only those of this class: the same as the filter class=CLASS
     #[arg(long, value_name = "CLASS")]
@@ -93,8 +92,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 /// One task a line.
 pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<(), Fault> {
     for task in tasks {
-        serde_json::to_writer(&mut *out, &task.row).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json_line(out, &task.row)?;
     }
     Ok(())
 }
@@ -102,7 +100,7 @@ pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<()
 /// Tasks as a table, safe for a terminal.
 pub(crate) fn lines(tasks: &[FoundTask], now: Timestamp) -> String {
     let lines = tasks.iter().map(|task| line(&task.row, now)).collect();
-    table(&["ID", "CLASS", "STATUS", "ATTEMPTS", "WHEN", "ERROR"], &[0, 3], lines)
+    fit_lines(&table(&["ID", "CLASS", "STATUS", "ATTEMPTS", "WHEN", "ERROR"], &[0, 3], lines))
 }
 
 fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
@@ -113,7 +111,7 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
         }
         _ => relative(row.updated_at, now),
     };
-    let error = row.error.as_ref().map(|error| summary(&error.to_string(), 60));
+    let error = row.error.as_ref().map(|error| summary(&error.to_string(), usize::MAX));
     vec![
         row.id.to_string(),
         summary(&row.task_class, 50),

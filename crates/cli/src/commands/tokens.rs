@@ -1,6 +1,6 @@
 //! `task-engine tokens`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -14,15 +14,16 @@ use crate::database::Access;
 use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::duration;
 use task_engine::model::words::{clock_and_relative, relative};
 
-/// Make, list and revoke tokens for the dashboard
+/// Create, list and revoke tokens for the dashboard and the API
 ///
-/// A token is printed once, when it is made; the database keeps a hash of it
-/// only. Whoever has it may do what its role says: a viewer looks, an operator
-/// retries, cancels and pauses, an admin may do everything.
+/// A token is printed once, when it is created; the database keeps only its hash.
+/// Its role says what it allows: a viewer reads, an operator retries, cancels and
+/// pauses, an admin may do everything.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -31,25 +32,25 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a token, and print it
+    /// Create a token, and print it
     Create {
-        /// Who uses it, or what for
+        /// Its name: who uses it, or what for
         #[arg(value_name = "NAME")]
         name: String,
-        /// What it lets somebody do: viewer, operator or admin
+        /// What it allows: viewer, operator or admin
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        /// For how long it is good, like 90days; without it, until it is revoked
+        /// When it expires, like 90days [default: when it is revoked]
         #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
         expires: Option<Duration>,
     },
-    /// All tokens, newest first, also those that are no longer good
+    /// List tokens, newest first, with those that are revoked or expired
     List {
         /// Print JSON, one token a line
         #[arg(long)]
         json: bool,
     },
-    /// Make a token no good any more
+    /// Revoke a token
     Revoke {
         /// The token
         #[arg(value_name = "NAME")]
@@ -108,8 +109,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     let mut out = console.results();
     if json {
         for token in &tokens {
-            serde_json::to_writer(&mut out, token).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, token)?;
         }
         return Ok(out.flush()?);
     }

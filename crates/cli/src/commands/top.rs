@@ -21,13 +21,13 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
 
-/// Watch what goes on, on the whole screen
+/// Watch activity on the whole screen
 ///
-/// Keys: q ends it, p pauses and goes on. Where there is no terminal, it prints
-/// what goes on now, once.
+/// Keys: q quits, p pauses and resumes. Without a terminal, it prints the state
+/// once.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// How often it looks, in seconds
+    /// How often to refresh, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,

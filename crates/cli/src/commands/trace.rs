@@ -15,18 +15,18 @@ use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
 
-/// Show which tasks belong together, and which of them created which
+/// Show which tasks belong together, and which created which
 ///
-/// Prints the tree of a flow: how long each task waited from when it was due,
-/// how long it ran, how it ended. The flow is named by its correlation id, or by
-/// any of its tasks.
+/// Prints the tree of a flow: how long each task was due before it started, how
+/// long it ran, and how it ended. Name the flow by its correlation id, or by any
+/// of its tasks.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// A task by its id, or a flow by its correlation id
     #[arg(value_name = "ID|CORRELATION", allow_hyphen_values = true,
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     flow: String,
-    /// Take a number for a correlation id, also if there is a task of this id
+    /// Read a number as a correlation id, not as the id of a task
     #[arg(long)]
     correlation: bool,
     /// How many tasks at the most, oldest first

@@ -9,8 +9,9 @@ use crate::console::Console;
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
-/// Check that no task is lost or in two places: reads everything
+/// Check that no task is lost or in two places (reads everything)
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object
@@ -29,7 +30,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             "checked": checked,
             "violations": violations,
         });
-        writeln!(out, "{report}")?;
+        write_json_line(&mut out, &report)?;
     } else {
         for violation in &violations {
             writeln!(out, "{}", escape(violation))?;

@@ -1,6 +1,6 @@
 //! `task-engine wait`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -15,24 +15,25 @@ use super::show::no_such_task;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::times::duration;
 
-/// Wait until tasks have ended, and print what came of them as JSON
+/// Wait until tasks have ended, and print their results as JSON
 ///
-/// The exit code is 0 if they did their work, 10 if one failed or was
-/// cancelled, 8 if --timeout came first, and 3 if there is no such task. With
-/// --quiet, nothing is printed.
+/// The exit code is 0 if all succeeded, 10 if one failed or was cancelled, 8 if
+/// --timeout came first, and 3 if there is no such task. With --quiet, nothing is
+/// printed.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     tasks: TaskIds,
-    /// How long to wait at the most [default: without limit]
+    /// How long to wait at most [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     /// Wait for all of them; this is the default
     #[arg(long, conflicts_with = "any")]
     all: bool,
-    /// Wait for the first one only
+    /// Wait only for the first one
     #[arg(long)]
     any: bool,
 }
@@ -145,7 +146,6 @@ fn print(out: &mut impl Write, task: &TaskDetails) -> Result<(), Fault> {
         result: last.and_then(|execution| execution.result.as_ref()),
         error: task.row.error.as_ref(),
     };
-    serde_json::to_writer(&mut *out, &ended).map_err(io::Error::from)?;
-    writeln!(out)?;
+    write_json_line(out, &ended)?;
     Ok(out.flush()?)
 }

@@ -24,9 +24,15 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let mut stop = Signals::listen()?;
-    let store = console.database()?.open_to_watch().await?;
-    console.say(format_args!("Database: {}", store.place()));
-    let mut serving = Serving::begin(console, store, args.address, &args.options, None).await?;
+    let begin = async {
+        let store = console.database()?.open_to_watch().await?;
+        console.say(format_args!("Database: {}", store.place()));
+        Serving::begin(console, store, args.address, &args.options, None).await
+    };
+    let mut serving = tokio::select! {
+        serving = begin => serving?,
+        () = stop.asked() => return Ok(()),
+    };
     tokio::select! {
         () = stop.asked() => {
             serving.end().await;

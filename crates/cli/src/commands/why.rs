@@ -1,6 +1,6 @@
 //! `task-engine why`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -14,8 +14,9 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
-/// Say why a task does not run, or what it does if it runs
+/// Say why a task does not run, or what it does now
 ///
 /// The reason to look at first comes first. The exit code is 0 whatever the
 /// reason, and 3 if there is no such task.
@@ -58,8 +59,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             at,
             reasons: &reasons,
         };
-        serde_json::to_writer(&mut out, &answer).map_err(io::Error::from)?;
-        writeln!(out)?;
+        write_json_line(&mut out, &answer)?;
         return Ok(out.flush()?);
     }
     let zone = now().time_zone().clone();

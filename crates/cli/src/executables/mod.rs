@@ -14,19 +14,16 @@ mod log;
 mod once;
 pub(crate) mod supervisor;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::model::words::count;
 use task_engine::{ClassRules, Engine, Run};
 
 pub(crate) use self::config::{Executable, FILE, Mistake, Mode, Purpose};
 use crate::escape::escape;
 use crate::exit::Fault;
-use crate::pools::AskedQueue;
 
 /// What a file says.
 #[derive(Debug)]
@@ -81,20 +78,6 @@ pub(crate) fn complaint(file: &Path, mistakes: &[Mistake]) -> Fault {
     });
     let lines: String = lines.collect();
     Fault::Usage(format!("{} in {place}:{lines}", count(mistakes.len(), "mistake")))
-}
-
-/// The queues to serve: unless some are named, those of the classes, too.
-pub(crate) fn with_queues(
-    asked: Vec<AskedQueue>,
-    executables: &[Executable],
-) -> Result<Vec<AskedQueue>, Fault> {
-    let own: BTreeSet<String> = executables.iter().map(|one| one.rules().queue).collect();
-    if !asked.is_empty() || own.iter().all(|queue| queue == DEFAULT_QUEUE) {
-        return Ok(asked);
-    }
-    let default = std::iter::once(DEFAULT_QUEUE.to_owned());
-    let all: BTreeSet<String> = own.into_iter().chain(default).collect();
-    all.into_iter().map(|name| AskedQueue::shared(name).map_err(Fault::Usage)).collect()
 }
 
 /// Gives an engine the classes of a file.

@@ -96,7 +96,7 @@ fn retries_and_cancels(place: &Place) {
     let first: Value = serde_json::from_str(cancelled.out.lines().next().unwrap()).unwrap();
     assert_eq!(first, serde_json::json!({"id": 5, "outcome": "done", "message": "is cancelled"}));
     let nothing = place.run(&["cancel", "class~Failing", "--yes"]);
-    code_and_words(&nothing, 0, &["No tasks are meant by class~Failing status=waiting,running"]);
+    code_and_words(&nothing, 0, &["No tasks match class~Failing status=waiting,running"]);
     // Those that are named, and whose time is over.
     let partly = place.run(&["retry", "status=cancelled,stopped", "--yes"]);
     code_and_words(&partly, 5, &["nothing was done for 2 of 4"]);
@@ -145,7 +145,7 @@ fn reruns_and_errors(place: &Place) {
     work(place, &["4", "5", "9", "10"]);
 
     let errors = place.run(&["errors"]);
-    code_and_words(&errors, 0, &["4 failures: all there are"]);
+    code_and_words(&errors, 0, &["4 tasks with an error: all there are"]);
     assert_eq!(errors.out.lines().count(), 2, "one group: {errors:?}");
     let group = errors.out.lines().nth(1).unwrap();
     assert!(group.trim_start().starts_with("4  FailingNotRetryTask"), "{group}");

@@ -5,6 +5,22 @@ use std::process::Stdio;
 
 use super::support::{Place, eventually};
 
+/// The reasons that the book's engine tells apart.
+#[test]
+fn log_says_why_nothing_is_retried() {
+    let place = Place::new();
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "FailingNotRetryExceptionTask"]);
+    let engine = place.start(&["start"]);
+    let says = |id: &str, why: &str| {
+        engine.says(&format!("task {id} has failed and will not be retried: {why}"));
+    };
+    says("1", "class FailingNotRetryTask is not retried");
+    says("2", "error ");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
 #[test]
 fn create_prints_ids_and_says_who_will_take_the_task() {
     let place = Place::new();
@@ -134,6 +150,19 @@ fn hostile_data_cannot_talk_to_the_terminal() {
         assert!(!finished.out.contains(hostile), "{args:?}: {:?}", finished.out);
         assert!(!finished.err.contains(hostile), "{args:?}: {:?}", finished.err);
     }
+    for args in [
+        &["tasks", "--json"][..],
+        &["show", "1", "--json"],
+        &["wait", "1"],
+        &["why", "1", "--json"],
+        &["trace", "1", "--json"],
+        &["audit", "--json"],
+        &["export"],
+    ] {
+        let printed = place.run(args).out;
+        let hostile = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!printed.is_empty() && !printed.contains(hostile), "{args:?}: {printed:?}");
+    }
     assert!(place.ok(&["show", "1"]).contains(r"evil\u{202e}"));
     assert_eq!(place.task("1")["task_parameters"]["a"], "\u{202e}gpj.exe \u{9b}2J");
 }
@@ -208,12 +237,32 @@ fn instances_lists_engines() {
     for word in ["web-1", "alive", id.as_str(), " 3 "] {
         assert!(alive.contains(word), "{word}: {alive}");
     }
+    let json: serde_json::Value =
+        serde_json::from_str(&place.ok(&["instances", "--json"])).expect("one line of JSON");
+    assert_eq!((&json["name"], &json["state"]), (&"web-1".into(), &"alive".into()));
+    assert_eq!((&json["pid"], &json["workers"]), (&engine.id().into(), &3.into()));
     let second = place.run(&["start", "--instance", "web-1"]);
     assert_eq!(second.code, Some(4));
     assert!(second.err.contains("is alive: process"), "{}", second.err);
     engine.signal("INT");
     assert_eq!(engine.end().code, Some(0));
     assert!(place.ok(&["instances"]).contains("stopped"));
+}
+
+#[test]
+fn succeeded_means_stopped() {
+    let place = Place::new();
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let _engine = place.start(&["start"]);
+    eventually("it is done", || place.status("1") == "stopped");
+    for args in [&["tasks", "status=succeeded"][..], &["task", "--status", "succeeded"]] {
+        assert!(place.ok(args).contains("stopped"), "{args:?}");
+    }
+    assert_eq!(place.ok(&["tasks", "status!=succeeded"]), "");
+    assert!(place.ok(&["show", "1"]).contains("Task 1: WaitingTask, stopped (succeeded)"));
+    let pruned = ["prune", "--status", "succeeded", "--older-than", "0s", "--yes"];
+    place.ok(&pruned);
+    assert_eq!(place.run(&["show", "1"]).code, Some(3));
 }
 
 #[test]

@@ -94,7 +94,16 @@ impl Reader {
             }
             "rust" if code.contains("SqliteStore::open(\"tasks.db\")") => self.greets(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
-                return self.writes(language, code);
+                let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
+                let code = code.replace(WEB, web);
+                return self.runs_program(language, &code, "");
+            }
+            "python" | "javascript" | "ruby" if code.contains(POSTGRES) => {
+                let code = self.addressed(code);
+                return match driver(language) {
+                    Some(setting) => self.runs_program(language, &code, &setting),
+                    None => Ok(0),
+                };
             }
             _ => {}
         }
@@ -111,7 +120,8 @@ impl Reader {
         self.starts("start --instance greeter --config greeter.toml --database sqlite:tasks.db");
     }
 
-    fn writes(&mut self, language: &str, code: &str) -> Result<usize, String> {
+    /// A program that creates a task, and prints its id.
+    fn runs_program(&mut self, language: &str, code: &str, setting: &str) -> Result<usize, String> {
         let (program, file) = match language {
             "python" => ("python3", "program.py"),
             "javascript" => ("node", "program.mjs"),
@@ -120,9 +130,8 @@ impl Reader {
         if !super::executables::is_here(program) {
             return Ok(0);
         }
-        let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
-        fs::write(self.place.path(file), code.replace(WEB, web)).unwrap();
-        let done = self.place.shell(&format!("{program} {file}"));
+        fs::write(self.place.path(file), code).unwrap();
+        let done = self.place.shell(&format!("{setting} {program} {file}"));
         let id = done.out.trim();
         if done.code != Some(0) || self.place.run(&["show", id]).code != Some(0) {
             return Err(format!("{code}: {done:?}"));
@@ -220,6 +229,33 @@ impl Reader {
             assert_eq!(one.end().code, Some(0));
         }
     }
+}
+
+/// What a program of this language needs to find its driver for PostgreSQL, or
+/// nothing if there is none. `./test` installs all of them into `target/drivers`,
+/// and says so by this variable: then none may be missing.
+fn driver(language: &str) -> Option<String> {
+    let folder = std::env::var("TASK_ENGINE_TEST_DRIVERS").map(PathBuf::from);
+    let all = folder.is_ok();
+    let folder = folder.unwrap_or_else(|_| root().join("target/drivers"));
+    let path = |inner: &str| folder.join(inner).display().to_string();
+    let (setting, probe) = match language {
+        "python" => {
+            let setting = format!("PYTHONPATH='{}'", path("python"));
+            (setting, r#"python3 -c 'import psycopg'"#)
+        }
+        // Modules are looked for from the file on, and not by NODE_PATH.
+        "javascript" => {
+            let modules = path("node/node_modules");
+            (format!("ln -sfn '{modules}' node_modules;"), r#"node -e 'import("pg")'"#)
+        }
+        _ => {
+            (format!("GEM_PATH='{}':$(gem env gempath)", path("ruby")), r#"ruby -e 'require "pg"'"#)
+        }
+    };
+    let there = Place::new().shell(&format!("{setting} {probe}")).code == Some(0);
+    assert!(there || !all, "the driver of {language} is missing in {}", folder.display());
+    there.then_some(setting)
 }
 
 #[test]

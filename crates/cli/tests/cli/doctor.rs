@@ -37,6 +37,17 @@ fn assert_found(check: &Value, verdict: &str, reason: &str, remedy: &str) {
     assert!(contains("remedy", remedy), "{remedy}: {check}");
 }
 
+/// Tests share a server.
+const OF_OTHERS: [&str; 2] = ["connections", "transactions"];
+
+fn names_of_bad(report: &Value) -> Vec<&str> {
+    let checks = report["checks"].as_array().expect("checks").iter();
+    let bad = checks.filter(|check| {
+        check["verdict"] != "ok" && !OF_OTHERS.contains(&check["name"].as_str().unwrap())
+    });
+    bad.map(|check| check["name"].as_str().unwrap()).collect()
+}
+
 async fn client(url: &str) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -50,23 +61,24 @@ fn finds_what_is_wrong_with_the_work(place: &Place) {
     assert_eq!(of(&report, "ledger")["verdict"], "ok");
     let settings = ["start", "--instance", "web 1", "--heartbeat", "100ms", "--dead-after", "1s"];
     let (engine, _) = place.start_on_witness(60_000, &settings);
+    let other = place.start(&["start", "--instance", "other", "--recovery", "manual"]);
     place.ok(&["create", "Stranger"]);
     place.ok(&["queues", "pause", "mail", "--reason", "provider is down"]);
     let (fine, report) = doctor(place, &[]);
     assert_eq!(fine.code, Some(0), "warnings are no illness: {fine:?}");
     assert_found(
-        &of(&report, "unknown classes"),
+        &of(&report, "unknown_classes"),
         "warning",
         "no living engine knows Stranger",
         "cancel",
     );
-    let paused = of(&report, "paused queues");
+    let paused = of(&report, "paused_queues");
     assert_found(&paused, "warning", "(provider is down)", "task-engine queues resume mail");
     engine.signal("KILL");
     engine.end();
     let mut orphans = Value::Null;
     eventually("it is dead", || {
-        orphans = check(place, "orphaned tasks");
+        orphans = check(place, "orphaned_tasks");
         orphans["verdict"] == "wrong"
     });
     assert_found(&orphans, "wrong", "1 task held by dead engines: web 1", "recover 'web 1'");
@@ -76,7 +88,16 @@ fn finds_what_is_wrong_with_the_work(place: &Place) {
         assert!(shown.out.contains(words), "{words}: {}", shown.out);
     }
     place.ok(&["recover", "web 1"]);
-    assert_eq!(check(place, "orphaned tasks")["verdict"], "ok");
+    assert_eq!(check(place, "orphaned_tasks")["verdict"], "ok");
+    // Now nothing is left to do this work, which is one finding.
+    other.signal("KILL");
+    other.end();
+    let (found, report) = doctor(place, &[]);
+    let bad: Vec<_> = names_of_bad(&report);
+    assert_eq!(bad, ["engines", "paused_queues"], "{found:?}");
+    let engines = of(&report, "engines");
+    let reason = engines["reason"].as_str().unwrap();
+    assert!(reason.starts_with("no engine is alive; tasks of Stranger"), "{engines}");
 }
 
 #[test]
@@ -128,7 +149,7 @@ async fn a_server_with_dangerous_settings_and_changed_tables() {
     assert_eq!(well.code, Some(0), "{well:?}");
     let checks = report["checks"].as_array().unwrap();
     // Connections and transactions are those of the other tests, too.
-    let others = ["connections", "transactions"];
+    let others = ["connections", "transactions", "engines"];
     for check in checks.iter().filter(|check| !others.contains(&check["name"].as_str().unwrap())) {
         assert_eq!(check["verdict"], "ok", "{check}");
     }
@@ -195,7 +216,7 @@ async fn a_transaction_that_somebody_has_forgotten() {
         of(&report, "transactions")["verdict"] == "wrong"
     });
     let held = of(&report, "transactions");
-    let words = format!("process {pid} (postgres, forgetful) is idle in transaction");
+    let words = format!("process {pid} (postgres, forgetful), idle in transaction");
     assert_found(&held, "wrong", &words, &format!("pg_terminate_backend({pid})"));
     assert_found(&held, "wrong", "waiting_tasks (AccessExclusiveLock)", "");
     // What cannot be read is said to be so, and hides nothing.
@@ -204,13 +225,45 @@ async fn a_transaction_that_somebody_has_forgotten() {
     assert_eq!(check(&place, "transactions")["verdict"], "ok");
 }
 
+/// All tables are named that something is wrong with.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_all_affected_tables() {
+    let url = TestServer::shared().create_database().await;
+    let place = Place::with_database(&url);
+    place.ok(&["migrate"]);
+    let client = client(&url).await;
+    for table in ["waiting_tasks", "claims"] {
+        let off = format!("ALTER TABLE task_engine.{table} SET (autovacuum_enabled = false)");
+        client.batch_execute(&off).await.unwrap();
+    }
+    let vacuum = check(&place, "vacuum");
+    assert_found(&vacuum, "wrong", "autovacuum is off for claims, waiting_tasks", "");
+    // The remedy is one.
+    client.batch_execute(vacuum["remedy"].as_str().unwrap()).await.unwrap();
+    assert_eq!(check(&place, "vacuum")["verdict"], "ok");
+    assert_eq!(check(&place, "distribution")["verdict"], "ok");
+    // What Citus has distributed is in its catalog; no more of it is needed here.
+    client
+        .batch_execute(
+            "SET allow_system_table_mods = on;
+             CREATE TABLE pg_catalog.pg_dist_partition (logicalrel regclass);
+             INSERT INTO pg_catalog.pg_dist_partition VALUES ('task_engine.claims')",
+        )
+        .await
+        .unwrap();
+    let (found, report) = doctor(&place, &[]);
+    assert_eq!(found.code, Some(6), "{found:?}");
+    let distributed = of(&report, "distribution");
+    assert_found(&distributed, "wrong", "claims (distributed by Citus)", "undistribute_table");
+}
+
 /// What a pooler in transaction mode does to notifications: they are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_that_hears_nothing() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     place.ok(&["migrate"]);
-    assert_eq!(check(&place, "wake-ups")["verdict"], "ok");
+    assert_eq!(check(&place, "wake_ups")["verdict"], "ok");
     let server = url.split('@').nth(1).unwrap().split('/').next().unwrap().to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -226,7 +279,7 @@ async fn a_listener_that_hears_nothing() {
     let deaf = Place::with_database(&format!("postgres://postgres@127.0.0.1:{port}/{database}"));
     let (found, report) = doctor(&deaf, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
-    let wake_ups = of(&report, "wake-ups");
+    let wake_ups = of(&report, "wake_ups");
     assert_found(&wake_ups, "wrong", "no notification has arrived", "pool_mode = session");
 }
 

@@ -136,3 +136,31 @@ fn tasks(runtime: &tokio::runtime::Runtime, store: &dyn Store) -> Vec<(String, T
         })
         .collect()
 }
+
+#[test]
+fn skipped_slots_and_manual_runs_are_shown() {
+    let place = Place::new();
+    let parameters = r#"{"waiting_time": 0}"#;
+    place.ok(&["schedules", "add", "tick", "WaitingTask", parameters, "--every", "100ms"]);
+    place.ok(&["schedule", "run", "tick"]);
+    let shown = place.ok(&["schedules", "show", "tick"]);
+    assert!(shown.contains("run by hand") && shown.contains("by terminal:"), "{shown}");
+    // Slots passed before there was an engine; the last of them is made good.
+    let engine = place.start(&["start"]);
+    let details = || -> serde_json::Value {
+        serde_json::from_str(&place.ok(&["schedules", "show", "tick", "--json"])).expect("JSON")
+    };
+    eventually("it fires", || !details()["last_slot"].is_null());
+    place.ok(&["schedules", "pause", "tick"]);
+    let events = details()["events"].clone();
+    let kinds: Vec<_> = events
+        .as_array()
+        .expect("a list")
+        .iter()
+        .rev()
+        .map(|event| event["kind"].clone())
+        .collect();
+    assert_eq!(kinds[..2], ["manual", "skipped_missed"], "{events}");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}

@@ -101,6 +101,26 @@ fn instances_show_who_serves_what() {
 }
 
 #[test]
+fn own_workers_keep_the_default_queue() {
+    let place = Place::new();
+    let engine = place.start(&["start", "--queue", "a=b=1"]);
+    engine.says("started with 6 workers (5 for default; 1 for a=b)");
+    let quick = r#"{"waiting_time": 0}"#;
+    place.ok(&["create", "WaitingTask", quick]);
+    place.ok(&["create", "WaitingTask", quick, "--queue", "a=b"]);
+    for id in ["1", "2"] {
+        eventually("it ran", || place.status(id) == "stopped");
+    }
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+    let engine = place.start(&["start", "--workers", "0", "--queue", "a=1"]);
+    engine.says("This engine takes no tasks from queue \"default\" (of class ");
+    engine.says("started with 1 workers (1 for a)");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
 fn hostile_names_and_reasons_cannot_talk_to_the_terminal() {
     let place = Place::new();
     place.ok(&["migrate"]);

@@ -93,3 +93,60 @@ fn an_application_creates_with_the_rights_of_the_guide() {
         assert_eq!(refused.code().map(|code| code.code()), Some("42501"), "{beyond}");
     }
 }
+
+/// A migrated database, and the URL of a user with the rights of the guide.
+fn granted(runtime: &Runtime, named: &str) -> (String, String) {
+    let url = runtime.block_on(TestServer::shared().create_database());
+    Place::with_database(&url).ok(&["migrate"]);
+    let granted = grants("tasks_engine", named);
+    runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
+    let user = as_user(&url, named);
+    (url, user)
+}
+
+#[test]
+fn start_names_missing_rights() {
+    let runtime = Runtime::new().unwrap();
+    let (url, user) = granted(&runtime, "poor_engine");
+    let place = Place::with_database(&user);
+    for (revoke, grant) in [
+        (
+            "REVOKE INSERT, DELETE ON task_engine.ended_executions FROM poor_engine",
+            "GRANT INSERT, DELETE ON task_engine.ended_executions TO poor_engine;",
+        ),
+        (
+            "REVOKE SELECT ON task_engine.figures FROM poor_engine",
+            "GRANT SELECT ON task_engine.figures TO poor_engine;",
+        ),
+    ] {
+        runtime.block_on(execute(&url, revoke)).expect("revoked");
+        let refused = place.run(&["start", "--no-migrate"]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains("user poor_engine lacks rights"), "{}", refused.err);
+        assert!(refused.err.contains(grant), "{}", refused.err);
+    }
+    let revoke = "REVOKE USAGE ON SCHEMA task_engine FROM poor_engine";
+    runtime.block_on(execute(&url, revoke)).expect("revoked");
+    let refused = place.run(&["start", "--no-migrate"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("GRANT USAGE ON SCHEMA task_engine"), "{}", refused.err);
+}
+
+/// One signal is enough, also without a time limit for the stop.
+#[test]
+fn engine_that_may_not_record_ends() {
+    let runtime = Runtime::new().unwrap();
+    let (url, user) = granted(&runtime, "robbed_engine");
+    let place = Place::with_database(&user);
+    let (engine, witness) = place.start_on_witness(1000, &["start", "--no-migrate"]);
+    let revoke = "REVOKE INSERT ON task_engine.ended_executions FROM robbed_engine";
+    runtime.block_on(execute(&url, revoke)).expect("revoked");
+    engine.says("1 results are kept until the store takes them");
+    engine.signal("TERM");
+    let ended = engine.end();
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    assert_eq!(witness.words(), ["begin", "end"]);
+    for part in ["1 results could not be written and are given up", "task-engine recover"] {
+        assert!(ended.err.contains(part), "{part}: {}", ended.err);
+    }
+}

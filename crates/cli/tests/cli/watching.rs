@@ -114,7 +114,9 @@ async fn why_names_who_has_locked_a_task() {
     let pid: i32 = pid.get(0);
     eventually("it is due", || why(&place, "1").1 == ["locked"]);
     let (said, _) = why(&place, "1");
-    for words in [format!("process {pid} of the server"), "(an application)".to_owned()] {
+    for words in
+        [format!("process {pid} (postgres, an application)"), "idle in transaction".to_owned()]
+    {
         assert!(said.contains(&words), "{words}: {said}");
     }
     client.batch_execute("ROLLBACK").await.expect("rollback");
@@ -256,7 +258,11 @@ fn counts(place: &Place) {
     place.ok(&["create", "ReportingTask", r#"{"steps": 1000, "step_time": 0.1}"#]);
     eventually("it says how far it is", || place.ok(&["top"]).contains(" %"));
 
-    let stats = json(&place.ok(&["stats", "--json"]));
+    let mut stats = Value::Null;
+    eventually("engines have reported", || {
+        stats = json(&place.ok(&["stats", "--json"]));
+        stats["last_hour"]["ended"] == 4
+    });
     for (name, expected) in [("due", 1), ("later", 1), ("failed", 1), ("cancelled", 0)] {
         assert_eq!(stats[name]["counted"], expected, "{name}: {stats}");
     }

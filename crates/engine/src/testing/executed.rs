@@ -109,7 +109,7 @@ impl Executed {
             TaskStatus::Waiting => (self.outcome.as_ref().err(), None),
             status => (self.outcome.as_ref().err(), Some(status)),
         };
-        ExecutionStatus::of_ended(error, ends_task) == ExecutionStatus::Snoozed
+        ExecutionStatus::of_ended(error, ends_task, true) == ExecutionStatus::Snoozed
     }
 
     /// The lines that the code said to its log.

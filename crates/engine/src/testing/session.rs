@@ -76,8 +76,13 @@ impl<'h, S: Send + Sync + 'static> Session<'h, S> {
         schedule::fire_due(&self.life.store).await?;
         if self.life.settings.recovery == Recovery::Auto {
             let pulse = self.store().heartbeat(self.instance).await?;
-            for dead in pulse.expired.into_iter().chain(pulse.orphaned) {
-                admission::recover(self.store(), dead, false).await?;
+            let dead: Vec<_> = pulse.expired.into_iter().chain(pulse.orphaned).collect();
+            if dead.is_empty() {
+                return Ok(());
+            }
+            let lives = self.store().instances(None).await?;
+            for life in lives.iter().filter(|life| dead.contains(&life.id)) {
+                admission::recover(self.store(), life).await?;
             }
         }
         Ok(())

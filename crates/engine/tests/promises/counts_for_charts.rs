@@ -28,7 +28,7 @@ async fn counted(store: &dyn Store) -> Numbers {
     let mut numbers = Numbers::new();
     for row in store.figures_since(look).await.unwrap() {
         let of = numbers.entry(row.class).or_default();
-        let ran = [row.run.iter().sum(), row.wait.iter().sum()];
+        let ran = [row.run.total(), row.wait.total()];
         for (sum, more) in of.iter_mut().zip([row.ok, row.failed, row.other].into_iter().chain(ran))
         {
             *sum += more;

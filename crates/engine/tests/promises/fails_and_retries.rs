@@ -239,4 +239,9 @@ async fn an_error_keeps_its_causes_and_its_place(fresh: Fresh) {
     assert!(error.exception.ends_with("NotSent"), "{error}");
     assert_eq!(error.message, "mail not sent: connection reset");
     assert!(error.backtrace[0].contains("fails_and_retries.rs"), "{error:?}");
+    // Frames of this very function, and none of the engine, tokio or std.
+    let frames = &error.backtrace[1..];
+    assert!(!frames.is_empty(), "{error:#?}");
+    let others = frames.iter().filter(|frame| !frame.contains("fails_and_retries.rs"));
+    assert_eq!(others.count(), 0, "{error:#?}");
 }

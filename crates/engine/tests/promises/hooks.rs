@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use task_engine::hooks::Budget;
 use task_engine::hooks::Inner;
-use task_engine::hooks::{Budget, Log};
 use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Task, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start};
@@ -85,8 +85,7 @@ async fn hooks_run_in_their_order(fresh: Fresh) {
         .handle_class("b", once(), |_: serde_json::Value, _: Run<()>| async {
             Ok::<_, Failure>(())
         })
-        .hook_for(["a"], Noting("two", notes.clone()))
-        .hook(Log);
+        .hook_for(["a"], Noting("two", notes.clone()));
     let engine = start(engine);
     let a = fresh.create("a", nothing()).await;
     fresh.until_status(a, TaskStatus::Stopped).await;
@@ -447,9 +446,12 @@ async fn a_panic_of_the_handler_is_the_handlers(fresh: Fresh) {
 }
 
 async fn a_hook_for_a_class_without_a_handler_does_not_start(fresh: Fresh) {
-    let engine = fresh.engine().hook_for(["send_mial"], Log);
+    let engine = fresh.engine().hook_for(["send_mial"], Budget::warn(Duration::ZERO));
     let error = engine.run_until_stopped().await.unwrap_err().to_string();
-    assert_eq!(error, "hook Log is for class send_mial, which has no handler here; check the name");
+    assert_eq!(
+        error,
+        "hook Budget is for class send_mial, which has no handler here; check the name"
+    );
     let engine = fresh.engine().retry_with("send_mial", |_, _| None);
     let error = engine.run_until_stopped().await.unwrap_err().to_string();
     assert_eq!(

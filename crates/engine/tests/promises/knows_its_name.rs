@@ -7,7 +7,7 @@ use serde_json::json;
 use task_engine::model::instance::NewInstance;
 use task_engine::model::{AttemptId, ClaimId, InstanceId, Lanes, TaskError};
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, EngineError, Recovery, TaskId, TaskStatus};
+use task_engine::{ClassRules, Engine, EngineError, Recovery, TaskId, TaskStatus};
 
 use crate::store::{Fresh, PATIENCE, on_every_store, start};
 
@@ -19,12 +19,24 @@ on_every_store! {
     an_engine_that_was_declared_lost_registers_anew
     a_task_that_blocks_does_not_keep_a_lost_engine_out_of_service
     auto_recovery_does_not_wait_for_the_living
+    default_names_do_not_collide
+    restart_recovers_gone_process_at_once
+    start_survives_a_crash_by_default
 }
 
 const QUICK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 
 /// An engine that claims a task and is never heard of again.
 async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskId) {
+    crash_of(fresh, name, lease, None).await
+}
+
+async fn crash_of(
+    fresh: &Fresh,
+    name: &str,
+    lease: Duration,
+    process: Option<String>,
+) -> (InstanceId, TaskId) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let dead = fresh
         .store
@@ -32,7 +44,7 @@ async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskI
             name: name.into(),
             host: "elsewhere".into(),
             pid: 4711,
-            process: None,
+            process,
             version: "0".into(),
             workers: 1,
             lease,
@@ -66,13 +78,15 @@ async fn the_name_of_a_live_engine_is_refused(fresh: Fresh) {
 
 async fn a_name_that_left_tasks_is_refused_with_their_list(fresh: Fresh) {
     let (_, id) = crash(&fresh, "test", Duration::ZERO).await;
-    let error = handle_samples(fresh.engine()).run_until_stopped().await.unwrap_err();
+    let engine = fresh.engine().recovery(Recovery::Manual);
+    let error = handle_samples(engine).run_until_stopped().await.unwrap_err();
     assert!(matches!(error, EngineError::LeftTasks { .. }), "{error}");
     let text = error.to_string();
+    assert_eq!(format!("{error:?}"), text, "what a main prints that returns it");
     for part in [
         format!("task {id}, attempt 1 (WaitingTask)"),
         "recover test".into(),
-        "--recovery auto".into(),
+        "Engine::recovery(Recovery::Auto)".into(),
     ] {
         assert!(text.contains(&part), "{part:?} is not in: {text}");
     }
@@ -84,7 +98,7 @@ async fn auto_recovery_takes_over_the_name(fresh: Fresh) {
     let lease = Duration::from_millis(700);
     let (_, id) = crash(&fresh, "test", lease).await;
     let begun = Instant::now();
-    let engine = start(handle_samples(fresh.engine().recovery(Recovery::Auto)));
+    let engine = start(handle_samples(fresh.engine()));
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
     assert!(begun.elapsed() > lease / 2, "not before the lease was over");
     engine.stop().await;
@@ -98,7 +112,7 @@ async fn auto_recovery_takes_over_the_name(fresh: Fresh) {
 
 async fn live_engines_recover_the_dead(fresh: Fresh) {
     let (_, id) = crash(&fresh, "somebody-else", Duration::from_millis(100)).await;
-    let engine = fresh.engine().recovery(Recovery::Auto).heartbeat(QUICK.0, QUICK.1);
+    let engine = fresh.engine().heartbeat(QUICK.0, QUICK.1);
     let engine = start(handle_samples(engine));
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
     engine.stop().await;
@@ -159,8 +173,71 @@ async fn auto_recovery_does_not_wait_for_the_living(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let first = start(handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1)));
     fresh.until_status(id, TaskStatus::Stopped).await;
-    let second = handle_samples(fresh.engine().recovery(Recovery::Auto));
+    let second = handle_samples(fresh.engine());
     let error = second.run_until_stopped().await.unwrap_err();
     assert!(matches!(error, EngineError::NameTaken(_)), "{error}");
     first.stop().await;
+}
+
+/// Names of live engines, in order.
+async fn live_names(fresh: &Fresh) -> Vec<String> {
+    let mut lives = fresh.store.instances(None).await.unwrap();
+    lives.retain(|life| life.is_alive());
+    let mut names: Vec<_> = lives.into_iter().map(|life| life.name).collect();
+    names.sort();
+    names
+}
+
+async fn until_names(fresh: &Fresh, wanted: &[String]) {
+    let begun = Instant::now();
+    while live_names(fresh).await != wanted {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", live_names(fresh).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn default_names_do_not_collide(fresh: Fresh) {
+    let unnamed = || start(handle_samples(Engine::new(fresh.store.clone(), ())));
+    let host = task_engine::model::process::host_name();
+    let names = [host.clone(), format!("{host}-2"), format!("{host}-3")];
+    // At the same time: both look before one of them has registered.
+    let first = unnamed();
+    let second = unnamed();
+    until_names(&fresh, &names[..2]).await;
+    let third = unnamed();
+    until_names(&fresh, &names).await;
+    for engine in [first, second, third] {
+        engine.stop().await;
+    }
+    let again = unnamed();
+    until_names(&fresh, &names[..1]).await;
+    again.stop().await;
+}
+
+async fn restart_recovers_gone_process_at_once(fresh: Fresh) {
+    // A process of this machine that is gone, under another name, with a lease
+    // that still runs for long.
+    let (same, started) = {
+        let mark = task_engine::model::process::mark().expect("this system has /proc");
+        let (same, started) = mark.rsplit_once('/').unwrap();
+        (same.to_owned(), started.to_owned())
+    };
+    let lease = Duration::from_secs(3600);
+    let gone = Some(format!("{same}/1{started}"));
+    let (_, id) = crash_of(&fresh, "somebody-else", lease, gone).await;
+    let life = fresh.store.instances(Some("somebody-else")).await.unwrap().remove(0);
+    assert!(!life.is_alive() && life.process_gone, "told at once: {life:?}");
+    let engine = start(handle_samples(Engine::new(fresh.store.clone(), ())));
+    let task = fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+    assert_eq!(task.executions[0].error.as_ref().unwrap().exception, TaskError::INSTANCE_LOST);
+    fresh.assert_sound().await;
+}
+
+async fn start_survives_a_crash_by_default(fresh: Fresh) {
+    let (_, id) = crash(&fresh, "test", Duration::ZERO).await;
+    let engine = start(handle_samples(fresh.engine()));
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
+    fresh.assert_sound().await;
 }

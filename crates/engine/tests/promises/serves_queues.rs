@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use task_engine::model::{Pause, QueueRow};
 use task_engine::samples::handle_samples;
-use task_engine::{NewTask, TaskId, TaskStatus};
+use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 
 use crate::store::{Fresh, PATIENCE, Working, on_every_store, queries_in_six_seconds, start, task};
 
@@ -16,6 +16,8 @@ on_every_store! {
     each_pool_wakes_for_its_own_tasks
     a_busy_pool_does_not_starve_a_small_one
     an_engine_tells_its_pools
+    own_workers_keep_other_queues_served
+    queues_of_classes_are_served
     nothing_starts_from_a_paused_queue_and_nothing_is_lost
     a_resume_is_never_missed
     a_pause_outlives_its_engines
@@ -64,7 +66,7 @@ async fn until(fresh: &Fresh, name: &str, wanted: impl Fn(&QueueRow) -> bool) ->
 
 async fn a_queue_with_its_own_workers_does_not_wait_for_others(fresh: Fresh) {
     let slow = endless(&fresh, "slow", 6).await;
-    let engine = start(handle_samples(fresh.engine().queue("slow", 2).queue("fast", 1)));
+    let engine = start(handle_samples(fresh.engine().workers(0).queue("slow", 2).queue("fast", 1)));
     until(&fresh, "slow", |queue| queue.running == 2).await;
     for _ in 0..5 {
         let id = fresh.create_task(waits("fast", 0.0)).await;
@@ -79,6 +81,29 @@ async fn a_queue_with_its_own_workers_does_not_wait_for_others(fresh: Fresh) {
         assert_eq!(task.row.status, TaskStatus::Waiting);
     }
     fresh.assert_sound().await;
+}
+
+async fn own_workers_keep_other_queues_served(fresh: Fresh) {
+    let engine = start(handle_samples(fresh.engine().queue("mail", 2)));
+    let ids = [fresh.create_task(waits("default", 0.0)), fresh.create_task(waits("mail", 0.0))];
+    for id in ids {
+        fresh.until_status(id.await, TaskStatus::Stopped).await;
+    }
+    engine.stop().await;
+}
+
+async fn queues_of_classes_are_served(fresh: Fresh) {
+    let id = fresh.create_task(task("charge", json!({})).queue("payments").unwrap()).await;
+    let rules = ClassRules::default().queue("payments");
+    let engine =
+        fresh.engine().handle_class("charge", rules, |_: serde_json::Value, _: Run<()>| async {
+            Ok::<_, Failure>(())
+        });
+    let engine = start(handle_samples(engine));
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    let id = fresh.create_task(waits("default", 0.0)).await;
+    fresh.until_status(id, TaskStatus::Stopped).await;
+    engine.stop().await;
 }
 
 async fn reserved_workers_leave_room_for_the_urgent(fresh: Fresh) {
@@ -103,7 +128,7 @@ async fn reserved_workers_leave_room_for_the_urgent(fresh: Fresh) {
 
 /// Pools fall asleep and wake each by itself: also after another one was busy.
 async fn each_pool_wakes_for_its_own_tasks(fresh: Fresh) {
-    let engine = fresh.engine().queue("a", 2).queue("b", 2).reserve(5, 1);
+    let engine = fresh.engine().workers(0).queue("a", 2).queue("b", 2).reserve(5, 1);
     let engine = start(handle_samples(engine));
     for round in 0..4 {
         let busy = if round % 2 == 0 { "a" } else { "b" };
@@ -125,7 +150,8 @@ async fn each_pool_wakes_for_its_own_tasks(fresh: Fresh) {
 /// What one pool has running does not count against another.
 async fn a_busy_pool_does_not_starve_a_small_one(fresh: Fresh) {
     endless(&fresh, "many", 1100).await;
-    let engine = start(handle_samples(fresh.engine().queue("many", 1100).queue("few", 1)));
+    let engine =
+        start(handle_samples(fresh.engine().workers(0).queue("many", 1100).queue("few", 1)));
     until(&fresh, "many", |queue| queue.running == 1100).await;
     let id = fresh.create_task(waits("few", 0.0)).await;
     fresh.until_status(id, TaskStatus::Stopped).await;
@@ -184,7 +210,7 @@ async fn nothing_starts_from_a_paused_queue_and_nothing_is_lost(fresh: Fresh) {
 /// At whatever moment between two looks it comes; a resume that was missed would
 /// show by the poll.
 async fn a_resume_is_never_missed(fresh: Fresh) {
-    let engine = fresh.engine().queue("a", 1).queue("b", 1).reserve(5, 1);
+    let engine = fresh.engine().workers(0).queue("a", 1).queue("b", 1).reserve(5, 1);
     let engine = start(handle_samples(engine));
     for round in 0..40_u64 {
         pause(&fresh, "a").await;
@@ -211,7 +237,7 @@ async fn a_pause_outlives_its_engines(fresh: Fresh) {
     }
     assert_eq!(fresh.details(mail).await.row.status, TaskStatus::Waiting);
     fresh.store.resume_queue("mail").await.unwrap();
-    let engine = start(handle_samples(fresh.engine().queue("mail", 1)));
+    let engine = start(handle_samples(fresh.engine().workers(0).queue("mail", 1)));
     fresh.until_status(mail, TaskStatus::Stopped).await;
     engine.stop().await;
 }

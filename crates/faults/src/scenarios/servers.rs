@@ -61,6 +61,16 @@ fn fail_over(arena: &mut Arena, primary: &TestServer, standby: &TestServer, prox
 /// F15: the primary dies, a synchronous standby takes over: nothing is lost.
 pub fn failover_sync(arena: &mut Arena) {
     let (primary, standby, proxy) = pair(arena);
+    make_synchronous(arena);
+    arena.start(&["a", "b"]);
+    arena.produce(500, 5, 20, Duty::work(5));
+    arena.until("work goes on", || arena.done() > 100);
+    fail_over(arena, &primary, &standby, &proxy);
+    arena.account();
+}
+
+/// Whatever is confirmed from now on is known to the standby.
+fn make_synchronous(arena: &Arena) {
     let sql = arena.sql();
     for command in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
         arena.wait(sql.batch_execute(command)).expect("a setting");
@@ -69,11 +79,57 @@ pub fn failover_sync(arena: &mut Arena) {
     arena.until("the standby is in step", || {
         !arena.wait(sql.query(state, &[])).expect("a list").is_empty()
     });
-    arena.start(&["a", "b"]);
+}
+
+/// F15: the primary dies, and engines know the standby by their URL.
+pub fn failover_hosts_killed(arena: &mut Arena) {
+    failover_hosts(arena, TestServer::kill);
+}
+
+/// F15: the primary is suspended with all its connections, and engines know the
+/// standby by their URL.
+pub fn failover_hosts_frozen(arena: &mut Arena) {
+    failover_hosts(arena, TestServer::freeze);
+}
+
+/// How long whoever watches over the servers takes to see that the first is gone.
+const PROMOTED_AFTER: Duration = Duration::from_secs(3);
+
+fn failover_hosts(arena: &mut Arena, lose: fn(&TestServer)) {
+    let primary = TestServer::start();
+    arena.on_server(&primary);
+    let plan = Plan { standby_of: Some(primary.port()), ..Plan::default() };
+    let standby = TestServer::start_as(plan);
+    make_synchronous(arena);
+    let (first, second) = (primary.port().to_string(), standby.port().to_string());
+    arena.database = arena.database.replace(&first, &format!("{first},127.0.0.1:{second}"));
+    for name in ["a", "b"] {
+        let mut plan = arena.plan(name);
+        // No engine counts as lost meanwhile.
+        (plan.order.heartbeat_ms, plan.order.lease_ms) = (1000, 60_000);
+        arena.fleet.start(plan);
+    }
     arena.produce(500, 5, 20, Duty::work(5));
     arena.until("work goes on", || arena.done() > 100);
-    fail_over(arena, &primary, &standby, &proxy);
+    lose(&primary);
+    arena.direct = arena.direct.replace(&first, &second);
+    arena.endure(PROMOTED_AFTER);
+    let promoted = arena.wait(arena.sql().query_one("SELECT pg_promote()", &[]));
+    assert!(promoted.expect("an answer").get::<_, bool>(0), "it is promoted");
+    let before = arena.done();
+    let resumed = arena.until("work goes on", || arena.done() > before);
+    assert!(resumed < Duration::from_secs(5), "{resumed:?} after the promotion");
+    let created = arena.confirmed();
+    arena.until("creation goes on", || arena.confirmed() > created || created >= 500);
     arena.account();
+    let witness = arena.witness();
+    let tasks: std::collections::HashSet<_> = witness.seen.keys().map(|(task, _)| task).collect();
+    assert_eq!(tasks.len(), witness.seen.len(), "no task has begun twice");
+    arena.note(format!("tasks go on {:.1} s after the promotion", resumed.as_secs_f64()));
+    // A frozen one would not end by itself.
+    if primary.is_running() {
+        primary.kill();
+    }
 }
 
 /// F15: the primary dies, an asynchronous standby that is behind takes over:

@@ -21,13 +21,15 @@ pub struct BadFilter {
 }
 
 /// The names of fields that have no path.
-const FIELDS: [(&str, Field); 13] = [
+const FIELDS: [(&str, Field); 15] = [
     ("status", Field::Status),
     ("class", Field::Class),
     ("error", Field::Error),
     ("created", Field::Created),
     ("updated", Field::Updated),
     ("due", Field::Due),
+    ("started", Field::Started),
+    ("ended", Field::Ended),
     ("queue", Field::Queue),
     ("priority", Field::Priority),
     ("id", Field::Id),
@@ -311,15 +313,18 @@ impl Reader<'_> {
             Field::Status => match text.parse::<TaskStatus>() {
                 Ok(status) => Ok(Value::Status(status)),
                 Err(why) => {
-                    let words = TaskStatus::ALL.map(TaskStatus::as_str);
-                    self.bad(at, format!("{why}{}", did_you_mean(&text, words.into_iter())))
+                    let words = TaskStatus::ALL.map(TaskStatus::as_str).into_iter();
+                    let words = words.chain([TaskStatus::SUCCEEDED]);
+                    self.bad(at, format!("{why}{}", did_you_mean(&text, words)))
                 }
             },
             Field::Id | Field::Priority | Field::Attempts | Field::Retries => match text.parse() {
                 Ok(number) => Ok(Value::Number(number)),
                 Err(_) => self.bad(at, format!("{field} is a whole number, not {text:?}")),
             },
-            Field::Created | Field::Updated | Field::Due => self.time(&text, at),
+            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
+                self.time(&text, at)
+            }
             _ => Ok(Value::Text(text)),
         }
     }
@@ -365,7 +370,9 @@ impl Field {
             Self::Id | Self::Priority | Self::Attempts | Self::Retries => {
                 !matches!(operator, Has | HasNot)
             }
-            Self::Created | Self::Updated | Self::Due => !operator.takes_many(),
+            Self::Created | Self::Updated | Self::Due | Self::Started | Self::Ended => {
+                !operator.takes_many()
+            }
             Self::Params(_) | Self::Context(_) => true,
         }
     }
@@ -477,6 +484,7 @@ mod tests {
         }
         for (text, same) in [
             ("  status=failed\n class=a ", "status=failed class=a"),
+            ("status=succeeded status!=succeeded,failed", "status=stopped status!=stopped,failed"),
             (r"error~a\ b\,c\u{1b}", r#"error~"a b,c\u{1b}""#),
             ("created>7d", "created>168h"),
             ("created>2026-12-24", "created>2026-12-24T00:00:00Z"),
@@ -492,6 +500,8 @@ mod tests {
             ("statsu=failed", 1, "did you mean status?"),
             ("status=failed clas=a", 15, "did you mean class?"),
             ("status=faild", 8, "did you mean failed?"),
+            ("status=succeded", 8, "did you mean succeeded?"),
+            ("status=bogus", 8, "waiting, running, stopped (or succeeded), failed, cancelled"),
             ("status=failed,waitin", 15, "did you mean waiting?"),
             ("nonsense=1", 1, "there are status, class"),
             ("status", 7, "an operator is missing"),
@@ -594,10 +604,12 @@ mod tests {
             Field::Id | Field::Priority | Field::Attempts | Field::Retries => {
                 Value::Number(random.i64(..))
             }
-            Field::Created | Field::Updated | Field::Due if random.bool() => {
+            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended
+                if random.bool() =>
+            {
                 Value::Age(Duration::from_nanos(random.u64(0..4_000_000_000_000_000)))
             }
-            Field::Created | Field::Updated | Field::Due => {
+            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
                 Value::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap())
             }
             _ => Value::Text(any_text(random)),

@@ -1,8 +1,9 @@
-//! Recovery on somebody's word.
+//! Recovery by an operator.
 
 use crate::instance::{Admission, InstanceRow, Recovery, admission};
-use crate::store::{Store, StoreError, TakeBack, TakenBack};
-use crate::words::span;
+use crate::lock::{blocked_by, suspects};
+use crate::store::{HeldTask, Store, StoreError, TakeBack, TakenBack};
+use crate::words::{count, span};
 
 /// What became of the engines of a name.
 #[derive(Debug, Clone)]
@@ -15,7 +16,7 @@ pub struct Recovered {
     pub last: InstanceRow,
 }
 
-/// Why nothing was recovered, and nothing was changed.
+/// Why tasks were not recovered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
@@ -33,9 +34,29 @@ pub enum RecoverError {
         .0.name, .0.pid, .0.host, span(.0.heartbeat_age), span(.0.lease.saturating_sub(.0.heartbeat_age))
     )]
     Alive(Box<InstanceRow>),
-    /// The store failed; what was recovered before is.
+    /// It is declared lost, but some of its tasks are locked.
+    #[error("{}", .0)]
+    Left(Box<LeftTasks>),
+    /// The store failed; tasks that were recovered before that stay recovered.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Tasks that could not be recovered because another session has locked them.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "{name} is declared lost; {} recovered, {} could not be: {why}. Try again when the lock is released; live engines do so with every heartbeat",
+    count(.recovered.len(), "task"), .left.len()
+)]
+pub struct LeftTasks {
+    /// The name of the engine.
+    pub name: String,
+    /// Its tasks that were recovered.
+    pub recovered: Vec<TakenBack>,
+    /// Its tasks that were not.
+    pub left: Vec<HeldTask>,
+    /// Who has locked them.
+    pub why: String,
 }
 
 fn there_are(known: &[String]) -> String {
@@ -48,35 +69,41 @@ fn there_are(known: &[String]) -> String {
 
 /// Declares all dead lives of an engine lost, and takes back what they held. One
 /// that is alive is left alone.
-///
-/// `process_is_gone` tells of a life on this very machine whether its process is
-/// known to be gone, so that its lease need not run out first.
-pub async fn recover(
-    store: &dyn Store,
-    name: &str,
-    process_is_gone: impl Fn(&InstanceRow) -> bool,
-) -> Result<Recovered, RecoverError> {
+pub async fn recover(store: &dyn Store, name: &str) -> Result<Recovered, RecoverError> {
     let lives = store.instances(Some(name)).await?;
     let Some(last) = lives.first().cloned() else {
         return Err(RecoverError::Unknown { name: name.to_owned(), known: known(store).await? });
     };
-    let (mut alive, mut recovered) = (None, Recovered { dead: 0, tasks: Vec::new(), last });
+    let (mut alive, mut left) = (None, Vec::new());
+    let mut recovered = Recovered { dead: 0, tasks: Vec::new(), last };
     for life in lives {
-        let gone = process_is_gone(&life);
-        match admission(&life, gone, Recovery::Auto) {
+        match admission(&life, Recovery::Auto) {
             Admission::Recover => {
-                store.declare_lost(life.id, gone).await?;
+                store.declare_lost(life.id, life.process_gone).await?;
                 recovered.tasks.extend(store.take_back(TakeBack::Lost(life.id)).await?);
                 recovered.dead += 1;
+                left.extend(store.held(life.id).await?);
             }
             Admission::Wait(_) | Admission::Taken => alive = Some(life),
             Admission::Free | Admission::LeftTasks => {}
         }
     }
+    if !left.is_empty() {
+        let why = why_left(store).await?;
+        let name = name.to_owned();
+        let left = LeftTasks { name, recovered: recovered.tasks, left, why };
+        return Err(RecoverError::Left(Box::new(left)));
+    }
     match alive {
         Some(life) if recovered.dead == 0 => Err(RecoverError::Alive(Box::new(life))),
         _ => Ok(recovered),
     }
+}
+
+/// Why attempts stayed where they were: taking them back waits for no lock, be
+/// it on a table, or of a transaction that is about to complete the task.
+pub async fn why_left(store: &dyn Store) -> Result<String, StoreError> {
+    Ok(blocked_by(&suspects(store.blocking_sessions().await?)))
 }
 
 async fn known(store: &dyn Store) -> Result<Vec<String>, StoreError> {

@@ -2,6 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::history::ScheduleEventKind::{SkippedMissed, SkippedOverlap};
+use super::history::SkippedSlots;
 use super::row::{DueSchedule, Firing};
 use super::timetable::Timetable;
 use super::{Missed, Overlap, Wrong};
@@ -15,6 +17,8 @@ const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 struct Decision {
     /// The slots that fire, in order.
     slots: Vec<Timestamp>,
+    /// The slots before them that do not.
+    skipped: Option<SkippedSlots>,
     /// The next slot to look at, if there will ever be one. It has passed
     /// already if it is to fire when the first one's task has ended.
     next_at: Option<Timestamp>,
@@ -30,12 +34,15 @@ fn decide(
     last_runs: bool,
 ) -> Decision {
     if last_runs && overlap == Overlap::Wait {
-        return Decision { slots: Vec::new(), next_at: Some(first) };
+        return Decision { slots: Vec::new(), skipped: None, next_at: Some(first) };
     }
     let after = timetable.next_after(now.max(first));
-    if first > now || (last_runs && overlap == Overlap::Skip) {
-        let next_at = if first > now { Some(first) } else { after };
-        return Decision { slots: Vec::new(), next_at };
+    if first > now {
+        return Decision { slots: Vec::new(), skipped: None, next_at: Some(first) };
+    }
+    if last_runs && overlap == Overlap::Skip {
+        let skipped = SkippedSlots::between(timetable, SkippedOverlap, first, now);
+        return Decision { slots: Vec::new(), skipped, next_at: after };
     }
     let mut slots = match (missed, overlap) {
         (Missed::All(number), Overlap::Allow | Overlap::Wait) => {
@@ -46,6 +53,8 @@ fn decide(
     if missed == Missed::Skip {
         slots.retain(|slot| now.duration_since(*slot) < ON_TIME);
     }
+    let end = slots.first().map_or(now, |fires| *fires - SignedDuration::from_nanos(1));
+    let skipped = SkippedSlots::between(timetable, SkippedMissed, first, end);
     // One at a time: the others come when the first one's task has ended.
     let next_at = match overlap {
         Overlap::Wait if slots.len() > 1 => {
@@ -55,7 +64,7 @@ fn decide(
         }
         _ => after,
     };
-    Decision { slots, next_at }
+    Decision { slots, skipped, next_at }
 }
 
 /// The same for a schedule as it was found due, with the tasks of its slots; or
@@ -71,6 +80,7 @@ pub fn firing(due: &DueSchedule, now: Timestamp) -> Result<Firing, Wrong> {
     Ok(Firing {
         schedule: row.version,
         slots: decision.slots.into_iter().map(task).collect::<Result<_, _>>()?,
+        skipped: decision.skipped,
         next_at: decision.next_at,
         after: match definition.overlap {
             // A task that runs is why the slot is left out, not why it waits.
@@ -83,6 +93,7 @@ pub fn firing(due: &DueSchedule, now: Timestamp) -> Result<Firing, Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::SLOTS_COUNTED_MAX;
     use super::*;
     use jiff::tz::TimeZone;
 
@@ -103,10 +114,14 @@ mod tests {
         overlap: Overlap,
         now: &str,
         last_runs: bool,
-    ) -> (Vec<String>, String) {
+    ) -> (Vec<String>, String, String) {
         let decision = decide(&hourly(), (missed, overlap), at("03:00:00"), at(now), last_runs);
         let show = |time: &Timestamp| time.strftime("%H").to_string();
-        (decision.slots.iter().map(show).collect(), show(&decision.next_at.unwrap()))
+        let skipped = decision.skipped.map_or_else(String::new, |skipped| {
+            let (first, last) = (show(&skipped.first), show(&skipped.last));
+            format!("{} {first}-{last} {}", skipped.slots, skipped.kind)
+        });
+        (decision.slots.iter().map(show).collect(), skipped, show(&decision.next_at.unwrap()))
     }
 
     #[test]
@@ -114,32 +129,34 @@ mod tests {
         use Missed::{All, Last, Skip};
         use Overlap::{Allow, Wait};
         let skips = Overlap::Skip;
-        for (missed, overlap, now, last_runs, fire, next) in [
+        for (missed, overlap, now, last_runs, fire, skipped, next) in [
             // On time.
-            (Last, Allow, "03:00:00", false, &["03"][..], "04"),
-            (Skip, Allow, "03:00:59", false, &["03"], "04"),
-            (All(9), Allow, "03:00:01", true, &["03"], "04"),
+            (Last, Allow, "03:00:00", false, &["03"][..], "", "04"),
+            (Skip, Allow, "03:00:59", false, &["03"], "", "04"),
+            (All(9), Allow, "03:00:01", true, &["03"], "", "04"),
             // Not yet: somebody's clock is ahead.
-            (Last, Allow, "02:59:59", false, &[], "03"),
+            (Last, Allow, "02:59:59", false, &[], "", "03"),
             // After some hours without an engine.
-            (Skip, Allow, "07:30:00", false, &[], "08"),
-            (Skip, Allow, "07:00:30", false, &["07"], "08"),
-            (Last, Allow, "07:30:00", false, &["07"], "08"),
-            (All(9), Allow, "07:30:00", false, &["03", "04", "05", "06", "07"], "08"),
-            (All(2), Allow, "07:30:00", false, &["06", "07"], "08"),
+            (Skip, Allow, "03:01:00", false, &[], "1 03-03 skipped_missed", "04"),
+            (Skip, Allow, "07:30:00", false, &[], "5 03-07 skipped_missed", "08"),
+            (Skip, Allow, "07:00:30", false, &["07"], "4 03-06 skipped_missed", "08"),
+            (Last, Allow, "07:30:00", false, &["07"], "4 03-06 skipped_missed", "08"),
+            (All(9), Allow, "07:30:00", false, &["03", "04", "05", "06", "07"], "", "08"),
+            (All(2), Allow, "07:30:00", false, &["06", "07"], "3 03-05 skipped_missed", "08"),
             // The task before still runs.
-            (Last, skips, "03:00:00", true, &[], "04"),
-            (All(9), skips, "07:30:00", true, &[], "08"),
-            (Last, Wait, "03:00:00", true, &[], "03"),
-            (Last, Wait, "07:30:00", true, &[], "03"),
+            (Last, skips, "03:00:00", true, &[], "1 03-03 skipped_overlap", "04"),
+            (All(9), skips, "07:30:00", true, &[], "5 03-07 skipped_overlap", "08"),
+            (Last, Wait, "03:00:00", true, &[], "", "03"),
+            (Last, Wait, "07:30:00", true, &[], "", "03"),
             // It has ended.
-            (Last, skips, "03:00:00", false, &["03"], "04"),
-            (All(9), skips, "07:30:00", false, &["07"], "08"),
-            (Last, Wait, "07:30:00", false, &["07"], "08"),
-            (Skip, Wait, "07:30:00", false, &[], "08"),
-            (All(3), Wait, "07:30:00", false, &["05"], "06"),
+            (Last, skips, "03:00:00", false, &["03"], "", "04"),
+            (All(9), skips, "07:30:00", false, &["07"], "4 03-06 skipped_missed", "08"),
+            (Last, Wait, "07:30:00", false, &["07"], "4 03-06 skipped_missed", "08"),
+            (Skip, Wait, "07:30:00", false, &[], "5 03-07 skipped_missed", "08"),
+            (All(3), Wait, "07:30:00", false, &["05"], "2 03-04 skipped_missed", "06"),
         ] {
-            let expected = (fire.iter().map(ToString::to_string).collect(), next.to_owned());
+            let fire = fire.iter().map(ToString::to_string).collect();
+            let expected = (fire, skipped.to_owned(), next.to_owned());
             let (got, case) = (decided(missed, overlap, now, last_runs), (missed, overlap, now));
             assert_eq!(got, expected, "{case:?}");
         }
@@ -157,6 +174,8 @@ mod tests {
             let expected = if rule.contains("29") { 0 } else { 1000 };
             assert_eq!(decision.slots.len(), expected, "{rule}");
             assert!(decision.slots.is_sorted());
+            let skipped = decision.skipped.map_or(0, |skipped| skipped.slots);
+            assert_eq!(skipped, if expected == 0 { 0 } else { SLOTS_COUNTED_MAX }, "{rule}");
             assert!(decision.next_at.unwrap() > now);
         }
         assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());

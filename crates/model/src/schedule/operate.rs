@@ -6,7 +6,8 @@
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 
-use super::row::{FiredSlot, Pause, ScheduleRow, ScheduleState, ScheduleWrite};
+use super::history::ScheduleDetails;
+use super::row::{Pause, ScheduleRow, ScheduleState, ScheduleWrite};
 use super::{BadSchedule, Definition, Schedule, Wrong};
 use crate::store::{Store, StoreError};
 use crate::unique::{Creation, Unique};
@@ -120,14 +121,19 @@ impl<'a> Schedules<'a> {
     }
 
     /// Creates one task of it, outside of its slots; with a key, if that task is
-    /// not to be created twice.
-    pub async fn run(&self, name: &str, unique: Option<Unique>) -> Result<Creation, ScheduleError> {
+    /// not to be created twice. The schedule's history says so, and who asked.
+    pub async fn run(
+        &self,
+        name: &str,
+        unique: Option<Unique>,
+        requested_by: Option<&str>,
+    ) -> Result<Creation, ScheduleError> {
         let (row, _) = self.store.schedule(name).await?;
         let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
         let task = row.definition().and_then(|definition| definition.task(name, None));
         let mut task = task.map_err(|why| bad(name, why))?;
         task.unique = unique;
-        Ok(self.store.create_each(&[task]).await?.remove(0))
+        Ok(self.store.run_schedule(row.version.id, &task, requested_by).await?)
     }
 
     /// Removes one, with the record of what it fired. Its tasks stay.
@@ -139,16 +145,13 @@ impl<'a> Schedules<'a> {
         }
     }
 
-    /// One, with its newest fired slots and the database's time.
-    pub async fn show(
-        &self,
-        name: &str,
-        fired: u32,
-    ) -> Result<(ScheduleRow, Vec<FiredSlot>, Timestamp), ScheduleError> {
+    /// One, with the newest `limit` of its fired slots and of its events.
+    pub async fn show(&self, name: &str, limit: u32) -> Result<ScheduleDetails, ScheduleError> {
         let (row, now) = self.store.schedule(name).await?;
         let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
-        let fired = self.store.fired_slots(row.version.id, fired).await?;
-        Ok((row, fired, now))
+        let fired = self.store.fired_slots(row.version.id, limit).await?;
+        let events = self.store.schedule_events(row.version.id, limit).await?;
+        Ok(ScheduleDetails { row, fired, events, now })
     }
 
     async fn write(

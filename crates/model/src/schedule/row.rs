@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::history::SkippedSlots;
 use super::{Definition, Overlap, Wrong};
 use crate::json::Json;
 use crate::task::{NewTask, TaskId};
@@ -121,6 +122,8 @@ pub struct Firing {
     pub schedule: ScheduleVersion,
     /// The slots to fire, in order, each with its task.
     pub slots: Vec<(Timestamp, NewTask)>,
+    /// The slots before them that do not fire.
+    pub skipped: Option<SkippedSlots>,
     /// The next slot to look at.
     pub next_at: Option<Timestamp>,
     /// A task that must have ended for this to happen.

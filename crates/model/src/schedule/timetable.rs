@@ -119,6 +119,23 @@ impl Timetable {
         }
     }
 
+    /// How many times there are from `first`, which is one, to `last`, but no
+    /// more than `max`.
+    pub(super) fn count(&self, first: Timestamp, last: Timestamp, max: i64) -> i64 {
+        if let Rule::Every(step) = self.rule {
+            let steps = last.as_nanosecond() - first.as_nanosecond();
+            let step = i128::try_from(step.as_nanos()).unwrap_or(i128::MAX);
+            return i64::try_from(steps / step + 1).unwrap_or(max).min(max);
+        }
+        let (mut count, mut at) = (1, first);
+        while count < max
+            && let Some(next) = self.next_after(at).filter(|next| *next <= last)
+        {
+            (count, at) = (count + 1, next);
+        }
+        count
+    }
+
     fn newest_from(&self, from: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
         let mut slots = VecDeque::new();
         let just_before = from.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(from);

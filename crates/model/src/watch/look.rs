@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{EndingRow, Figures, Moving, MovingLook};
+use super::{Figures, Moving, MovingLook};
+use crate::figures::last_hour;
 use crate::instance::InstanceId;
 use crate::store::{Store, StoreError};
 
@@ -13,10 +14,6 @@ pub struct Look {
     pub figures: Figures,
     /// What is under way, and what comes next.
     pub moving: Moving,
-    /// What ended lately.
-    pub endings: Vec<EndingRow>,
-    /// How many endings were looked for at each place.
-    pub per_place: i64,
     /// The names of engines, by their lives.
     pub names: Vec<(InstanceId, String)>,
 }
@@ -25,13 +22,16 @@ impl Look {
     /// Asks a store, in a few bounded questions.
     pub async fn take(store: &dyn Store) -> Result<Self, StoreError> {
         let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
-        let look = moving.look_for_endings();
-        let endings = store.endings(&look).await?;
+        let counted = last_hour(store).await?;
+        let endings = match counted.iter().any(|row| row.failed > 0) {
+            true => store.endings(&moving.look_for_endings()).await?,
+            false => Vec::new(),
+        };
         let unhappy = store.unhappy().await?;
         let queues = store.queues().await?;
         let engines = store.instances(None).await?;
-        let figures = Figures::of(&moving, &endings, look.limit, unhappy, queues, &engines);
+        let figures = Figures::of(&moving, &counted, &endings, unhappy, queues, &engines);
         let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
-        Ok(Self { figures, moving, endings, per_place: look.limit, names })
+        Ok(Self { figures, moving, names })
     }
 }

@@ -34,6 +34,11 @@ pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreErro
         let engines = store.instances(None).await?;
         let paused = store.paused_queues().await?;
         let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+        let mut table_locks = Vec::new();
+        if matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
+            table_locks = store.blocking_sessions().await?;
+            table_locks.retain(|session| !session.locks.is_empty());
+        }
         let (mut ahead, mut endings) = (None, Vec::new());
         if task.row.status == TaskStatus::Waiting {
             ahead = store.ahead(&ahead_look(&task, &engines)).await?;
@@ -52,6 +57,7 @@ pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreErro
             paused: paused.iter().find(|paused| paused.queue == task.row.queue),
             ahead: ahead.as_ref(),
             endings: &endings,
+            table_locks: &table_locks,
         };
         let reasons = reasons(&facts);
         return Ok(Some(Why { task, at: moving.now, reasons }));

@@ -62,6 +62,7 @@ fn engine(id: i64, age_secs: u64, class: &str, pools: &[(&str, i32, Option<i32>)
         stopped_at: None,
         lost_at: None,
         held: 0,
+        process_gone: false,
     }
 }
 
@@ -89,6 +90,7 @@ struct Case {
     paused: Option<PausedQueue>,
     ahead: Option<Ahead>,
     endings: Vec<EndingRow>,
+    table_locks: Vec<BlockingSession>,
 }
 
 impl Default for Case {
@@ -100,6 +102,7 @@ impl Default for Case {
             paused: None,
             ahead: None,
             endings: Vec::new(),
+            table_locks: Vec::new(),
         }
     }
 }
@@ -113,6 +116,7 @@ impl Case {
             paused: self.paused.as_ref(),
             ahead: self.ahead.as_ref(),
             endings: &self.endings,
+            table_locks: &self.table_locks,
         })
     }
 }
@@ -293,12 +297,25 @@ fn the_table_of_reasons() {
 
 #[test]
 fn a_lock_is_named() {
-    let locker = Locker { pid: 4, application: "psql".into(), since: None };
+    let locker = BlockingSession { pid: 4, ..BlockingSession::default() };
     let case = Case {
         ahead: Some(Ahead { tasks: Count::default(), locked_by: Some(locker.clone()) }),
         ..Case::default()
     };
     assert_eq!(case.reasons(), [Reason::Locked(locker)]);
+}
+
+#[test]
+fn table_lock_is_a_reason() {
+    let locks = vec!["waiting_tasks (ShareRowExclusiveLock)".to_owned()];
+    let session = BlockingSession { pid: 4, locks, ..BlockingSession::default() };
+    let mut case = Case { table_locks: vec![session.clone()], ..Case::default() };
+    let locked = Reason::Locked(session);
+    assert_eq!(case.reasons(), [locked.clone()], "not: nothing stands in its way");
+    case.task = task(TaskStatus::Running, -1, 0);
+    assert_eq!(case.reasons()[1..], [locked]);
+    case.task = task(TaskStatus::Waiting, 60, 0);
+    assert_eq!(case.reasons(), [Reason::NotDue { due_at: at(60) }]);
 }
 
 #[test]

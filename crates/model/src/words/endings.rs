@@ -3,11 +3,14 @@
 use super::span;
 use crate::attempt::Next;
 use crate::store::TakenBack;
-use crate::task::{ExecutionRow, TaskStatus};
+use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
 
 /// What an attempt came to, and what that meant for its task.
 #[must_use]
 pub fn verdict(execution: &ExecutionRow) -> String {
+    if execution.status == ExecutionStatus::Cancelled {
+        return "cancelled while it waited".to_owned();
+    }
     let word = execution.status.as_str();
     let consequence = match execution.ends_task {
         Some(TaskStatus::Failed) => ", the last: the task was given up",

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use super::{brief, clock_and_relative, counted, far, relative, span};
 use crate::queue::Count;
 use crate::task::TaskStatus;
-use crate::why::{Knows, Locker, Reason};
+use crate::why::{Knows, Reason};
 
 /// Why a task is where it is: one sentence without its full stop. Names and
 /// errors in it are as they are, though not longer than a line can take.
@@ -62,14 +62,9 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             "its priority {priority} is too low: those who serve its queue ({}) take {lowest} and up",
             few(engines)
         ),
-        Reason::Locked(Locker { pid, application, since }) => {
-            let name =
-                if application.is_empty() { String::new() } else { format!(" ({application})") };
-            let since = since.map(|since| format!(", open since {}", time(since)));
-            format!(
-                "another transaction has locked it: process {pid} of the server{name}{}",
-                since.unwrap_or_default()
-            )
+        Reason::Locked(session) => {
+            let what = if session.locks.is_empty() { "it" } else { "the tables" };
+            format!("another session has locked {what}: {session}")
         }
         Reason::WorkersBusy { workers, oldest_since } => {
             let all = if *workers == 1 {
@@ -111,6 +106,7 @@ fn running(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
         heartbeat_age_secs,
         lease_secs,
         engine_is_alive,
+        engine_process_gone,
         cancel_requested_at,
     } = reason
     else {
@@ -125,7 +121,9 @@ fn running(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
     if let (Some(age), Some(lease)) = (heartbeat_age_secs, lease_secs) {
         let secs = |secs: f64| span(coarse(Duration::try_from_secs_f64(secs).unwrap_or_default()));
         let (age, lease) = (secs(*age), secs(*lease));
-        text += &if *engine_is_alive {
+        text += &if *engine_process_gone {
+            "; its engine is dead: its process is gone from this machine".to_owned()
+        } else if *engine_is_alive {
             format!("; its engine was heard of {age} ago (dead after {lease})")
         } else {
             format!("; its engine is dead: not heard of for {age} (dead after {lease})")
@@ -171,6 +169,7 @@ fn few(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::BlockingSession;
 
     #[test]
     fn reasons_in_words() {
@@ -219,8 +218,12 @@ mod tests {
                 "nothing stands in its way: it should start within 10 s",
             ),
             (
-                Reason::Locked(Locker { pid: 7, application: "psql".into(), since: None }),
-                "another transaction has locked it: process 7 of the server (psql)",
+                Reason::Locked(BlockingSession {
+                    pid: 7,
+                    application: "psql".into(),
+                    ..BlockingSession::default()
+                }),
+                "another session has locked it: process 7 (psql)",
             ),
         ] {
             assert_eq!(super::reason(&reason, now, &TimeZone::UTC), shown);

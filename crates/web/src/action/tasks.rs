@@ -269,10 +269,10 @@ async fn rerun(store: &dyn Store, ids: &[TaskId], done: &mut Done) -> Result<(),
 
 /// Recovers what a dead engine of this name has left.
 pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, Problem> {
-    let recovered = recovery::recover(store, name, task_engine::process_is_gone).await;
+    let recovered = recovery::recover(store, name).await;
     let recovered = recovered.map_err(|error| match error {
         RecoverError::Unknown { .. } => Problem::not_found(error.to_string()),
-        RecoverError::Alive(_) => Problem::conflict(error.to_string()),
+        RecoverError::Alive(_) | RecoverError::Left(_) => Problem::conflict(error.to_string()),
         RecoverError::Store(error) => error.into(),
         _ => Problem::bad(error.to_string()),
     })?;

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use task_engine_model::schedule::Preview;
+use task_engine_model::schedule::history::{ScheduleDetails, ScheduleEvent};
 use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
 use task_engine_model::schedule::{Rule, Timetable};
 use task_engine_model::{Json, Missed, Overlap, Schedule, TaskId};
@@ -117,6 +118,8 @@ pub(super) struct Whole {
     context: Option<Json>,
     /// The newest slots that have fired, newest first.
     fired: Vec<FiredSlot>,
+    /// The newest skipped slots and manual runs, newest first.
+    events: Vec<ScheduleEvent>,
     at: Timestamp,
 }
 
@@ -126,14 +129,15 @@ pub(super) async fn show(
     query: Query,
 ) -> Result<Answer<Whole>, Problem> {
     query.with(&[])?;
-    let (row, fired, at) = app.schedule(&name, FIRED_SLOTS_KEPT).await?;
+    let ScheduleDetails { row, fired, events, now } = app.schedule(&name, FIRED_SLOTS_KEPT).await?;
     let definition = row.definition().ok();
     Ok(Answer(Whole {
         shown: Shown::from(&row),
         task_parameters: definition.as_ref().map(|it| it.task_parameters.clone()),
         context: definition.map(|it| it.context),
         fired,
-        at,
+        events,
+        at: now,
     }))
 }
 

@@ -5,11 +5,10 @@ use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_model::check::Check;
-use task_engine_model::errors::{ErrorGroup, groups};
-use task_engine_model::queue::{Pool, Service, services};
-use task_engine_model::search::{PATIENCE, Search};
+use task_engine_model::errors::{ErrorGroup, Failures, LIMIT};
+use task_engine_model::queue::{Count, Service, services};
 use task_engine_model::watch::{Figures, QueueFigures};
-use task_engine_model::{FlowPage, FlowTask, InstanceId, InstanceRow, TaskId, TaskStatus};
+use task_engine_model::{FlowPage, FlowTask, InstanceSummary, TaskId};
 
 use super::query::{Named, Query};
 use crate::access::Actor;
@@ -53,67 +52,17 @@ pub(super) async fn queues(
 
 #[derive(Serialize)]
 pub(super) struct Instances {
-    instances: Vec<Instance>,
+    instances: Vec<InstanceSummary>,
 }
 
 /// A life of an engine.
-#[derive(Serialize)]
-struct Instance {
-    id: InstanceId,
-    name: String,
-    state: &'static str,
-    host: String,
-    pid: i32,
-    version: String,
-    workers: i32,
-    held: i64,
-    queues: Vec<String>,
-    pools: Vec<Pool>,
-    classes: Vec<String>,
-    started_at: Timestamp,
-    heartbeat_at: Timestamp,
-    heartbeat_age_secs: f64,
-    lease_secs: f64,
-    stopped_at: Option<Timestamp>,
-    lost_at: Option<Timestamp>,
-}
-
-impl From<&InstanceRow> for Instance {
-    fn from(row: &InstanceRow) -> Self {
-        Self {
-            id: row.id,
-            name: row.name.clone(),
-            state: match row {
-                row if row.lost_at.is_some() => "lost",
-                row if row.stopped_at.is_some() => "stopped",
-                row if row.is_alive() => "alive",
-                _ => "dead",
-            },
-            host: row.host.clone(),
-            pid: row.pid,
-            version: row.version.clone(),
-            workers: row.workers,
-            held: row.held,
-            queues: row.queues.clone(),
-            pools: row.pools.clone(),
-            classes: row.classes.keys().cloned().collect(),
-            started_at: row.started_at,
-            heartbeat_at: row.heartbeat_at,
-            heartbeat_age_secs: row.heartbeat_age.as_secs_f64(),
-            lease_secs: row.lease.as_secs_f64(),
-            stopped_at: row.stopped_at,
-            lost_at: row.lost_at,
-        }
-    }
-}
-
 pub(super) async fn instances(
     State(app): State<App>,
     query: Query,
 ) -> Result<Answer<Instances>, Problem> {
     query.with(&[])?;
     let now = app.glance.now().await?;
-    Ok(Answer(Instances { instances: now.engines.iter().map(Instance::from).collect() }))
+    Ok(Answer(Instances { instances: now.engines.iter().map(InstanceSummary::from).collect() }))
 }
 
 #[derive(Serialize)]
@@ -140,8 +89,12 @@ pub(super) async fn checks(
 #[derive(Serialize)]
 pub(super) struct Errors {
     groups: Vec<Group>,
-    /// How many failed tasks were looked at.
+    /// How many tasks with an error were looked at.
     looked_at: usize,
+    /// Whether there may be more: then all counts are those of a sample, the newest.
+    is_sample: bool,
+    /// How many tasks have failed in all, if that is known to be more.
+    total: Option<Count>,
     /// Where to go on: `before` of the next look.
     next: Option<TaskId>,
     at: Timestamp,
@@ -161,19 +114,17 @@ pub(super) async fn errors(
     query: Query,
 ) -> Result<Answer<Errors>, Problem> {
     let query = query.with(&["filter", "before", "limit"])?;
-    let mut filter = query.filter(&app, &actor).await?;
-    if !filter.has_status() {
-        filter = filter.and_status(&[TaskStatus::Failed]);
-    }
-    let limit = query.limit(2_000, 5_000)?;
-    let search = Search { filter, before: query.parse("before")?, limit, patience: PATIENCE };
-    let found = search.run(&*app.store).await?;
+    let filter = query.filter(&app, &actor).await?;
+    let limit = query.limit(LIMIT, LIMIT)?;
+    let failures = Failures::look(&*app.store, filter, query.parse("before")?, limit).await?;
     let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
     Ok(Answer(Errors {
-        groups: groups(&found).into_iter().map(told).collect(),
-        looked_at: found.tasks.len(),
-        next: found.next,
-        at: found.now,
+        groups: failures.groups().into_iter().map(told).collect(),
+        looked_at: failures.found.tasks.len(),
+        is_sample: failures.is_sample(),
+        total: failures.total,
+        next: failures.found.next,
+        at: failures.found.now,
     }))
 }
 

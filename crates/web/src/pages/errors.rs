@@ -4,10 +4,10 @@ mod group;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use task_engine_model::errors::{ErrorGroup, HOURS, groups};
-use task_engine_model::search::{Found, PATIENCE, Search};
+use task_engine_model::errors::{ErrorGroup, Failures, HOURS, LIMIT};
+use task_engine_model::search::Found;
 use task_engine_model::token::Role::Viewer as AsViewer;
-use task_engine_model::words::{brief, count};
+use task_engine_model::words::{brief, count, counted};
 use task_engine_model::{BadWord, Filter, TaskId, TaskStatus};
 
 use super::actions::Fields;
@@ -20,9 +20,6 @@ use crate::{parts, shown};
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes.get("/errors", AsViewer, page).get("/errors/{key}", AsViewer, group::page)
 }
-
-/// So many failures are looked at for one page.
-const LOOKED_AT: u32 = 2_000;
 
 /// Which failures: those that were given up, or those that are retried.
 #[derive(Debug, Clone, Copy)]
@@ -47,11 +44,9 @@ impl Asked {
     }
 
     /// The newest of them, as many as one look can take.
-    async fn find(&self, app: &App) -> Result<Found, Problem> {
-        // Of those that wait, most may never have failed.
-        let filter = Filter::default().and_status(&[self.status]).and_error_with("");
-        let (before, limit) = (self.before, LOOKED_AT);
-        Ok(Search { filter, before, limit, patience: PATIENCE }.run(&*app.store).await?)
+    async fn find(&self, app: &App) -> Result<Failures, Problem> {
+        let filter = Filter::default().and_status(&[self.status]);
+        Ok(Failures::look(&*app.store, filter, self.before, LIMIT).await?)
     }
 
     /// The same look, at a page of it.
@@ -63,15 +58,16 @@ impl Asked {
 
 async fn page(State(app): State<App>, viewer: Viewer, query: RawQuery) -> Result<Markup, Problem> {
     let asked = Asked::read(&Fields::of_query(&query))?;
-    let found = asked.find(&app).await?;
-    let groups = groups(&found);
+    let failures = asked.find(&app).await?;
+    let groups = failures.groups();
     let main = html! {
         h1 { "Errors" }
         (switch(&app, asked))
         section #groups .card data-live {
-            @if groups.is_empty() { (nothing(asked, &found)) }
-            @else { (table(&app, asked, &groups, &found)) }
-            (how_far(&app, asked, &found, "/errors"))
+            (sample(&failures))
+            @if groups.is_empty() { (nothing(asked, &failures.found)) }
+            @else { (table(&app, asked, &groups, &failures.found)) }
+            (how_far(&app, asked, &failures, "/errors", None))
         }
     };
     Ok(layout::page(&app, &viewer, "Errors", "/errors", main).await)
@@ -124,6 +120,9 @@ fn table(app: &App, asked: Asked, groups: &[ErrorGroup], found: &Found) -> Marku
                                 a href=(asked.address(app, &format!("/errors/{}", group.key()))) {
                                     (group.exception) ": " (brief(shown::message(&group.message), 160))
                                 }
+                                @if group.example != group.message {
+                                    br; small .soft { "e.g. " (brief(shown::message(&group.example), 160)) }
+                                }
                             }
                             td .name { (group.task_class) }
                             td .nowrap data-label="first" { (parts::time(app, group.first_seen, found.now)) }
@@ -160,11 +159,37 @@ fn trend(per_hour: &[usize; HOURS]) -> Markup {
     }
 }
 
-fn how_far(app: &App, asked: Asked, found: &Found, path: &str) -> Markup {
-    let number = count(found.tasks.len(), "failure");
+/// Above all numbers that are not of all failures.
+pub(super) fn sample(failures: &Failures) -> Markup {
+    let looked_at = failures.found.tasks.len();
+    html! {
+        @if failures.is_sample() {
+            p .soft .sum {
+                "A sample: the newest " (looked_at)
+                @if let Some(total) = failures.total { " of " (counted(total)) " failed tasks" }
+                @else { " tasks with an error" }
+                ". Older ones are not counted."
+            }
+        }
+    }
+}
+
+/// How far this page has looked; on the page of a group, how many of those are its own.
+fn how_far(
+    app: &App,
+    asked: Asked,
+    failures: &Failures,
+    path: &str,
+    group: Option<&ErrorGroup>,
+) -> Markup {
+    let all = format!("{} with an error", count(failures.found.tasks.len(), "task"));
+    let number = match group {
+        Some(group) => format!("{} of {all} have this error", group.count),
+        None => all,
+    };
     html! {
         div .row .paging {
-            @match found.next {
+            @match failures.found.next {
                 None => span .soft { (number) ": all there are" @if asked.before.is_some() { " below that task" } "." },
                 Some(next) => {
                     span .soft { (number) ": searched down to task " (next) "; older ones are not counted." }

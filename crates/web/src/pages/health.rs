@@ -98,7 +98,7 @@ fn table(checks: &[Check]) -> Markup {
                     @for check in sorted {
                         tr data-key=(check.name) {
                             td { (verdict(check.verdict)) }
-                            td .nowrap { (check.name) }
+                            td .nowrap { (check.title()) }
                             td { (check.reason) @if let Some(remedy) = &check.remedy { (mend(remedy)) } }
                         }
                     }

@@ -143,7 +143,7 @@ fn state(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
     match (engine.stopped_at, engine.lost_at) {
         (_, Some(lost)) => html! { (parts::state("bad", "lost")) (since(lost)) },
         (Some(stopped), _) => html! { (parts::state("off", "stopped")) (since(stopped)) },
-        _ if !engine.is_alive() => parts::state("bad", "dead"),
+        _ if !engine.is_alive() => parts::state("bad", engine.state().label()),
         _ if engine.heartbeat_age > engine.lease / 2 => parts::state("warn", "late"),
         _ => parts::state("good", "alive"),
     }

@@ -60,7 +60,7 @@ async fn page(
     let main = html! {
         div .row .head #head data-live {
             h1 { "Task " (id) " " span .name { (task.row.task_class) } }
-            (parts::status(task.row.status))
+            (parts::state(task.row.status.as_str(), task.row.status.explained()))
         }
         (journey::show(&app, task, due_at, why.at))
         (offers::show(&app, &viewer, &seen, why.at))

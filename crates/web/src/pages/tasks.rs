@@ -162,7 +162,7 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
                       aria-current=[(asked.filter.is_ok() && chosen == Some(status)).then_some("true")] {
                         @match status {
                             None => "All",
-                            Some(status) => (capital(status.as_str())),
+                            Some(status) => (capital(status.explained())),
                         }
                         @if let Some(count) = status.and_then(|status| count(now, status)) {
                             small .number { (parts::number(count)) }

@@ -38,13 +38,14 @@ async fn one_is_tried_first_and_then_the_rest() {
     let page = site.get("/errors").await.ok();
     assert_eq!(rows(&page), 2);
     has(&page, "user &lt;n&gt;: &lt;n&gt; Too Many");
-    has(&page, "61 failures: all there are.");
+    has(&page, "61 tasks with an error: all there are.");
     has(&page, "60 in the last hour");
     let path = group(&page);
     let newest = ids.last().unwrap().to_string();
     let page = site.get(&path).await.ok();
     has(&page, "frame of 59");
     has(&page, "The newest 50 of its tasks");
+    has(&page, "60 of 61 tasks with an error have this error: all there are.");
     assert_eq!(rows(&page), 50);
     has(&page, &format!("name=\"ids\" value=\"{newest}\""));
     has(&page, "Retry the rest");
@@ -81,7 +82,7 @@ async fn what_is_being_retried_has_a_page_of_its_own() {
         let page = site.get("/errors?status=waiting").await.ok();
         assert_eq!(rows(&page), 1);
         has(&page, "OutOfPaper: the printer is empty");
-        has(&page, "1 failure: all there are.");
+        has(&page, "1 task with an error: all there are.");
         let page = site.get(&format!("{}?status=waiting", group(&page))).await.ok();
         has(&page, "Cancel all");
     }
@@ -91,7 +92,7 @@ async fn what_is_being_retried_has_a_page_of_its_own() {
 async fn more_than_one_look_can_take_is_said_and_goes_on() {
     let site = Site::open().await;
     let mut engine = site.engine("work").await;
-    site.bench.create_work(2_010).await;
+    site.bench.create_work(5_010).await;
     let holds = engine.claim_all(500).await;
     let endings: Vec<_> = holds.iter().map(|hold| hold.fails()).collect();
     for batch in endings.chunks(500) {
@@ -100,7 +101,7 @@ async fn more_than_one_look_can_take_is_said_and_goes_on() {
     let (mut path, mut counted, mut pages) = ("/errors".to_owned(), 0, 0);
     loop {
         let page = site.get(&path).await.ok();
-        let (head, _) = page.split_once(" failures: ").unwrap();
+        let (head, _) = page.split_once(" tasks with an error: ").unwrap();
         counted += head.rsplit('>').next().unwrap().parse::<usize>().unwrap();
         pages += 1;
         let Some(next) = page.split("rel=\"next\" href=\"").nth(1) else {
@@ -110,6 +111,6 @@ async fn more_than_one_look_can_take_is_said_and_goes_on() {
         has(&page, "older ones are not counted");
         path = next.split('"').next().unwrap().replace("&amp;", "&");
     }
-    assert_eq!(counted, 2_010);
+    assert_eq!(counted, 5_010);
     assert!(pages > 1, "{pages}");
 }

@@ -46,7 +46,7 @@ async fn statuses_are_counted_and_the_chosen_one_is_marked() {
     let page = site.get("/tasks?filter=class%3Dmail%20status%3Dfailed").await.ok();
     has(&page, r#"aria-current="true">Failed<small class="number">3</small>"#);
     has(&page, r#">Waiting<small class="number">4</small>"#);
-    has(&page, ">Stopped</a>");
+    has(&page, ">Stopped (succeeded)</a>");
     assert_eq!(page.matches(r#"aria-current="true""#).count(), 1);
     let page = site.get("/tasks?filter=status%3Dfailed%2Cwaiting").await.ok();
     has_not(&page, r#"aria-current="true""#);

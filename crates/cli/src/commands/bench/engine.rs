@@ -72,7 +72,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     tokio::spawn(report_records(reporter.clone()));
     let store = Witnessed::new(store, reporter, gate.subscribe());
     obey(gate, stop.clone())?;
-    let rules = || ClassRules::default().retry(RetryRule::never());
+    let rules = || ClassRules::default().retry(RetryRule::never()).queue(QUEUE);
     Engine::new(Arc::new(store), ())
         .instance(args.instance)
         .workers(args.workers)

@@ -13,11 +13,14 @@ use task_engine::model::audit::{AuditEntry, NewAuditEntry};
 use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
+use task_engine::model::lock::BlockingSession;
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
+use task_engine::model::schedule::history::ScheduleEvent;
 use task_engine::model::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
+use task_engine::model::search::CreationTimes;
 use task_engine::model::store::{
     CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
 };
@@ -123,6 +126,10 @@ impl Store for Witnessed {
         self.store.instances(name)
     }
 
+    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+        self.store.blocking_sessions()
+    }
+
     fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
         self.store.held(instance)
     }
@@ -211,6 +218,19 @@ impl Store for Witnessed {
         self.store.fired_slots(schedule_id, limit)
     }
 
+    fn run_schedule<'a>(
+        &'a self,
+        schedule_id: i64,
+        task: &'a NewTask,
+        requested_by: Option<&'a str>,
+    ) -> Answer<'a, Creation> {
+        self.store.run_schedule(schedule_id, task, requested_by)
+    }
+
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+        self.store.schedule_events(schedule_id, limit)
+    }
+
     fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
         self.store.moving(look)
     }
@@ -245,6 +265,10 @@ impl Store for Witnessed {
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
         self.store.scan(scan)
+    }
+
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+        self.store.creation_times(ids)
     }
 
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {

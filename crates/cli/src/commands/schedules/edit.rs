@@ -15,7 +15,7 @@ use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
 use super::RuleArguments;
 use crate::console::{Console, now};
 use crate::database::Access;
-use crate::deed::Deed;
+use crate::deed::{Deed, actor};
 use crate::escape::escape;
 use crate::executables;
 use crate::exit::Fault;
@@ -107,7 +107,7 @@ pub(crate) struct PauseArguments {
     /// The schedule
     #[arg(value_name = "NAME")]
     name: String,
-    /// Why, for whoever finds it paused
+    /// The reason, for other operators
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -205,7 +205,9 @@ pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.run", name));
     let created = |it: &Creation| (format!("created task {}", it.id()), 1);
-    let id = deed.perform(&*store, schedules.run(name, None), created).await?.id();
+    let actor = actor();
+    let run = schedules.run(name, None, Some(&actor));
+    let id = deed.perform(&*store, run, created).await?.id();
     console.say("Created 1 task:");
     let mut out = console.results();
     writeln!(out, "{id}")?;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use task_engine::model::schedule::Preview;
+use task_engine::model::schedule::history::ScheduleDetails;
 use task_engine::model::schedule::operate::Schedules;
 use task_engine::model::schedule::{BadSchedule, Timetable, Wrong};
 use task_engine::model::words::relative;
@@ -15,6 +16,7 @@ use super::RuleArguments;
 use crate::console::Console;
 use crate::database::Access;
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::table::table;
 
 /// Show when a schedule runs next, with notes on clock changes
@@ -68,8 +70,7 @@ pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         for preview in &previews {
-            serde_json::to_writer(&mut out, preview).map_err(std::io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, preview)?;
         }
     } else {
         writeln!(out, "{}", times(&previews, now))?;
@@ -92,7 +93,7 @@ pub(super) fn times(previews: &[Preview], now: Timestamp) -> String {
 
 async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let (row, _, now) = Schedules::of(&*store).show(name, 0).await?;
+    let ScheduleDetails { row, now, .. } = Schedules::of(&*store).show(name, 0).await?;
     let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));
     let timetable = timetable
         .map_err(|why| Fault::Conflict(BadSchedule { name: name.to_owned(), why }.to_string()))?;

@@ -6,6 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::model::schedule::Preview;
+use task_engine::model::schedule::history::{HistoryLine, ScheduleDetails, ScheduleEvent};
 use task_engine::model::schedule::operate::Schedules;
 use task_engine::model::schedule::row::{FiredSlot, ScheduleRow};
 use task_engine::model::schedule::{Definition, Wrong};
@@ -17,6 +18,7 @@ use crate::console::{Console, now};
 use crate::database::Access;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::table::table;
 
@@ -46,7 +48,7 @@ pub(crate) struct ShowArguments {
     json: bool,
 }
 
-/// How many times that fired, and that will, are shown.
+/// How many lines of its history, and how many times to come, are shown.
 const FIRED_SHOWN: u32 = 10;
 const NEXT_SHOWN: usize = 5;
 
@@ -58,8 +60,7 @@ pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), F
     let mut out = console.results();
     if args.json {
         for row in &rows {
-            serde_json::to_writer(&mut out, row).map_err(io::Error::from)?;
-            writeln!(out)?;
+            write_json_line(&mut out, row)?;
         }
         return Ok(out.flush()?);
     }
@@ -119,23 +120,27 @@ struct Whole<'a> {
     #[serde(flatten)]
     row: &'a ScheduleRow,
     fired: &'a [FiredSlot],
+    /// Skipped slots and manual runs.
+    events: &'a [ScheduleEvent],
     next: &'a [Preview],
 }
 
 pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let (mut row, fired, time) = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
-    let next = upcoming(&row, row.definition().as_ref(), time);
-    Secrets::read(&*store).await?.schedule(&mut row);
+    let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
+    let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
+    Secrets::read(&*store).await?.schedule(&mut details.row);
+    let mut history = details.history();
+    history.truncate(FIRED_SHOWN as usize);
+    let ScheduleDetails { row, fired, events, .. } = details;
     let definition = row.definition();
     let mut out = console.results();
     if args.json {
-        let whole = Whole { row: &row, fired: &fired, next: &next };
-        serde_json::to_writer(&mut out, &whole).map_err(io::Error::from)?;
-        writeln!(out)?;
+        let whole = Whole { row: &row, fired: &fired, events: &events, next: &next };
+        write_json_line(&mut out, &whole)?;
         return Ok(out.flush()?);
     }
-    print(&mut out, &row, definition.as_ref(), &fired, &next)?;
+    print(&mut out, &row, definition.as_ref(), &history, &next)?;
     out.flush()?;
     if row.state.paused.is_some() || row.state.error.is_some() {
         let resume =
@@ -161,7 +166,7 @@ fn print(
     out: &mut impl Write,
     row: &ScheduleRow,
     definition: Result<&Definition, &Wrong>,
-    fired: &[FiredSlot],
+    history: &[HistoryLine],
     next: &[Preview],
 ) -> io::Result<()> {
     let now = now();
@@ -202,13 +207,24 @@ fn print(
     if let Some(next_at) = row.state.next_at {
         field("next", &time(next_at))?;
     }
-    if !fired.is_empty() {
-        let line = |slot: &FiredSlot| {
-            let late = slot.fired_at.duration_since(slot.slot);
-            vec![time(slot.slot), slot.task_id.to_string(), span(late.unsigned_abs())]
+    if !history.is_empty() {
+        let line = |line: &HistoryLine| {
+            let until = line.until.map_or_else(String::new, |until| {
+                until
+                    .to_zoned(now.time_zone().clone())
+                    .strftime(" to %Y-%m-%d %H:%M:%S")
+                    .to_string()
+            });
+            vec![
+                format!("{}{until}", time(line.at)),
+                line.what.clone(),
+                line.task_id.map_or_else(|| "-".to_owned(), |id| id.to_string()),
+                summary(&line.detail, 60),
+            ]
         };
-        let lines = fired.iter().map(line).collect();
-        writeln!(out, "\nFired\n{}", table(&["TIME", "TASK", "FIRED AFTER"], &[1], lines))?;
+        let lines = history.iter().map(line).collect();
+        let header = ["TIME", "WHAT", "TASK", "DETAILS"];
+        writeln!(out, "\nHistory\n{}", table(&header, &[2], lines))?;
     }
     if !next.is_empty() {
         writeln!(out, "\nNext\n{}", times(next, now.timestamp()))?;

@@ -1,8 +1,6 @@
 //! What stands on the screen: lines out of figures.
 
-use std::time::Duration;
-
-use task_engine::model::watch::{Lately, Look};
+use task_engine::model::watch::Look;
 use task_engine::model::words::{count, span};
 
 use super::super::stats::{classes, ended, overview, queues};
@@ -10,16 +8,12 @@ use crate::escape::summary;
 use crate::said::far;
 use crate::table::table;
 
-/// The rate that is shown is that of so long.
-const RATE_OVER: Duration = Duration::from_secs(10);
-
 /// All that is to be seen, in so many lines or fewer: running tasks, which may be
 /// many, get what the rest leaves.
 pub(super) fn lines(look: &Look, before: Option<&Look>, height: usize) -> Vec<String> {
     let figures = &look.figures;
     let busy: i64 = figures.engines.iter().map(|engine| engine.busy).sum();
     let workers: i32 = figures.engines.iter().map(|engine| engine.workers).sum();
-    let now = Lately::of(&look.endings, figures.at, RATE_OVER, look.per_place);
     let mut lines = vec![
         overview(figures),
         format!(
@@ -27,8 +21,8 @@ pub(super) fn lines(look: &Look, before: Option<&Look>, height: usize) -> Vec<St
             count(figures.engines.len(), "engine"),
             before.map(|before| changes(look, before)).unwrap_or_default()
         ),
-        format!("last 10 s: {}", ended(&now)),
-        format!("last hour: {}", ended(&figures.last_hour)),
+        ended(&figures.last_minute),
+        ended(&figures.last_hour),
     ];
     if !figures.last_hour.classes.is_empty() {
         section(&mut lines, &classes(&figures.last_hour), few(height));

@@ -13,6 +13,7 @@ use task_engine::{TaskId, TaskStatus};
 
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
+use crate::json_output::write_json_line;
 
 /// Deeper tasks are not indented further.
 const LEVELS_MAX: usize = 24;
@@ -223,8 +224,7 @@ pub(super) fn write_json(
         }
     });
     let flow = Flow { correlation_id, complete: !more, tasks: tasks.collect() };
-    serde_json::to_writer(&mut *out, &flow)?;
-    writeln!(out)?;
+    write_json_line(out, &flow)?;
     Ok(())
 }
 

@@ -2,22 +2,9 @@
 //! these are gauges, not counters: they also go down. What only ever grows is
 //! counted by each engine itself.
 
-use std::collections::BTreeMap;
-
-use task_engine_model::figures::{BOUNDS_MS, FigureRow, Histogram};
+use task_engine_model::figures::{BOUNDS_MS, ClassTotal, FigureRow, TimeHistogram};
 
 use super::Text;
-
-/// One class in the whole hour.
-#[derive(Default)]
-struct Class {
-    ok: u64,
-    failed: u64,
-    other: u64,
-    run_secs: f64,
-    run: Histogram,
-    wait: Histogram,
-}
 
 #[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
 fn number(count: u64) -> f64 {
@@ -25,43 +12,35 @@ fn number(count: u64) -> f64 {
 }
 
 pub(super) fn text(rows: &[FigureRow]) -> String {
-    let mut classes: BTreeMap<&str, Class> = BTreeMap::new();
-    for row in rows {
-        let class = classes.entry(&row.class).or_default();
-        class.ok += row.ok;
-        class.failed += row.failed;
-        class.other += row.other;
-        class.run_secs += row.run_secs_sum;
-        for (all, more) in [(&mut class.run, &row.run), (&mut class.wait, &row.wait)] {
-            all.iter_mut().zip(more).for_each(|(all, more)| *all += more);
-        }
-    }
+    let mut classes = ClassTotal::sum(rows);
+    classes.sort_by(|one, other| one.class.cmp(&other.class));
     let mut text = Text::default();
     attempts(&mut text, &classes);
     text.family(
         "task_engine_run_seconds_sum_last_hour",
         "How long all attempts together ran that ended in the last hour.",
-        classes.iter().map(|(name, class)| (vec![("class", *name)], class.run_secs)),
+        classes.iter().map(|of| (vec![("class", of.class.as_str())], of.run_secs_sum)),
     );
     buckets(
         &mut text,
         "task_engine_run_seconds_bucket_last_hour",
         "Attempts that ended in the last hour, and ran no longer than this.",
-        classes.iter().map(|(name, class)| (*name, &class.run)),
+        classes.iter().map(|of| (of.class.as_str(), &of.run)),
     );
     buckets(
         &mut text,
         "task_engine_wait_seconds_bucket_last_hour",
         "Attempts that ended in the last hour, and had been due no longer than this.",
-        classes.iter().map(|(name, class)| (*name, &class.wait)),
+        classes.iter().map(|of| (of.class.as_str(), &of.wait)),
     );
     text.0
 }
 
-fn attempts(text: &mut Text, classes: &BTreeMap<&str, Class>) {
-    let samples = classes.iter().flat_map(|(name, class)| {
-        [("success", class.ok), ("failure", class.failed), ("other", class.other)]
-            .map(|(outcome, count)| (vec![("class", *name), ("outcome", outcome)], number(count)))
+fn attempts(text: &mut Text, classes: &[ClassTotal]) {
+    let samples = classes.iter().flat_map(|of| {
+        let class = of.class.as_str();
+        [("success", of.ok), ("failure", of.failed), ("other", of.other)]
+            .map(|(outcome, count)| (vec![("class", class), ("outcome", outcome)], number(count)))
     });
     text.family(
         "task_engine_attempts_ended_last_hour",
@@ -75,7 +54,7 @@ fn buckets<'a>(
     text: &mut Text,
     name: &str,
     help: &str,
-    classes: impl Iterator<Item = (&'a str, &'a Histogram)>,
+    classes: impl Iterator<Item = (&'a str, &'a TimeHistogram)>,
 ) {
     let bounds: Vec<String> = BOUNDS_MS
         .iter()
@@ -85,7 +64,7 @@ fn buckets<'a>(
     let mut samples = Vec::new();
     for (class, histogram) in classes {
         let mut so_far = 0;
-        for (bound, count) in bounds.iter().zip(histogram) {
+        for (bound, count) in bounds.iter().zip(histogram.counts) {
             so_far += count;
             samples.push((vec![("class", class), ("le", bound.as_str())], number(so_far)));
         }
@@ -108,10 +87,10 @@ mod tests {
             failed: 1,
             other: 0,
             run_secs_sum: 0.5,
-            run: [0; 12],
-            wait: [0; 12],
+            run: TimeHistogram::default(),
+            wait: TimeHistogram::default(),
         };
-        (row.run[0], row.run[4], row.run[11]) = (1, 2, 1);
+        (row.run.counts[0], row.run.counts[6], row.run.counts[27]) = (1, 2, 1);
         let text = text(&[row.clone(), row]);
         for line in [
             r#"task_engine_attempts_ended_last_hour{class="a",outcome="success"} 4"#,
@@ -119,7 +98,7 @@ mod tests {
             r#"task_engine_run_seconds_sum_last_hour{class="a"} 1"#,
             r#"task_engine_run_seconds_bucket_last_hour{class="a",le="0.001"} 2"#,
             r#"task_engine_run_seconds_bucket_last_hour{class="a",le="0.1"} 6"#,
-            r#"task_engine_run_seconds_bucket_last_hour{class="a",le="600"} 6"#,
+            r#"task_engine_run_seconds_bucket_last_hour{class="a",le="86400"} 6"#,
             r#"task_engine_run_seconds_bucket_last_hour{class="a",le="+Inf"} 8"#,
         ] {
             assert!(text.lines().any(|it| it == line), "{line} in\n{text}");

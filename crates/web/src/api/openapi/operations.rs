@@ -212,7 +212,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     get(
         "/api/v1/schedules/{name}",
         "getSchedule",
-        "A schedule, with the slots that it has fired",
+        "A schedule, with the slots that it has fired or skipped, and manual runs",
         &[],
         "ScheduleDetails",
     ),

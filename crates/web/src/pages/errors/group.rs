@@ -3,13 +3,12 @@
 
 use axum::extract::{Path, RawQuery, State};
 use maud::{Markup, html};
-use task_engine_model::errors::{ErrorGroup, groups};
-use task_engine_model::search::Found;
+use task_engine_model::errors::{ErrorGroup, Failures};
 use task_engine_model::token::Role::Operator;
 use task_engine_model::words::{brief, count};
 use task_engine_model::{FoundTask, TaskDetails, TaskId, TaskStatus};
 
-use super::{Asked, how_far, trend};
+use super::{Asked, how_far, sample, trend};
 use crate::action::Verb;
 use crate::app::App;
 use crate::layout::{self, Viewer};
@@ -33,8 +32,8 @@ pub(super) async fn page(
     let fields = Fields::of_query(&query);
     let asked = Asked::read(&fields)?;
     let trial = trial(&app, &fields).await?;
-    let found = asked.find(&app).await?;
-    let group = groups(&found).into_iter().find(|group| group.key() == key);
+    let failures = asked.find(&app).await?;
+    let group = failures.groups().into_iter().find(|group| group.key() == key);
     let path = format!("/errors/{key}");
     let main = match &group {
         None => html! {
@@ -43,17 +42,17 @@ pub(super) async fn page(
             section .card {
                 @let which = if asked.status == TaskStatus::Failed { "failed" } else { "waiting" };
                 p { "No " (which) " task has this error, of those that were looked at." }
-                (how_far(&app, asked, &found, &path))
+                (how_far(&app, asked, &failures, &path, None))
                 p { a href=(asked.address(&app, "/errors")) { "All errors" } }
             }
         },
         Some(group) => html! {
             h1 { (group.exception) ": " (brief(shown::message(&group.message), 200)) }
             (trial_words(&app, trial.as_ref()))
-            (about(&app, group, &found))
+            (about(&app, group, &failures))
             @if viewer.may(Operator) { (acts(&app, &viewer, asked, group, &path)) }
             (example(&app, group).await?)
-            (tasks(&app, asked, group, &found, &path))
+            (tasks(&app, asked, group, &failures, &path))
         },
     };
     Ok(layout::page(&app, &viewer, "Error", "/errors", main).await)
@@ -89,15 +88,17 @@ fn trial_words(app: &App, trial: Option<&TaskDetails>) -> Markup {
     }
 }
 
-fn about(app: &App, group: &ErrorGroup, found: &Found) -> Markup {
+fn about(app: &App, group: &ErrorGroup, failures: &Failures) -> Markup {
+    let now = failures.found.now;
     let tasks = address(app, &group.filter().to_string(), None);
     html! {
         section #about .card data-live {
+            (sample(failures))
             dl .facts {
                 dt { "Class" } dd { (group.task_class) }
                 dt { "Found" } dd { (count(group.count, "task")) " · " a href=(tasks) { "as a filter" } }
-                dt { "First seen" } dd { (parts::time(app, group.first_seen, found.now)) }
-                dt { "Last seen" } dd { (parts::time(app, group.last_seen, found.now)) }
+                dt { "First seen" } dd { (parts::time(app, group.first_seen, now)) }
+                dt { "Last seen" } dd { (parts::time(app, group.last_seen, now)) }
                 dt { "Last 12 hours" } dd { (trend(&group.per_hour)) }
                 dt { "Message" } dd { code { (shown::message(&group.message)) } }
             }
@@ -164,14 +165,15 @@ async fn example(app: &App, group: &ErrorGroup) -> Result<Markup, Problem> {
     })
 }
 
-fn tasks(app: &App, asked: Asked, group: &ErrorGroup, found: &Found, path: &str) -> Markup {
+fn tasks(app: &App, asked: Asked, group: &ErrorGroup, failures: &Failures, path: &str) -> Markup {
+    let found = &failures.found;
     let of: Vec<FoundTask> =
         found.tasks.iter().filter(|task| group.is_of(task)).take(TASKS_MAX).cloned().collect();
     html! {
         section #tasks .card data-live {
             h2 { @if of.len() < group.count { "The newest " (of.len()) " of its tasks" } @else { "Its tasks" } }
             (table(app, &of, found.now, false))
-            (how_far(app, asked, found, path))
+            (how_far(app, asked, failures, path, Some(group)))
         }
     }
 }

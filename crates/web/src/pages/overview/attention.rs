@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use task_engine_model::check::{Check, Verdict};
-use task_engine_model::errors::ErrorGroup;
+use task_engine_model::errors::{ErrorGroup, Failures};
 use task_engine_model::token::Role;
 use task_engine_model::watch::QueueFigures;
 use task_engine_model::words::{brief, count};
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::shown;
 
 /// These have lines of their own, with buttons.
-const TOLD_ELSEWHERE: [&str; 2] = ["orphaned tasks", "paused queues"];
+const TOLD_ELSEWHERE: [&str; 2] = ["orphaned_tasks", "paused_queues"];
 const GROUPS_SHOWN: usize = 5;
 const QUEUES_SHOWN: usize = 5;
 /// A queue whose oldest task is younger is not waiting.
@@ -32,7 +32,8 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
     let paused: Vec<_> =
         now.figures.queues.iter().filter(|queue| queue.row.paused.is_some()).collect();
     let has_orphans = now.engines.iter().any(|engine| !engine.is_alive() && engine.held > 0);
-    let failing = app.glance.failing().await?;
+    let failures = app.glance.failing().await?;
+    let failing = failures.groups();
     let late = late(now);
     let is_calm = bad.is_empty() && paused.is_empty() && !has_orphans;
     Ok(html! {
@@ -44,7 +45,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
                     @for check in bad { li data-key={ "check-" (check.name) } {
                         (health::verdict(check.verdict))
                         div .what {
-                            strong { (check.name) } ": " (check.reason)
+                            strong { (check.title()) } ": " (check.reason)
                             @if let Some(remedy) = &check.remedy { (health::mend(remedy)) }
                         }
                     } }
@@ -54,7 +55,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
         }
         @if !failing.is_empty() || !late.is_empty() {
             div .grid {
-                @if !failing.is_empty() { (errors(app, now, &failing)) }
+                @if !failing.is_empty() { (errors(app, now, &failures, &failing)) }
                 @if !late.is_empty() { (waiting(app, &late)) }
             }
         }
@@ -79,13 +80,14 @@ fn pause(app: &App, viewer: &Viewer, now: &Now, queue: &QueueFigures) -> Markup 
     }
 }
 
-fn errors(app: &App, now: &Now, groups: &[ErrorGroup]) -> Markup {
+fn errors(app: &App, now: &Now, failures: &Failures, groups: &[ErrorGroup]) -> Markup {
     html! {
         section .card {
             div .row .between {
                 h2 { "What fails most" }
                 a href=(app.path("/errors")) { "All errors" }
             }
+            (super::super::errors::sample(failures))
             ul .attention {
                 @for group in groups.iter().take(GROUPS_SHOWN) {
                     li data-key=(group.key()) {

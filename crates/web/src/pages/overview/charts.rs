@@ -1,9 +1,12 @@
 //! What ended over the last hour or day, drawn and in numbers.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::figures::Histogram;
+use task_engine_model::figures::{ClassTotal, TimeHistogram};
 use task_engine_model::queue::Count;
+use task_engine_model::words::span;
 
 use crate::app::App;
 use crate::chart::{self, Bar, Point, Unit};
@@ -11,7 +14,7 @@ use crate::glance::{Now, Span};
 use crate::pages::links;
 use crate::parts;
 use crate::problem::Problem;
-use crate::series::{ClassSum, Quantile, Series, Step};
+use crate::series::{Series, Step};
 
 const CLASSES_SHOWN: usize = 10;
 const FAILING_SHOWN: usize = 8;
@@ -83,21 +86,16 @@ fn times(
     app: &App,
     series: &Series,
     title: &str,
-    of: impl Fn(&Step) -> &Histogram,
+    of: impl Fn(&Step) -> &TimeHistogram,
     span: &str,
 ) -> Markup {
     let point = |step: &Step| {
-        let (half, most) = (Quantile::of(of(step), 50), Quantile::of(of(step), 95));
-        let words = |quantile: Option<Quantile>| quantile.map_or("–".to_owned(), Quantile::words);
+        let (p50, p95) = (of(step).quantile(50), of(step).quantile(95));
+        let secs = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         Point {
             at: step.at,
-            values: vec![half.map(|it| it.secs), most.map(|it| it.secs)],
-            title: format!(
-                "{}: half up to {}, 95 % up to {}",
-                clock(app, step.at),
-                words(half),
-                words(most)
-            ),
+            values: vec![secs(p50), secs(p95)],
+            title: format!("{}: p50 {}, p95 {}", clock(app, step.at), shown(p50), shown(p95)),
         }
     };
     let points: Vec<_> = series.steps.iter().map(point).collect();
@@ -110,11 +108,11 @@ fn times(
     }
 }
 
-fn name(class: &ClassSum) -> &str {
+fn name(class: &ClassTotal) -> &str {
     if class.class.is_empty() { "all other classes" } else { &class.class }
 }
 
-fn link(app: &App, class: &ClassSum, status: Option<&str>) -> Markup {
+fn link(app: &App, class: &ClassTotal, status: Option<&str>) -> Markup {
     let mut terms = vec![("class", class.class.as_str())];
     terms.extend(status.map(|status| ("status", status)));
     html! {
@@ -196,8 +194,12 @@ fn thousands(number: u64) -> String {
     parts::number(Count { counted, and_more: false })
 }
 
-fn quantile(times: &Histogram, percent: u64) -> String {
-    Quantile::of(times, percent).map_or("–".to_owned(), Quantile::words)
+fn quantile(times: &TimeHistogram, percent: u64) -> String {
+    shown(times.quantile(percent))
+}
+
+fn shown(time: Option<Duration>) -> String {
+    time.map_or("–".to_owned(), span)
 }
 
 /// The charts once more, for those who do not see them.
@@ -224,7 +226,7 @@ fn numbers(app: &App, series: &Series) -> Markup {
                     }
                 }
             }
-            p .soft .last { "Steps in which nothing ended are left out. Times are about right: engines count them by size." }
+            p .soft .last { "Steps in which nothing ended are left out. Engines count times in buckets: p50 and p95 are estimates that lie in the right bucket, never above the longest." }
         }
     }
 }

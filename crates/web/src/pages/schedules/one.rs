@@ -3,8 +3,9 @@
 use axum::extract::{Path, State};
 use jiff::Timestamp;
 use maud::{Markup, html};
+use task_engine_model::schedule::history::{HistoryLine, ScheduleDetails};
 use task_engine_model::schedule::operate::{ScheduleError, Schedules};
-use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, ScheduleRow};
+use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, ScheduleRow};
 use task_engine_model::schedule::{Definition, Missed, Overlap};
 use task_engine_model::secret::Secrets;
 
@@ -23,8 +24,10 @@ pub(crate) async fn page(
 }
 
 pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Markup, Problem> {
-    let (mut row, fired, now) = read(app, name).await?;
-    Secrets::of(&app.glance.now().await?.engines).schedule(&mut row);
+    let mut details = read(app, name).await?;
+    Secrets::of(&app.glance.now().await?.engines).schedule(&mut details.row);
+    let lines = details.history();
+    let ScheduleDetails { row, now, .. } = details;
     let definition = row.definition().ok();
     let main = html! {
         div .row .between .top {
@@ -43,14 +46,14 @@ pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Marku
             }
         }
         section .card #fired data-live {
-            h2 { "What it has fired" }
-            (history(app, &fired, now))
+            h2 { "History" }
+            (history(app, &lines, now))
         }
     };
     Ok(layout::page(app, viewer, name, "/schedules", main).await)
 }
 
-async fn read(app: &App, name: &str) -> Result<(ScheduleRow, Vec<FiredSlot>, Timestamp), Problem> {
+async fn read(app: &App, name: &str) -> Result<ScheduleDetails, Problem> {
     let found = Schedules::of(&*app.store).show(name, FIRED_SLOTS_KEPT).await;
     found.map_err(|error| match error {
         ScheduleError::Store(error) => error.into(),
@@ -117,25 +120,32 @@ fn next(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Time
     }
 }
 
-fn history(app: &App, fired: &[FiredSlot], now: Timestamp) -> Markup {
+fn history(app: &App, lines: &[HistoryLine], now: Timestamp) -> Markup {
     html! {
-        @if fired.is_empty() { p .soft { "Nothing yet." } }
+        @if lines.is_empty() { p .soft { "Nothing yet." } }
         @else {
             div .scroll {
                 table .stack {
                     thead { tr {
                         th scope="col" { "Time" }
+                        th scope="col" { "What" }
                         th scope="col" { "Task" }
-                        th scope="col" .number { "Fired after" }
+                        th scope="col" { "Details" }
                         th scope="col" { "Exactly" }
                     } }
                     tbody {
-                        @for slot in fired {
-                            tr data-key=(slot.slot) {
-                                td { (parts::time(app, slot.slot, now)) }
-                                td data-label="task" { (parts::task_link(app, slot.task_id)) }
-                                td .number data-label="fired after" { (parts::span(late(slot))) }
-                                td .soft { (parts::exact(app, slot.slot)) }
+                        @for line in lines {
+                            tr data-key={ (line.what) " " (line.at) } {
+                                td { (parts::time(app, line.at, now)) }
+                                td data-label="what" { (line.what) }
+                                td data-label="task" {
+                                    @if let Some(id) = line.task_id { (parts::task_link(app, id)) }
+                                }
+                                td data-label="details" { (line.detail) }
+                                td .soft {
+                                    (parts::exact(app, line.at))
+                                    @if let Some(until) = line.until { " – " (parts::exact(app, until)) }
+                                }
                             }
                         }
                     }
@@ -143,10 +153,4 @@ fn history(app: &App, fired: &[FiredSlot], now: Timestamp) -> Markup {
             }
         }
     }
-}
-
-/// How long after its time it fired.
-fn late(slot: &FiredSlot) -> std::time::Duration {
-    let late = slot.fired_at.duration_since(slot.slot);
-    std::time::Duration::try_from(late).unwrap_or_default()
 }

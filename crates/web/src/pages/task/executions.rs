@@ -35,7 +35,10 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
     let worker = execution.worker.map(|worker| format!(", worker {worker}"));
     html! {
         tr data-key=(execution.attempt) {
-            td .number data-label="attempt" { (execution.attempt) }
+            td .number data-label="attempt" {
+                // Not one of the attempts that the page counts.
+                @if execution.status == ExecutionStatus::Cancelled { "–" } @else { (execution.attempt) }
+            }
             td { (status(execution)) }
             td { (execution.instance.as_deref().unwrap_or("")) (worker.unwrap_or_default()) }
             td .nowrap {
@@ -64,7 +67,8 @@ fn class(execution: &ExecutionRow) -> &'static str {
     match (execution.status, execution.ends_task) {
         (ExecutionStatus::Running, _) => "running",
         (ExecutionStatus::Success, _) => "stopped",
-        (ExecutionStatus::Failure, Some(task_engine_model::TaskStatus::Cancelled)) => "cancelled",
+        (ExecutionStatus::Cancelled, _)
+        | (ExecutionStatus::Failure, Some(task_engine_model::TaskStatus::Cancelled)) => "cancelled",
         (ExecutionStatus::Failure, _) => "failed",
         (ExecutionStatus::Snoozed, _) => "waiting",
     }

@@ -4,13 +4,15 @@ use serde::Serialize;
 use task_engine_model::{Filter, TaskStatus};
 
 /// The fields of the language: name, operators, and what it is.
-pub(super) const FIELDS: [(&str, &[&str], &str); 15] = [
+pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
     ("status", &["=", "!="], "waiting, running, stopped, failed, cancelled"),
     ("class", TEXT, "which code runs"),
     ("error", TEXT, "kind or message of the last error"),
     ("created", TIME, "an age like 2h, or a time"),
     ("updated", TIME, "when it last changed"),
     ("due", TIME, "from when on it may run"),
+    ("started", TIME, "when its last attempt began"),
+    ("ended", TIME, "when its last attempt ended"),
     ("queue", TEXT, "where it waits"),
     ("priority", NUMBER, "higher runs first"),
     ("id", NUMBER, "of the task"),
@@ -132,11 +134,18 @@ fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
     };
     match field {
         "status" => {
-            let words = TaskStatus::ALL.iter().map(|status| status.as_str());
-            let begin = words.filter(|word| word.starts_with(&plain) && *word != plain);
-            begin.map(|word| Offer::new(word, "")).collect()
+            let is_meant = |status: &TaskStatus| {
+                let word = status.as_str();
+                let is_begun = |word: &str| word.starts_with(&plain) && word != plain;
+                is_begun(word) || *status == TaskStatus::Stopped && is_begun(TaskStatus::SUCCEEDED)
+            };
+            let offer = |status: TaskStatus| match status {
+                TaskStatus::Stopped => Offer::new(status.as_str(), TaskStatus::SUCCEEDED),
+                _ => Offer::new(status.as_str(), ""),
+            };
+            TaskStatus::ALL.into_iter().filter(is_meant).map(offer).collect()
         }
-        "created" | "updated" | "due" => {
+        "created" | "updated" | "due" | "started" | "ended" => {
             let begin = AGES.iter().filter(|(age, _)| age.starts_with(&plain) && *age != plain);
             begin.map(|(age, about)| Offer::new(*age, about)).collect()
         }

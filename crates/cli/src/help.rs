@@ -1,0 +1,294 @@
+//! The help of the program: its commands in groups; and what an unknown command
+//! is answered.
+
+use std::fmt::Write as _;
+
+use clap::builder::Styles;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
+
+use crate::args::Cli;
+use crate::console::quoted;
+
+/// Every visible command, once.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Run", &["start", "web", "migrate", "check", "demo"]),
+    ("Look", &["tasks", "show", "why", "logs", "errors", "stats", "top", "tail", "trace", "wait"]),
+    ("Act", &["create", "retry", "cancel", "rerun", "edit", "delete", "prune"]),
+    (
+        "Operate",
+        &["queues", "schedules", "instances", "recover", "doctor", "verify", "audit", "tokens"],
+    ),
+    ("Other", &["export", "import", "bench", "completions", "man"]),
+];
+
+/// Wider lines are hard to read, and a narrower terminal has its own width.
+const COLUMNS_MAX: usize = 80;
+
+/// Commands that take something away. They are never suggested: a user who
+/// copies a suggestion without reading it must lose nothing.
+const DESTRUCTIVE: [&str; 5] = ["delete", "prune", "cancel", "remove", "revoke"];
+
+/// Words from other systems, and what they are here. `{}` is the word that was
+/// typed next.
+const KNOWN_WORDS: &[(&[&str], &[&str])] = &[
+    (
+        &["pause"],
+        &[
+            "pause a queue: task-engine queues pause {}",
+            "pause a schedule: task-engine schedules pause {}",
+        ],
+    ),
+    (
+        &["resume", "unpause", "continue"],
+        &[
+            "resume a queue: task-engine queues resume {}",
+            "resume a schedule: task-engine schedules resume {}",
+        ],
+    ),
+    (
+        &["run", "work", "worker", "serve", "server"],
+        &[
+            "run an engine: task-engine start",
+            "create a task: task-engine create CLASS",
+            "create a task of a schedule now: task-engine schedules run NAME",
+        ],
+    ),
+    (
+        &["stop", "quit", "shutdown"],
+        &[
+            "stop an engine: send SIGTERM to its process (task-engine instances lists them)",
+            "let no more tasks of a queue start: task-engine queues pause NAME",
+        ],
+    ),
+    (
+        &["add", "enqueue", "push", "submit", "new", "insert"],
+        &[
+            "create a task: task-engine create CLASS",
+            "add a schedule: task-engine schedules add NAME",
+        ],
+    ),
+    (&["list", "ls", "job", "jobs", "find", "search"], &["list tasks: task-engine tasks"]),
+    (
+        &["status", "info", "health"],
+        &[
+            "see how many tasks wait and run: task-engine stats",
+            "check everything: task-engine doctor",
+        ],
+    ),
+    (&["ps", "engine", "engines", "workers", "nodes"], &["list engines: task-engine instances"]),
+    (
+        &["requeue", "replay", "restart", "redo"],
+        &[
+            "send failed tasks back to wait: task-engine retry ID",
+            "create a task again: task-engine rerun ID",
+        ],
+    ),
+    (&["cron", "scheduled"], &["list schedules: task-engine schedules list"]),
+    (&["dashboard", "ui", "api"], &["serve the dashboard: task-engine web"]),
+    (&["init", "setup", "upgrade"], &["create or update the tables: task-engine migrate"]),
+    (&["watch", "monitor"], &["watch activity: task-engine top", "follow ends: task-engine tail"]),
+    (&["dump", "backup"], &["write everything as JSON lines: task-engine export"]),
+    (&["history"], &["list tasks: task-engine tasks", "list operations: task-engine audit"]),
+];
+
+/// The program as clap knows it, with its help in groups.
+pub(crate) fn command() -> Command {
+    let command = Cli::command().max_term_width(COLUMNS_MAX);
+    let template = template(&command);
+    command.help_template(template)
+}
+
+/// Reads the arguments of this process, or ends it: with help, or with what is
+/// wrong about them.
+pub(crate) fn parse_arguments() -> Cli {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let parsed = command()
+        .try_get_matches_from(&arguments)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|mut error| {
+        if error.kind() == ErrorKind::InvalidSubcommand {
+            let words = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned());
+            explain_unknown(&mut error, &words.collect::<Vec<_>>());
+        }
+        error.exit()
+    })
+}
+
+fn template(command: &Command) -> String {
+    let styles = Styles::default();
+    let header = styles.get_header();
+    let literal = styles.get_literal();
+    let mut groups = String::new();
+    for (group, names) in GROUPS {
+        let _ = writeln!(groups, "{header}{group}:{header:#}");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(groups, "  {literal}{name:<11}{literal:#}  {about}");
+        }
+        groups.push('\n');
+    }
+    format!(
+        "{{about-with-newline}}
+{{usage-heading}} {{usage}}
+
+{groups}{header}Options:{header:#}
+{{options}}{{after-help}}"
+    )
+}
+
+/// Replaces clap's suggestions: none that takes something away, and the right
+/// command for a word that other systems use.
+fn explain_unknown(error: &mut clap::Error, words: &[String]) {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
+        return;
+    };
+    let unknown = unknown.clone();
+    let at = words.iter().position(|word| *word == unknown).unwrap_or(words.len());
+    let (before, after) = words.split_at(at);
+    let similar = match error.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names,
+        Some(ContextValue::String(name)) => vec![name],
+        _ => Vec::new(),
+    };
+    // What clap proposes besides is to pass the word as a value: there is none.
+    error.remove(ContextKind::Suggested);
+    let is_of_root = !before.iter().any(|word| Cli::command().find_subcommand(word).is_some());
+    let next = after.get(1).filter(|word| !word.starts_with('-')).map(String::as_str);
+    let tips = if is_of_root { tips(&unknown, next) } else { Vec::new() };
+    if !tips.is_empty() {
+        let tips = tips.into_iter().map(Into::into).collect();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        return;
+    }
+    let harmless = |name: &String| !DESTRUCTIVE.contains(&name.as_str());
+    let similar: Vec<_> = similar.into_iter().filter(harmless).collect();
+    if !similar.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(similar));
+    }
+}
+
+fn tips(unknown: &str, next: Option<&str>) -> Vec<String> {
+    let known = KNOWN_WORDS.iter().find(|(words, _)| words.contains(&unknown));
+    let tips = known.map_or(&[][..], |(_, tips)| tips);
+    let next = next.map_or_else(|| "NAME".to_owned(), quoted);
+    tips.iter().map(|tip| format!("to {}", tip.replace("{}", &next))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(words: &[&str]) -> String {
+        let program = std::iter::once(&"task-engine");
+        let mut error = command().try_get_matches_from(program.chain(words)).unwrap_err();
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        explain_unknown(&mut error, &words);
+        error.to_string()
+    }
+
+    #[test]
+    fn groups_list_every_command_once() {
+        let command = command();
+        let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut there: Vec<_> = visible.map(Command::get_name).collect();
+        let mut listed: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let in_order = listed.clone();
+        assert_eq!(there, in_order, "manual pages have the same order");
+        there.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(there, listed);
+    }
+
+    #[test]
+    fn help_fits_eighty_columns() {
+        let help = |option| {
+            let shown = command().try_get_matches_from(["task-engine", option]).unwrap_err();
+            assert_eq!(shown.kind(), ErrorKind::DisplayHelp);
+            shown.to_string()
+        };
+        assert_eq!(help("-h"), help("--help"));
+        let help = help("--help");
+        for line in help.lines() {
+            assert!(line.chars().count() <= COLUMNS_MAX, "{line}");
+        }
+        for (group, _) in GROUPS {
+            assert!(help.contains(&format!("\n{group}:\n")), "{help}");
+        }
+    }
+
+    #[test]
+    fn destructive_commands_are_never_suggested() {
+        for word in ["pause", "resume", "run", "prun", "delet", "cancle", "purge", "clear", "puse"]
+        {
+            let answer = answer(&[word, "mail"]);
+            assert!(
+                !DESTRUCTIVE.iter().any(|name| answer.contains(&format!(": '{name}'"))),
+                "{answer}"
+            );
+        }
+        for words in [["schedules", "delete"], ["schedules", "remov"], ["tokens", "revok"]] {
+            let answer = answer(&words);
+            assert!(
+                !DESTRUCTIVE.iter().any(|name| answer.contains(&format!(": '{name}'"))),
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn words_of_other_systems_are_explained() {
+        let pause = answer(&["pause", "mail box"]);
+        assert!(
+            pause.contains("tip: to pause a queue: task-engine queues pause 'mail box'"),
+            "{pause}"
+        );
+        let resume = answer(&["resume"]);
+        assert!(resume.contains("task-engine queues resume NAME"), "{resume}");
+        assert!(answer(&["run", "--workers"]).contains("task-engine start"));
+        assert!(answer(&["taks"]).contains("'tasks'"));
+        let nested = answer(&["queues", "run"]);
+        assert!(!nested.contains("tip: to"), "{nested}");
+    }
+
+    #[test]
+    fn explained_commands_exist() {
+        for tip in KNOWN_WORDS.iter().flat_map(|(_, tips)| *tips) {
+            let (_, rest) = tip.split_once("task-engine ").unwrap();
+            let mut at = command();
+            for word in
+                rest.split([' ', ')']).take_while(|word| word.chars().all(char::is_lowercase))
+            {
+                let Some(inner) = at.find_subcommand(word) else { break };
+                at = inner.clone();
+            }
+            assert_ne!(at.get_name(), "task-engine", "{tip}");
+            assert!(!DESTRUCTIVE.contains(&at.get_name()), "{tip}");
+        }
+        for (words, _) in KNOWN_WORDS {
+            for word in *words {
+                assert!(command().find_subcommand(word).is_none(), "{word} is a command");
+            }
+        }
+    }
+
+    #[test]
+    fn singular_names_are_aliases() {
+        for (singular, name) in [
+            ("task", "tasks"),
+            ("log", "logs"),
+            ("error", "errors"),
+            ("stat", "stats"),
+            ("queue", "queues"),
+            ("schedule", "schedules"),
+            ("instance", "instances"),
+            ("token", "tokens"),
+            ("completion", "completions"),
+        ] {
+            let command = command();
+            let found = command.find_subcommand(singular).map(Command::get_name);
+            assert_eq!(found, Some(name));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! This process, as other processes on the same machine can recognise it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
+
+/// The name of this machine.
+#[must_use]
+pub fn host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// The number of this process.
+#[must_use]
+pub fn pid() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or(0)
+}
+
+/// Boot, pid namespace, user, pid and start time: no two processes share them
+/// all. Host names repeat (containers), and so do process numbers; the user is
+/// there because the processes of another one may be hidden.
+#[must_use]
+pub fn mark() -> Option<String> {
+    let pid = pid();
+    Some(format!("{}/{pid}/{}", machine()?, start_time(pid)?))
+}
+
+/// Whether the process with this [`mark`] is known to be gone from this machine.
+/// False for processes of other machines: only their lease tells.
+#[must_use]
+pub fn is_gone(mark: &str) -> bool {
+    let Some(rest) = machine().and_then(|here| mark.strip_prefix(here)) else {
+        return false;
+    };
+    let mut parts = rest.trim_start_matches('/').split('/');
+    let (Some(pid), Some(started)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    pid.parse().is_ok_and(|pid: i32| start_time(pid).as_deref() != Some(started))
+}
+
+/// Read once: lists of engines ask for each of their rows.
+fn machine() -> Option<&'static str> {
+    static MACHINE: OnceLock<Option<String>> = OnceLock::new();
+    let read = || {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+        let user = fs::metadata("/proc/self").ok()?.uid();
+        Some(format!("{}/{}/{user}", boot.trim(), namespace.display()))
+    };
+    MACHINE.get_or_init(read).as_deref()
+}
+
+/// When a process began, if it is there and not a corpse.
+fn start_time(pid: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may contain anything; the rest is after it.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (state, started) = (fields.first()?, fields.get(19)?);
+    (!matches!(*state, "Z" | "X")).then(|| (*started).to_owned())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_differs_from_later_namesake() {
+        let mark = mark().unwrap();
+        assert!(!is_gone(&mark), "this process is here");
+        let (same, started) = mark.rsplit_once('/').unwrap();
+        assert!(is_gone(&format!("{same}/1{started}")), "another one has its number now");
+        assert!(!is_gone(&format!("elsewhere/{mark}")), "another machine: only its lease tells");
+    }
+}

@@ -1,0 +1,36 @@
+//! Whether the user of an engine may do what an engine does. An engine that finds
+//! out later has claimed tasks whose results it cannot write.
+
+use task_engine_model::StoreError;
+
+use crate::error::store_error;
+use crate::session::{Ask as _, Session};
+use crate::store::Inner;
+
+const MISSING_RIGHTS: &str = include_str!("../sql/missing_rights.sql");
+
+/// So many statements fit a message; they are enough to see what is wrong.
+const SHOWN_MAX: usize = 10;
+
+impl Inner {
+    pub(crate) async fn check_rights(&self, client: &Session) -> Result<(), StoreError> {
+        let missing = client.query(MISSING_RIGHTS, &[&self.schema.name()]).await;
+        let missing = missing.map_err(|e| store_error(&e))?;
+        let Some(first) = missing.first() else {
+            return Ok(());
+        };
+        let user: &str = first.get("name");
+        let mut statements: Vec<String> = missing
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|row| format!("  {};", row.get::<_, &str>("statement")))
+            .collect();
+        if missing.len() > SHOWN_MAX {
+            statements.push(format!("  … and {} more like these", missing.len() - SHOWN_MAX));
+        }
+        Err(StoreError::Refused(format!(
+            "user {user} lacks rights that an engine needs. Run this as the owner of the tables (all of them at once: docs/production.md, \"Users\"):\n{}",
+            statements.join("\n")
+        )))
+    }
+}
