@@ -84,6 +84,17 @@ pub(crate) fn is_bad_data(code: &str) -> bool {
     matches!(&code[..2], "22" | "23" | "54")
 }
 
+/// Whether a row that cannot be read may be why a statement that reads tasks has
+/// failed: the server could not print a value within its limits, its memory or
+/// its time, or found it damaged.
+pub(crate) fn may_be_a_bad_row(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        matches!(&code.code()[..2], "22" | "54" | "XX")
+            || *code == SqlState::QUERY_CANCELED
+            || *code == SqlState::OUT_OF_MEMORY
+    })
+}
+
 /// Whether the server's answer means that the transaction is to be run again.
 pub(crate) fn must_repeat(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {

@@ -62,7 +62,9 @@ async fn another_look_starts_at_positions() {
 }
 
 fn claim(picked: &str) -> String {
-    include_str!("../sql/claim.sql").replace("/* picked */", picked)
+    let columns = include_str!("../sql/claim_columns.sql");
+    let claim = include_str!("../sql/claim.sql").replace("/* columns */", columns);
+    claim.replace("/* picked */", picked)
 }
 
 #[tokio::test]
