@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cancel: {:?}", client.cancel(id).await?);
     let task = until(&*store, id, |task| task.row.error.is_some()).await?;
     println!("{}: {}", task.row.status, task.row.error.map_or(String::new(), |e| e.message));
-    let last = LogFilter { attempt: None, after: None, newest: true, limit: 1 };
+    let last = LogFilter { newest: true, limit: 1, ..LogFilter::default() };
     for line in store.logs(id, &last).await? {
         println!("its last words: {}", line.message);
     }

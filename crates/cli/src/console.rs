@@ -10,6 +10,7 @@ use jiff::{Timestamp, Zoned};
 use crate::args::Common;
 use crate::database::{DEFAULT_URL, Database, URL_VARIABLE};
 use crate::escape::escape_lines;
+use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 
 /// How this run talks, and to which database.
@@ -52,11 +53,26 @@ impl Console {
         !self.common.quiet && !self.common.verbose && io::stderr().is_terminal()
     }
 
-    /// The database of this run: by option, by environment, or the default.
+    /// The database of this run: by option, by environment, by task-engine.toml
+    /// in the working folder, or the default.
     pub(crate) fn database(&self) -> Result<Database, Fault> {
+        if let Some(url) = self.chosen_url() {
+            return self.parse(&url);
+        }
+        let config = executables::load(None, Purpose::Database)?;
+        self.parse(config.database.as_deref().unwrap_or(DEFAULT_URL))
+    }
+
+    /// The same with what a file says that has been read.
+    pub(crate) fn database_or(&self, in_file: Option<&str>) -> Result<Database, Fault> {
+        let chosen = self.chosen_url();
+        self.parse(chosen.as_deref().or(in_file).unwrap_or(DEFAULT_URL))
+    }
+
+    /// Whoever runs a command decides before a file does.
+    fn chosen_url(&self) -> Option<String> {
         let variable = || std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
-        let url = self.common.database.clone().or_else(variable);
-        self.parse(url.as_deref().unwrap_or(DEFAULT_URL))
+        self.common.database.clone().or_else(variable)
     }
 
     /// The database that was named on the command line, and nowhere else.

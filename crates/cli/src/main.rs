@@ -28,6 +28,8 @@ mod deed;
 mod escape;
 mod executables;
 mod exit;
+#[cfg(test)]
+mod fuzz;
 mod hang_up;
 mod help;
 mod json_output;

@@ -3,8 +3,10 @@
 use task_engine::Engine;
 use task_engine::model::Pool;
 use task_engine::model::queue::check_queue_name;
+use task_engine::model::task::DEFAULT_QUEUE;
 
 use crate::escape::summary;
+use crate::executables::{Executable, programs, resources};
 
 /// A queue to serve, and how many workers of its own it has, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,35 +60,91 @@ fn number_of_workers(text: &str, example: &str) -> Result<u16, String> {
     }
 }
 
-/// Gives an engine its workers.
-pub(crate) fn staff(
-    mut engine: Engine<()>,
-    workers: Option<u16>,
-    queues: Vec<AskedQueue>,
-    reserve: Vec<Reserved>,
-) -> Engine<()> {
-    if let Some(workers) = workers {
-        engine = engine.workers(workers);
-    }
-    let (own, shared): (Vec<_>, Vec<_>) = queues.into_iter().partition(|q| q.workers.is_some());
-    if !shared.is_empty() {
-        engine = engine.queues(shared.into_iter().map(|queue| queue.name));
-    }
-    for queue in own {
-        engine = engine.queue(queue.name, queue.workers.unwrap_or_default());
-    }
-    for Reserved { priority, workers } in reserve {
-        engine = engine.reserve(priority, workers);
-    }
-    engine
+/// Workers and queues as they were typed.
+#[derive(Debug)]
+pub(crate) struct Workforce {
+    pub(crate) workers: Option<u16>,
+    pub(crate) queues: Vec<AskedQueue>,
+    pub(crate) reserve: Vec<Reserved>,
 }
 
-/// The pools of an engine: `mail=10 default,slow=5`, and `10+=2` for those that
-/// are reserved for priority 10 and up.
+/// What an engine has if nothing is said.
+const DEFAULT_WORKERS: u16 = 5;
+
+impl Workforce {
+    /// Fewer workers, if the system does not allow as many programs as they would
+    /// run; then it is said.
+    pub(crate) fn fitting(mut self, executables: &[Executable]) -> Self {
+        let wanted = programs(executables, self.count());
+        let Some(room) = resources::room().filter(|room| room.programs < wanted) else {
+            return self;
+        };
+        let asked = self.count();
+        let fit = |workers: u16| resources::scaled(workers, wanted, room.programs);
+        self.workers = match self.workers {
+            Some(0) => Some(0),
+            // The default queue has workers of its own: there may be no others.
+            None if !self.shares() => None,
+            workers => Some(fit(workers.unwrap_or(DEFAULT_WORKERS))),
+        };
+        for queue in &mut self.queues {
+            queue.workers = queue.workers.map(fit);
+        }
+        for reserved in &mut self.reserve {
+            reserved.workers = fit(reserved.workers);
+        }
+        tracing::warn!(
+            "{} workers instead of {asked}: {} programs fit, because {}",
+            self.count(),
+            room.programs,
+            room.because
+        );
+        self
+    }
+
+    /// Whether it surely has workers that share queues.
+    fn shares(&self) -> bool {
+        let is_default = |queue: &AskedQueue| queue.name == DEFAULT_QUEUE;
+        let own = self.queues.iter().any(|queue| is_default(queue) && queue.workers.is_some());
+        self.workers.is_some() || !own
+    }
+
+    fn count(&self) -> u64 {
+        let shared = if self.shares() { self.workers.unwrap_or(DEFAULT_WORKERS) } else { 0 };
+        let own = self.queues.iter().filter_map(|queue| queue.workers);
+        let reserved = self.reserve.iter().map(|reserved| reserved.workers);
+        own.chain(reserved).chain([shared]).map(u64::from).sum()
+    }
+
+    /// Gives an engine these workers.
+    pub(crate) fn staff(self, mut engine: Engine<()>) -> Engine<()> {
+        if let Some(workers) = self.workers {
+            engine = engine.workers(workers);
+        }
+        let queues = self.queues.into_iter();
+        let (own, shared): (Vec<_>, Vec<_>) = queues.partition(|queue| queue.workers.is_some());
+        if !shared.is_empty() {
+            engine = engine.queues(shared.into_iter().map(|queue| queue.name));
+        }
+        for queue in own {
+            engine = engine.queue(queue.name, queue.workers.unwrap_or_default());
+        }
+        for Reserved { priority, workers } in self.reserve {
+            engine = engine.reserve(priority, workers);
+        }
+        engine
+    }
+}
+
+/// The pools of an engine: `mail=10 default,slow=5`, `10+=2` for those that are
+/// reserved for priority 10 and up, `class:add=8` for those of a class.
 pub(crate) fn show(pools: &[Pool]) -> String {
-    let each = pools.iter().map(|pool| match pool.lowest_priority {
-        Some(priority) => format!("{priority}+={}", pool.workers),
-        None => format!("{}={}", summary(&pool.queues.join(","), 40), pool.workers),
+    let each = pools.iter().map(|pool| match (pool.lowest_priority, &pool.classes) {
+        (Some(priority), _) => format!("{priority}+={}", pool.workers),
+        (None, Some(classes)) => {
+            format!("class:{}={}", summary(&classes.join(","), 40), pool.workers)
+        }
+        (None, None) => format!("{}={}", summary(&pool.queues.join(","), 40), pool.workers),
     });
     each.collect::<Vec<_>>().join(" ")
 }
@@ -124,12 +182,14 @@ mod tests {
             queues: queues.iter().map(|name| (*name).to_owned()).collect(),
             workers,
             lowest_priority,
+            classes: None,
         };
         let pools = [
             pool(&["mail"], 10, None),
             pool(&["default", "slow"], 5, None),
             pool(&["mail", "default", "slow"], 2, Some(9)),
+            Pool { classes: Some(vec!["add".to_owned()]), ..pool(&["mail"], 8, None) },
         ];
-        assert_eq!(show(&pools), "mail=10 default,slow=5 9+=2");
+        assert_eq!(show(&pools), "mail=10 default,slow=5 9+=2 class:add=8");
     }
 }

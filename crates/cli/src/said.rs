@@ -28,10 +28,11 @@ const PAGE: u32 = 1000;
 #[serde(untagged)]
 pub(crate) enum Said {
     Line(LogRow),
-    /// Lines that were said here and not kept.
+    /// Lines that were said here and not kept: how many, and the first of them.
     Dropped {
         attempt: i32,
         dropped: i32,
+        first: i32,
     },
     Progress {
         attempt: i32,
@@ -101,8 +102,13 @@ impl Reader {
         let mut rows: BTreeMap<i32, Vec<LogRow>> = BTreeMap::new();
         let mut after = self.at;
         loop {
-            let filter =
-                LogFilter { attempt: self.only, after: Some(after), newest: false, limit: PAGE };
+            let filter = LogFilter {
+                attempt: self.only,
+                after: Some(after),
+                before: None,
+                newest: false,
+                limit: PAGE,
+            };
             let page = store.logs(self.id, &filter).await?;
             let is_last = page.len() < PAGE as usize;
             for row in page {
@@ -172,7 +178,7 @@ impl Reader {
 }
 
 fn dropped(attempt: i32, after: i32, up_to: i32) -> Option<Said> {
-    (up_to > after).then(|| Said::Dropped { attempt, dropped: up_to - after })
+    (up_to > after).then(|| Said::Dropped { attempt, dropped: up_to - after, first: after + 1 })
 }
 
 /// Prints what is said, each attempt under its own heading.
@@ -205,15 +211,27 @@ impl<W: Write> Printer<W> {
     }
 }
 
+/// The same with what is missing between two of them. `after` is the line of the
+/// attempt that the first of them should follow.
+pub(crate) fn with_gaps(rows: &[&LogRow], after: i32) -> Vec<Said> {
+    let (mut all, mut last) = (Vec::new(), after);
+    for row in rows {
+        all.extend(dropped(row.attempt, last, row.line - 1));
+        last = row.line;
+        all.push(Said::Line((*row).clone()));
+    }
+    all
+}
+
 /// One line, safe for a terminal.
 pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
     match said {
         Said::Line(row) => {
             format!("{}  {:5}  {}", time(row.logged_at, zone), row.level, escape(&row.message))
         }
-        Said::Dropped { dropped, .. } => {
+        Said::Dropped { dropped, first, .. } => {
             let lines = count(usize::try_from(*dropped).unwrap_or(0), "line");
-            format!("… {lines} dropped: there was no room for more")
+            format!("… {lines} not kept ({first} to {})", first + dropped - 1)
         }
         Said::Progress { progress, .. } => {
             let far = far(progress);
@@ -273,7 +291,7 @@ mod tests {
         let told = reader.in_order(executions, rows(lines));
         let word = |said: &Said| match said {
             Said::Line(row) => format!("{}.{}", row.attempt, row.line),
-            Said::Dropped { attempt, dropped } => format!("{attempt}: {dropped} dropped"),
+            Said::Dropped { attempt, dropped, .. } => format!("{attempt}: {dropped} dropped"),
             Said::Progress { progress, .. } => far(progress),
         };
         told.iter().map(word).collect()

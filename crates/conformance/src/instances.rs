@@ -26,8 +26,8 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
         lease: Duration::from_millis(30_500),
         queues: vec!["slow".into(), "default".into()],
         pools: vec![
-            Pool { queues: vec!["slow".into()], workers: 2, lowest_priority: None },
-            Pool { queues: vec!["slow".into()], workers: 10, lowest_priority: Some(-7) },
+            Pool::new(vec!["slow".into()], 2),
+            Pool { lowest_priority: Some(-7), ..Pool::new(vec!["slow".into()], 10) },
         ],
         classes: std::collections::BTreeMap::new(),
     };

@@ -9,7 +9,8 @@ use crate::Database;
 use crate::bench::{Bench, Hold};
 use crate::waiting::at_once;
 
-const ALL: LogFilter = LogFilter { attempt: None, after: None, newest: false, limit: 10_000 };
+const ALL: LogFilter =
+    LogFilter { attempt: None, after: None, before: None, newest: false, limit: 10_000 };
 
 /// What was said can be read while the attempt runs and after its end, with
 /// times of the database's clock.
@@ -105,6 +106,11 @@ pub async fn logs_are_read_in_pages(db: &dyn Database) {
     let last_of_one = LogFilter { attempt: Some(2), newest: true, limit: 1, ..ALL };
     assert_eq!(places(last_of_one).await, [(2, 4)]);
     assert_eq!(places(LogFilter { after: Some((3, 4)), ..ALL }).await, []);
+    let (attempt, line) = expected[5];
+    let before = LogFilter { before: Some((attempt, line)), ..ALL };
+    assert_eq!(places(before).await, expected[..5]);
+    let page = LogFilter { newest: true, limit: 2, ..before };
+    assert_eq!(places(page).await, expected[3..5]);
     assert_eq!(logs(&bench, TaskId(987_654_321), ALL).await, []);
     let executions = bench.details(id).await.executions;
     assert!(executions.iter().all(|execution| execution.log_lines == 5));

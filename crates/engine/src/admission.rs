@@ -1,7 +1,7 @@
 //! Which name an engine gets, and what becomes of what dead engines left.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_model::instance::{
@@ -14,6 +14,11 @@ use task_engine_model::{Store, StoreError, process};
 
 use crate::engine::EngineError;
 use crate::stop::{Phase, StopWatch};
+
+/// How long the programs of a dead engine may take to end: they get a second, and
+/// then SIGKILL. One that survives even that waits for a dead disk.
+const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(10);
+const PROGRAMS_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The name that an engine asks for.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +40,7 @@ pub(crate) async fn admit(
     stop: &mut StopWatch,
 ) -> Result<Option<InstanceId>, EngineError> {
     let mut silent_since: HashMap<InstanceId, Timestamp> = HashMap::new();
+    programs_ended(store).await?;
     if recovery == Recovery::Auto {
         recover_gone(store).await?;
     }
@@ -82,6 +88,26 @@ pub(crate) async fn admit(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Waits until the programs of engines whose processes are gone from this machine
+/// have ended, too. They get a moment for it; an attempt that began before that
+/// would run beside the one before.
+async fn programs_ended(store: &dyn Store) -> Result<(), StoreError> {
+    let began = Instant::now();
+    while began.elapsed() < PROGRAMS_END_WITHIN {
+        if !store.instances(None).await?.iter().any(programs_end) {
+            return Ok(());
+        }
+        tokio::time::sleep(PROGRAMS_LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Whether the process of an engine is gone while programs that it ran are not.
+fn programs_end(life: &InstanceRow) -> bool {
+    let matters = !life.has_ended() || life.held > 0;
+    matters && life.process.as_deref().is_some_and(process::is_ending)
 }
 
 /// Recovers what engines left whose processes are gone from this machine: a

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
 use crate::hook::{Hook, Registered};
 use crate::life::Life;
-use crate::pools::Workforce;
+use crate::pools::{self, Workforce};
 use crate::run::Run;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
@@ -278,6 +278,27 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// crowd of other tasks, however long they run, keeps urgent ones waiting.
     pub fn reserve(mut self, priority: i32, workers: u16) -> Self {
         self.settings.workforce.reserved.push((priority, workers));
+        self
+    }
+
+    /// Gives classes workers of their own, which take nothing else: no more tasks
+    /// of these classes run at a time in this engine, the others stay waiting for
+    /// other engines, and they never keep its other workers busy. For code that
+    /// can do only so much at once: a pool of processes, a licence, a graphics
+    /// card. They take from all queues of this engine.
+    ///
+    /// ```
+    /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
+    /// engine.workers(10).class_workers(["render", "thumbnail"], 2)
+    /// # }
+    /// ```
+    pub fn class_workers(
+        mut self,
+        classes: impl IntoIterator<Item = impl Into<String>>,
+        workers: u16,
+    ) -> Self {
+        let classes = classes.into_iter().map(Into::into).collect();
+        self.settings.workforce.by_class.push((classes, workers));
         self
     }
 
@@ -573,8 +594,16 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 ));
             }
         }
+        for class in workforce.by_class.iter().flat_map(|(classes, _)| classes) {
+            if self.classes.get(class).is_none() {
+                return wrong(format!(
+                    "class {class} has workers of its own and no handler here; check the name"
+                ));
+            }
+        }
         let queues = self.classes.rules().into_values().map(|rules| rules.queue).collect();
         let pools = workforce.pools(&queues).map_err(EngineError::Setting)?;
+        let pools = pools::with_classes(pools, &self.classes.names());
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {
             return wrong(format!(
                 "with a heartbeat every {heartbeat:?}, an engine cannot count as dead after {lease:?}: allow at least two heartbeats"

@@ -185,7 +185,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             classes: self.classes.clone(),
             claimer: self
                 .store
-                .claimer(instance, Lanes::of(&self.pools[pool], self.classes.names())),
+                .claimer(instance, Lanes::of(&self.pools[pool], &self.pools, self.classes.names())),
             claim_ids: claim_ids.clone(),
             claims: claims.clone(),
             unwritten: unwritten.clone(),

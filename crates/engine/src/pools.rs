@@ -25,6 +25,8 @@ pub(crate) struct Workforce {
     pub(crate) own: Vec<(String, u16)>,
     /// Workers for tasks of at least a priority, of all queues.
     pub(crate) reserved: Vec<(i32, u16)>,
+    /// Workers for tasks of some classes, which no others take, of all queues.
+    pub(crate) by_class: Vec<(Vec<String>, u16)>,
 }
 
 impl Workforce {
@@ -39,7 +41,7 @@ impl Workforce {
                 ));
             }
             let queues = vec![queue.clone()];
-            pools.push(Pool { queues, workers: i32::from(*workers), lowest_priority: None });
+            pools.push(Pool::new(queues, i32::from(*workers)));
         }
         let queues: Vec<String> = pools.iter().flat_map(|pool| pool.queues.clone()).collect();
         let mut seen = HashSet::new();
@@ -58,11 +60,23 @@ impl Workforce {
                     "workers reserved for priority {priority} and up: name each priority once, with at least one worker"
                 ));
             }
-            pools.push(Pool {
-                queues: queues.clone(),
-                workers: i32::from(*workers),
-                lowest_priority: Some(*priority),
-            });
+            let pool = Pool::new(queues.clone(), i32::from(*workers));
+            pools.push(Pool { lowest_priority: Some(*priority), ..pool });
+        }
+        let mut seen = HashSet::new();
+        for (classes, workers) in &self.by_class {
+            if *workers == 0 || classes.is_empty() {
+                return Err(format!(
+                    "workers of their own for {classes:?}: name at least one class and one worker"
+                ));
+            }
+            if let Some(class) = classes.iter().find(|class| !seen.insert(*class)) {
+                return Err(format!(
+                    "class {class} has workers of its own twice; name it once, with all of them"
+                ));
+            }
+            let pool = Pool::new(queues.clone(), i32::from(*workers));
+            pools.push(Pool { classes: Some(classes.clone()), ..pool });
         }
         Ok(pools)
     }
@@ -76,9 +90,7 @@ impl Workforce {
             let others = of_classes.iter().filter(|queue| **queue != default).cloned();
             std::iter::once(default.clone()).chain(others).filter(|queue| !has_own(queue)).collect()
         });
-        let pool = |workers: u16, queues| {
-            Ok(Some(Pool { queues, workers: i32::from(workers), lowest_priority: None }))
-        };
+        let pool = |workers: u16, queues| Ok(Some(Pool::new(queues, i32::from(workers))));
         match self.workers {
             Some(0) if self.own.is_empty() => Err("an engine needs at least one worker".to_owned()),
             Some(0) if self.queues.is_some() => Err(format!(
@@ -96,6 +108,16 @@ impl Workforce {
             workers => pool(workers.unwrap_or(DEFAULT_WORKERS), queues),
         }
     }
+}
+
+/// The pools that have something to do: if all classes of an engine have workers
+/// of their own, the others would never get a task.
+pub(crate) fn with_classes(mut pools: Vec<Pool>, classes: &[String]) -> Vec<Pool> {
+    let all = pools.clone();
+    if all.iter().any(|pool| pool.classes.is_some()) {
+        pools.retain(|pool| classes.iter().any(|class| pool.takes_class(class, &all)));
+    }
+    pools
 }
 
 /// What is said at the start if classes have queues that no worker takes from.
@@ -133,14 +155,16 @@ pub(crate) fn workers(pools: &[Pool]) -> i32 {
 /// All queues, each once.
 pub(crate) fn queues(pools: &[Pool]) -> Vec<String> {
     let open = pools.iter().filter(|pool| pool.lowest_priority.is_none());
-    open.flat_map(|pool| pool.queues.clone()).collect()
+    let mut seen = HashSet::new();
+    open.flat_map(|pool| pool.queues.clone()).filter(|queue| seen.insert(queue.clone())).collect()
 }
 
 /// For the log: the workers and queues of each pool.
 pub(crate) fn describe(pools: &[Pool]) -> String {
-    let each = pools.iter().map(|pool| match pool.lowest_priority {
-        Some(priority) => format!("{} from priority {priority} up", pool.workers),
-        None => format!("{} for {}", pool.workers, pool.queues.join(", ")),
+    let each = pools.iter().map(|pool| match (pool.lowest_priority, &pool.classes) {
+        (Some(priority), _) => format!("{} from priority {priority} up", pool.workers),
+        (None, Some(classes)) => format!("{} for class {}", pool.workers, classes.join(", ")),
+        (None, None) => format!("{} for {}", pool.workers, pool.queues.join(", ")),
     });
     each.collect::<Vec<_>>().join("; ")
 }
@@ -200,7 +224,34 @@ mod tests {
 
     fn pool(queues: &[&str], workers: i32, lowest_priority: Option<i32>) -> Pool {
         let queues = queues.iter().map(|name| (*name).to_owned()).collect();
-        Pool { queues, workers, lowest_priority }
+        Pool { queues, workers, lowest_priority, classes: None }
+    }
+
+    #[test]
+    fn class_with_own_workers_is_left_to_them() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let workforce = Workforce {
+            own: vec![("mail".to_owned(), 3)],
+            workers: Some(2),
+            by_class: vec![(names(&["add", "subtract"]), 8)],
+            ..Workforce::default()
+        };
+        let pools = workforce.pools(&BTreeSet::new()).unwrap();
+        let own = Pool {
+            classes: Some(names(&["add", "subtract"])),
+            ..pool(&["default", "mail"], 8, None)
+        };
+        assert_eq!(pools.last(), Some(&own), "from all queues of the engine");
+        assert_eq!(queues(&pools), ["default", "mail"], "each once");
+        assert_eq!(describe(&pools), "2 for default; 3 for mail; 8 for class add, subtract");
+        let classes: Vec<String> = names(&["add", "send", "subtract"]);
+        let lanes = |pool| task_engine_model::Lanes::of(pool, &pools, classes.clone()).classes;
+        assert_eq!(lanes(&pools[0]), ["send"]);
+        assert_eq!(lanes(&own), ["add", "subtract"]);
+        assert_eq!(with_classes(pools.clone(), &classes), pools);
+        assert_eq!(with_classes(pools, &names(&["add"])), [own], "the others have nothing to do");
+        let plain = Workforce::default().pools(&BTreeSet::new()).unwrap();
+        assert_eq!(with_classes(plain.clone(), &[]), plain);
     }
 
     #[test]
@@ -298,6 +349,14 @@ mod tests {
             ),
             (reserved(&[(5, 0)]), "at least one worker"),
             (reserved(&[(5, 1), (5, 2)]), "name each priority once"),
+            (Workforce { by_class: vec![(vec![], 1)], ..own(&[]) }, "at least one class"),
+            (
+                Workforce {
+                    by_class: vec![(vec!["a".into()], 1), (vec!["a".into()], 2)],
+                    ..own(&[])
+                },
+                "class a has workers of its own twice",
+            ),
         ] {
             let refused = asked.pools(&BTreeSet::new()).unwrap_err();
             assert!(refused.contains(why), "{refused}");

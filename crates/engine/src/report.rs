@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use task_engine_model::report::{
-    LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report,
-};
+use task_engine_model::report::{LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report};
 use task_engine_model::secret::Redactor;
 use task_engine_model::{AttemptId, Ending, Store, StoreError};
 use tokio::sync::Notify;
@@ -225,15 +223,21 @@ pub(crate) struct Journal {
 #[derive(Debug, Default)]
 struct Draft {
     progress: Option<Progress>,
-    /// Lines that are not on record.
+    /// Lines that are to be written.
     lines: VecDeque<LogLine>,
-    /// How many lines were said, and how many of them and of their bytes were
-    /// kept, since the attempt began.
+    /// How many lines were said, and how many of the first ones and of their
+    /// bytes were kept, since the attempt began.
     said: i32,
     kept: usize,
     kept_bytes: usize,
-    /// No more are kept: those that follow are counted.
+    /// How many lines the code of the attempt wants to be kept at the most.
+    lines_max: Option<usize>,
+    /// The beginning of the log is full. Lines that follow go to the tail, which
+    /// pushes out its oldest and is written when the attempt ends: what failed is
+    /// said last.
     full: bool,
+    tail: VecDeque<LogLine>,
+    tail_bytes: usize,
     /// Grows with all that is said.
     version: i64,
     /// Whether the journal is among the unwritten ones.
@@ -260,22 +264,66 @@ impl Journal {
             return;
         }
         draft.said = draft.said.saturating_add(1);
-        let bytes = message.len().min(LINE_BYTES_MAX);
-        draft.full |= draft.kept >= LINES_MAX || draft.kept_bytes + bytes > LOG_BYTES_MAX;
-        if !draft.full {
-            let line = LogLine::new(draft.said, level, &message);
-            if self.reports.has_room_for(size(&line)) {
-                draft.kept += 1;
-                draft.kept_bytes += bytes;
-                draft.lines.push_back(line);
-            }
+        let line = LogLine::new(draft.said, level, &message);
+        let bytes = line.message.len();
+        let lines_max = draft.lines_max.unwrap_or(LINES_MAX);
+        let head_max = lines_max.div_ceil(2);
+        draft.full |= draft.kept >= head_max || draft.kept_bytes + bytes > LOG_BYTES_MAX / 2;
+        if draft.full {
+            self.add_to_tail(&mut draft, line, lines_max - head_max);
+        } else if self.reports.has_room_for(size(&line)) {
+            draft.kept += 1;
+            draft.kept_bytes += bytes;
+            draft.lines.push_back(line);
         }
         self.changed(draft);
     }
 
-    /// Says no more.
-    pub(crate) fn close(&self) {
-        lock(&self.draft).closed = true;
+    /// Keeps the last lines, within their number and their bytes.
+    fn add_to_tail(&self, draft: &mut Draft, line: LogLine, lines_max: usize) {
+        let bytes = line.message.len();
+        while draft.tail.len() >= lines_max.max(1) || draft.tail_bytes + bytes > LOG_BYTES_MAX / 2 {
+            if !self.drop_oldest_of_tail(draft) {
+                break;
+            }
+        }
+        if lines_max == 0 {
+            return;
+        }
+        // What others have said may have taken all the room: then an older line
+        // of this attempt gives way.
+        while !self.reports.has_room_for(size(&line)) {
+            if !self.drop_oldest_of_tail(draft) {
+                return;
+            }
+        }
+        draft.tail_bytes += bytes;
+        draft.tail.push_back(line);
+    }
+
+    fn drop_oldest_of_tail(&self, draft: &mut Draft) -> bool {
+        let Some(line) = draft.tail.pop_front() else {
+            return false;
+        };
+        draft.tail_bytes -= line.message.len();
+        self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
+        true
+    }
+
+    /// Keeps at most so many lines, half of them the first, half the last ones.
+    pub(crate) fn keep_lines(&self, lines_max: usize) {
+        lock(&self.draft).lines_max = Some(lines_max.min(LINES_MAX));
+    }
+
+    /// Says no more. The last lines are written now.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let mut draft = lock(&self.draft);
+        draft.closed = true;
+        let tail = std::mem::take(&mut draft.tail);
+        if !tail.is_empty() {
+            draft.lines.extend(tail);
+            self.changed(draft);
+        }
     }
 
     fn changed(self: &Arc<Self>, mut draft: MutexGuard<'_, Draft>) {
@@ -290,6 +338,7 @@ impl Journal {
             self.reports.news.notify_one();
         } else {
             self.forget(&mut draft, i32::MAX);
+            while self.drop_oldest_of_tail(&mut draft) {}
             self.reports.unheard.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -350,7 +399,7 @@ fn size(line: &LogLine) -> usize {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use task_engine_model::TaskId;
-    use task_engine_model::report::LogFilter;
+    use task_engine_model::report::{LINE_BYTES_MAX, LogFilter};
     use task_engine_sqlite::SqliteStore;
 
     use super::*;
@@ -386,8 +435,45 @@ mod tests {
             assert_eq!(report.lines_said, 50, "all are counted");
             assert!(report.progress.is_some(), "the last progress is always kept");
         }
-        let first = journals[0].report().unwrap();
-        assert_eq!(first.lines.len(), LOG_BYTES_MAX / LINE_BYTES_MAX);
+        let half = LOG_BYTES_MAX / LINE_BYTES_MAX / 2;
+        assert_eq!(journals[0].report().unwrap().lines.len(), half);
+        journals[0].close();
+        assert_eq!(journals[0].report().unwrap().lines.len(), half * 2, "the last ones, too");
+    }
+
+    #[tokio::test]
+    async fn log_keeps_first_and_last_lines() {
+        let numbers = |journal: &Journal| -> Vec<i32> {
+            journal.report().unwrap().lines.iter().map(|line| line.line).collect()
+        };
+        let say = |journal: &Arc<Journal>, lines: i32| {
+            for line in 1..=lines {
+                journal.log(LogLevel::Info, &format!("line {line}"));
+            }
+        };
+        let reports = without_tables();
+        let long = reports.journal(id(1), Redactor::default());
+        say(&long, 200_000);
+        assert_eq!(numbers(&long), (1..=500).collect::<Vec<_>>(), "while it runs");
+        long.close();
+        let kept: Vec<i32> = (1..=500).chain(199_501..=200_000).collect();
+        assert_eq!(numbers(&long), kept);
+        assert_eq!(long.report().unwrap().lines_said, 200_000);
+        for (wanted, said, kept) in [
+            (1000, 999, (1..=999).collect()),
+            (3, 10, vec![1, 2, 10]),
+            (1, 10, vec![1]),
+            (0, 10, vec![]),
+        ] {
+            let journal = reports.journal(id(2), Redactor::default());
+            journal.keep_lines(wanted);
+            say(&journal, said);
+            journal.close();
+            assert_eq!(numbers(&journal), kept, "{wanted} of {said}");
+            journal.is_on_record(&journal.report().unwrap());
+        }
+        long.is_on_record(&long.report().unwrap());
+        assert_eq!(reports.bytes.load(Ordering::Relaxed), 0, "all room is free again");
     }
 
     #[test]

@@ -214,10 +214,18 @@ impl<S> Run<S> {
     /// Adds a line to the log of this attempt, which is shown while the task runs
     /// and kept with it. Never waits, like [`Run::progress`].
     ///
-    /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line; what
-    /// goes beyond is counted.
+    /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line: the
+    /// first half is written while it runs, the last half when it ends. The lines
+    /// between them are counted.
     pub fn log(&self, message: impl AsRef<str>) {
         self.log_at(LogLevel::Info, message);
+    }
+
+    /// Keeps fewer lines of this attempt: for the command, whose classes have an
+    /// option for it.
+    #[doc(hidden)]
+    pub fn keep_log_lines(&self, lines_max: usize) {
+        self.journal.keep_lines(lines_max);
     }
 
     /// The same, for a line that is more or less important than others.

@@ -30,10 +30,40 @@ pub fn mark() -> Option<String> {
     Some(format!("{}/{pid}/{}", machine()?, start_time(pid)?))
 }
 
-/// Whether the process with this [`mark`] is known to be gone from this machine.
-/// False for processes of other machines: only their lease tells.
+/// The first argument of a process that watches over a program of an engine; the
+/// second is the mark of that engine.
+pub const SUPERVISOR_ARGUMENT: &str = "supervise-executable";
+
+/// Whether the process with this [`mark`] is known to be gone from this machine,
+/// and all programs that it ran. False for processes of other machines: only their
+/// lease tells.
 #[must_use]
 pub fn is_gone(mark: &str) -> bool {
+    has_ended(mark) && !has_supervisor(mark)
+}
+
+/// Whether the process is gone while programs that it ran have not ended yet: they
+/// get a second after its death. Until then its tasks must not begin again.
+#[must_use]
+pub fn is_ending(mark: &str) -> bool {
+    has_ended(mark) && has_supervisor(mark)
+}
+
+/// Whether a process watches over a program of this engine.
+fn has_supervisor(mark: &str) -> bool {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return false;
+    };
+    let wanted = [SUPERVISOR_ARGUMENT.as_bytes(), mark.as_bytes()];
+    processes.flatten().any(|process| {
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        arguments.split(|byte| *byte == 0).skip(1).take(2).eq(wanted)
+    })
+}
+
+/// Whether the process itself has ended.
+#[must_use]
+pub fn has_ended(mark: &str) -> bool {
     let Some(rest) = machine().and_then(|here| mark.strip_prefix(here)) else {
         return false;
     };

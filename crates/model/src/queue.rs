@@ -18,6 +18,26 @@ pub struct Pool {
     /// They leave tasks of a lower priority to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_priority: Option<i32>,
+    /// They take tasks of these classes only, and no other worker of their engine
+    /// takes those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Vec<String>>,
+}
+
+impl Pool {
+    /// Workers that take every task of these queues.
+    #[must_use]
+    pub fn new(queues: Vec<String>, workers: i32) -> Self {
+        Self { queues, workers, lowest_priority: None, classes: None }
+    }
+
+    /// Whether these workers take tasks of a class. `others` are all pools of
+    /// their engine: a class with workers of its own is left to those.
+    #[must_use]
+    pub fn takes_class(&self, class: &str, others: &[Self]) -> bool {
+        let has = |pool: &Self| pool.classes.iter().flatten().any(|name| name == class);
+        if self.classes.is_some() { has(self) } else { !others.iter().any(has) }
+    }
 }
 
 /// Whether a queue can have this name.
@@ -34,20 +54,28 @@ pub struct Lanes {
     pub classes: Vec<String>,
     /// Of this priority or a higher one.
     pub lowest_priority: i32,
+    /// Whether the same engine has another claimer for other classes: then tasks
+    /// of other classes must not wake this one.
+    pub divided_by_class: bool,
 }
 
 impl Lanes {
     /// All tasks of these queues and classes.
     #[must_use]
     pub fn new(queues: Vec<String>, classes: Vec<String>) -> Self {
-        Self { queues, classes, lowest_priority: i32::MIN }
+        Self { queues, classes, lowest_priority: i32::MIN, divided_by_class: false }
     }
 
-    /// What the workers of a pool take, of these classes.
+    /// What the workers of a pool take, of these classes. `pools` are all of its
+    /// engine.
     #[must_use]
-    pub fn of(pool: &Pool, classes: Vec<String>) -> Self {
-        let lowest_priority = pool.lowest_priority.unwrap_or(i32::MIN);
-        Self { lowest_priority, ..Self::new(pool.queues.clone(), classes) }
+    pub fn of(pool: &Pool, pools: &[Pool], mut classes: Vec<String>) -> Self {
+        classes.retain(|class| pool.takes_class(class, pools));
+        Self {
+            lowest_priority: pool.lowest_priority.unwrap_or(i32::MIN),
+            divided_by_class: pools.iter().any(|pool| pool.classes.is_some()),
+            ..Self::new(pool.queues.clone(), classes)
+        }
     }
 }
 

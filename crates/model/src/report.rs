@@ -14,9 +14,10 @@ use serde::Serialize;
 use crate::attempt::{AttemptId, clean};
 use crate::word::BadWord;
 
-/// How many lines of an attempt are kept; those after them are counted.
+/// How many lines of an attempt are kept: one half of them the first, the other
+/// the last. Those between them are counted.
 pub const LINES_MAX: usize = 1000;
-/// How many bytes of an attempt's lines are kept.
+/// How many bytes of an attempt's lines are kept, one half for the first lines.
 pub const LOG_BYTES_MAX: usize = 256 * 1024;
 /// A longer line is cut.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
@@ -159,6 +160,8 @@ pub struct LogFilter {
     pub attempt: Option<i32>,
     /// Only those after this attempt and line.
     pub after: Option<(i32, i32)>,
+    /// Only those before this attempt and line.
+    pub before: Option<(i32, i32)>,
     /// If there are more than the limit: the newest, not the oldest.
     pub newest: bool,
     /// How many at the most.
@@ -166,14 +169,18 @@ pub struct LogFilter {
 }
 
 impl LogFilter {
-    /// What to read, as stores need it: after this attempt and line, and no
-    /// attempt later than this.
+    /// What to read, as stores need it: after the first attempt and line, and
+    /// before the second.
     #[must_use]
-    pub fn bounds(&self) -> ((i32, i32), i32) {
+    pub fn bounds(&self) -> ((i32, i32), (i32, i32)) {
         let after = self.after.unwrap_or((0, 0));
+        let before = self.before.unwrap_or((i32::MAX, i32::MAX));
         match self.attempt {
-            Some(attempt) => (after.max((attempt, 0)), attempt),
-            None => (after, i32::MAX),
+            Some(attempt) => {
+                let next = (attempt.saturating_add(1), 0);
+                (after.max((attempt, 0)), before.min(next))
+            }
+            None => (after, before),
         }
     }
 }
@@ -198,13 +205,19 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_range_of_the_key() {
-        let bounds =
-            |attempt, after| LogFilter { attempt, after, newest: false, limit: 1 }.bounds();
-        assert_eq!(bounds(None, None), ((0, 0), i32::MAX));
-        assert_eq!(bounds(None, Some((2, 7))), ((2, 7), i32::MAX));
-        assert_eq!(bounds(Some(3), None), ((3, 0), 3));
-        assert_eq!(bounds(Some(3), Some((3, 9))), ((3, 9), 3));
-        assert_eq!(bounds(Some(3), Some((2, 9))), ((3, 0), 3));
-        assert_eq!(bounds(Some(3), Some((4, 1))), ((4, 1), 3), "nothing is after that");
+        let bounds = |attempt, after| LogFilter { attempt, after, ..LogFilter::default() }.bounds();
+        let end = (i32::MAX, i32::MAX);
+        assert_eq!(bounds(None, None), ((0, 0), end));
+        assert_eq!(bounds(None, Some((2, 7))), ((2, 7), end));
+        assert_eq!(bounds(Some(3), None), ((3, 0), (4, 0)));
+        assert_eq!(bounds(Some(3), Some((3, 9))), ((3, 9), (4, 0)));
+        assert_eq!(bounds(Some(3), Some((2, 9))), ((3, 0), (4, 0)));
+        assert_eq!(bounds(Some(3), Some((4, 1))), ((4, 1), (4, 0)), "nothing is after that");
+        let before = |attempt, before| {
+            LogFilter { attempt, before: Some(before), ..LogFilter::default() }.bounds()
+        };
+        assert_eq!(before(None, (2, 7)), ((0, 0), (2, 7)));
+        assert_eq!(before(Some(2), (2, 7)), ((2, 0), (2, 7)));
+        assert_eq!(before(Some(2), (3, 7)), ((2, 0), (3, 0)));
     }
 }

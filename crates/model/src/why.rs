@@ -372,14 +372,16 @@ fn takers<'a>(
             continue;
         }
         // One that says nothing of pools has one for all.
-        let whole =
-            Pool { queues: engine.queues.clone(), workers: engine.workers, lowest_priority: None };
+        let whole = Pool::new(engine.queues.clone(), engine.workers);
         let pools: Vec<_> = if engine.pools.is_empty() {
             vec![std::borrow::Cow::Owned(whole)]
         } else {
             engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
         };
-        let takes = |pool: &std::borrow::Cow<'_, Pool>| takes(pool, wanted.queue, wanted.priority);
+        let takes = |pool: &std::borrow::Cow<'_, Pool>| {
+            pool.takes_class(wanted.task_class, &engine.pools)
+                && takes(pool, wanted.queue, wanted.priority)
+        };
         takers.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));
     }
     takers

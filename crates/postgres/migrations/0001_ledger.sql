@@ -230,6 +230,8 @@ CREATE TABLE task_engine.sleepers (
   claimer bigint NOT NULL,
   queues text[] NOT NULL,
   lowest_priority integer NOT NULL,
+  -- Null: tasks of every class.
+  classes text[],
   PRIMARY KEY (instance_id, claimer)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 
@@ -255,7 +257,8 @@ BEGIN
   IF current_setting('transaction_isolation') = 'read committed'
     AND NOT EXISTS (
       SELECT FROM task_engine.sleepers s
-      WHERE (wake.queue IS NULL OR wake.queue = ANY (s.queues))
+      WHERE (wake.queue IS NULL OR wake.queue = ANY (s.queues)
+          AND (s.classes IS NULL OR wake.task_class = ANY (s.classes)))
         AND (wake.priority IS NULL OR wake.priority >= s.lowest_priority))
   THEN
     RETURN false;

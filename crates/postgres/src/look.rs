@@ -128,7 +128,7 @@ impl Outlook {
     async fn look_whole(&mut self, inner: &Inner) -> Result<Duration, StoreError> {
         let client = inner.connections.work().await?;
         let begun = Instant::now();
-        let Lanes { queues, classes, lowest_priority } = &self.wanted;
+        let Lanes { queues, classes, lowest_priority, .. } = &self.wanted;
         let rows = client
             .query_cached(&inner.schema.sql(LOOK), &[queues, classes, lowest_priority])
             .await

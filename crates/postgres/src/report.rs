@@ -74,10 +74,10 @@ impl Inner {
         let client = self.connections.work().await?;
         let sql = self.schema.sql(LOGS);
         let sql = if filter.newest { sql.replace("/* DESC */", "DESC").into() } else { sql };
-        let ((attempt, line), last) = filter.bounds();
+        let (after, before) = filter.bounds();
         let limit = i64::from(filter.limit);
         let rows = client
-            .query(&sql, &[&id.0, &attempt, &line, &last, &limit])
+            .query(&sql, &[&id.0, &after.0, &after.1, &before.0, &before.1, &limit])
             .await
             .map_err(|e| store_error(&e))?;
         let mut lines: Vec<LogRow> = rows.iter().map(log_row).collect();

@@ -39,6 +39,8 @@ pub(crate) struct Sleep {
     claimer: i64,
     queues: Vec<String>,
     lowest_priority: i32,
+    /// Only tasks of these classes wake it, if the engine has others for others.
+    classes: Option<Vec<String>>,
     marked: bool,
     /// Transactions that were under way when the mark was set, and still are.
     under_way: Vec<String>,
@@ -56,6 +58,7 @@ impl Sleep {
             claimer: CLAIMERS.fetch_add(1, Ordering::Relaxed),
             queues: lanes.queues.clone(),
             lowest_priority: lanes.lowest_priority,
+            classes: lanes.divided_by_class.then(|| lanes.classes.clone()),
             marked: false,
             under_way: Vec::new(),
             prepared: false,
@@ -86,7 +89,13 @@ impl Sleep {
             client
                 .execute(
                     &inner.schema.sql(FALL_ASLEEP),
-                    &[&instance.0, &self.claimer, &self.queues, &self.lowest_priority],
+                    &[
+                        &instance.0,
+                        &self.claimer,
+                        &self.queues,
+                        &self.lowest_priority,
+                        &self.classes,
+                    ],
                 )
                 .await
                 .map_err(|e| store_error(&e))?;

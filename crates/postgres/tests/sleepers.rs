@@ -107,6 +107,20 @@ async fn only_those_who_would_take_it_are_woken() {
     assert!(fresh.app.query_one(anybody, &[]).await.unwrap().get::<_, bool>(0));
 }
 
+/// An engine with a pool for some classes is not woken for the others by it.
+#[tokio::test]
+async fn divided_claimers_wake_for_their_classes() {
+    let fresh = fresh().await;
+    let own = Lanes { divided_by_class: true, ..lanes("work", i32::MIN) };
+    let mut engine = fresh.engine("e", &[own]).await;
+    engine.falls_asleep(0).await;
+    assert!(fresh.wakes("a", "work", 0).await);
+    assert!(!fresh.wakes("b", "work", 0).await);
+    assert!(!fresh.wakes("a", "mail", 0).await);
+    let any = "SELECT task_engine.wake('')";
+    assert!(fresh.app.query_one(any, &[]).await.unwrap().get::<_, bool>(0));
+}
+
 /// The highest priority of a batch decides, queue by queue.
 #[tokio::test]
 async fn a_batch_wakes_for_any_of_its_tasks() {

@@ -43,9 +43,10 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
 
 pub(crate) fn logs(turn: &Turn<'_>, id: TaskId, filter: &LogFilter) -> Result<Vec<LogRow>, Fault> {
     let statement = if filter.newest { sql!("logs_newest") } else { sql!("logs") };
-    let ((attempt, line), last) = filter.bounds();
+    let (after, before) = filter.bounds();
     let mut statement = turn.db.prepare_cached(statement)?;
-    let rows = statement.query_map(params![id.0, attempt, line, last, filter.limit], |row| {
+    let bounds = params![id.0, after.0, after.1, before.0, before.1, filter.limit];
+    let rows = statement.query_map(bounds, |row| {
         Ok(LogRow {
             attempt: read(row, 0)?,
             line: read(row, 1)?,

@@ -195,15 +195,16 @@ impl Glance {
         }
     }
 
-    /// What engines have counted in the last hour: one read for charts, metrics and
-    /// events, so that they agree.
+    /// What engines have counted in the last hour: one read for charts, metrics,
+    /// statistics and events, so that they agree.
     pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<FigureRow>>, StoreError> {
         self.last_hour.get(figures::last_hour(&*self.store)).await
     }
 
     /// The figures with what ended lately, as `task-engine stats` has them.
     pub(crate) async fn stats(&self) -> Result<Arc<Look>, StoreError> {
-        self.stats.get(Look::take(&*self.store)).await
+        let counted = self.last_hour().await?;
+        self.stats.get(Look::with(&*self.store, &counted)).await
     }
 
     /// Somebody has just changed something, and wants to see it.

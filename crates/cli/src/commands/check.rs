@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use task_engine::model::words::span;
+use task_engine::Schedule;
+use task_engine::model::words::{count, span};
 
 use crate::console::Console;
 use crate::escape::summary;
-use crate::executables::{self, Executable, FILE, Mistake, Mode, Purpose, Read};
+use crate::executables::{self, Config, Executable, FILE, Mistake, Mode, Purpose, Read};
 use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
@@ -26,26 +27,28 @@ pub(crate) struct Arguments {
     /// The same, as for `start`
     #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
     config: Option<PathBuf>,
-    /// One JSON document: {"file", "classes": […], "mistakes": [{"line",
-    /// "column", "message"}]}
+    /// One JSON document: {"file", "classes": […], "schedules": […],
+    /// "mistakes": [{"line", "column", "message"}]}
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let file = args.file.or(args.config).unwrap_or_else(|| PathBuf::from(FILE));
-    let Some(Read { file, executables }) = executables::read(Some(&file), Purpose::Run)? else {
+    let Some(Read { file, config }) = executables::read(Some(&file), Purpose::Run)? else {
         return Ok(());
     };
-    let (classes, mistakes) = match executables {
-        Ok(classes) => (classes, Vec::new()),
-        Err(mistakes) => (Vec::new(), mistakes),
+    let (config, mistakes) = match config {
+        Ok(config) => (config, Vec::new()),
+        Err(mistakes) => (Config::default(), mistakes),
     };
+    let classes = &config.classes;
     let mut out = console.results();
     if args.json {
         let document = json!({
             "file": file.display().to_string(),
             "classes": classes.iter().map(class).collect::<Vec<_>>(),
+            "schedules": config.schedules.iter().map(schedule).collect::<Vec<_>>(),
             "mistakes": mistakes.iter().map(mistake).collect::<Vec<_>>(),
         });
         write_json_line(&mut out, &document)?;
@@ -57,20 +60,37 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     if !mistakes.is_empty() {
         return Err(executables::complaint(&file, &mistakes));
     }
-    let number = if classes.len() == 1 {
-        "1 class".to_owned()
-    } else {
-        format!("{} classes", classes.len())
+    let classes = match classes.len() {
+        1 => "1 class".to_owned(),
+        number => format!("{number} classes"),
     };
-    console.say(format_args!("{}: {number}, no mistakes", file.display()));
+    let schedules = match config.schedules.len() {
+        0 => String::new(),
+        number => format!(", {}", count(number, "schedule")),
+    };
+    console.say(format_args!("{}: {classes}{schedules}, no mistakes", file.display()));
     Ok(())
 }
 
 fn mode(executable: &Executable) -> &'static str {
     match executable.mode {
-        Mode::Once => "once",
-        Mode::Lines { .. } => "lines",
+        Mode::Once(_) => "once",
+        Mode::Lines(_) => "lines",
     }
+}
+
+fn worker(executable: &Executable) -> Option<&str> {
+    match &executable.mode {
+        Mode::Once(_) => None,
+        Mode::Lines(worker) => Some(&worker.name),
+    }
+}
+
+fn schedule(schedule: &Schedule) -> serde_json::Value {
+    let definition = schedule.definition().ok();
+    let definition = definition.and_then(|definition| definition.to_json().ok());
+    let definition = definition.and_then(|json| json.decode::<serde_json::Value>().ok());
+    json!({ "name": schedule.name(), "definition": definition })
 }
 
 fn row(executable: &Executable) -> Vec<String> {
@@ -79,7 +99,7 @@ fn row(executable: &Executable) -> Vec<String> {
         mode(executable).to_owned(),
         executable.timeout.map_or_else(|| "none".to_owned(), span),
         summary(&executable.rules().queue, 40),
-        summary(&executable.program.display().to_string(), 100),
+        summary(&executable.program().path.display().to_string(), 100),
     ]
 }
 
@@ -87,9 +107,10 @@ fn class(executable: &Executable) -> serde_json::Value {
     json!({
         "class": executable.class,
         "mode": mode(executable),
-        "program": executable.program.display().to_string(),
-        "arguments": executable.arguments,
-        "folder": executable.folder.display().to_string(),
+        "worker": worker(executable),
+        "program": executable.program().path.display().to_string(),
+        "arguments": executable.program().arguments,
+        "folder": executable.program().folder.display().to_string(),
         "timeout_secs": executable.timeout.map(|time| time.as_secs_f64()),
         "queue": executable.rules().queue,
         "priority": executable.priority,

@@ -1,10 +1,12 @@
 //! `task-engine create`.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use task_engine::model::instance::InstanceRow;
 use task_engine::model::secret::Secrets;
 use task_engine::model::why::{Reason, Wanted, no_taker};
 use task_engine::model::words::{capital, clock_and_relative, count, reason, span};
@@ -14,7 +16,7 @@ use task_engine::{NewTask, Store, TaskId};
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::escape;
-use crate::executables;
+use crate::executables::{self, Purpose};
 use crate::exit::Fault;
 use crate::parameters;
 use crate::times::{duration, future_time};
@@ -149,9 +151,16 @@ async fn say_what_is_in_the_way(
         let words = reason(why, now.timestamp(), now.time_zone());
         capital(&escape(&words))
     };
-    if let Some(why) = no_taker(wanted, &store.instances(None).await?) {
+    let engines = store.instances(None).await?;
+    if let Some(why) = no_taker(wanted, &engines) {
         let they = if created == 1 { "it" } else { "they" };
         console.say(format_args!("{}; {they} will wait until that changes.", words(&why)));
+    }
+    if let Some(meant) = similar_class(wanted.task_class, &engines)? {
+        console.say(format_args!(
+            "Did you mean {}? If so, cancel what was created and create it again.",
+            escape(&meant)
+        ));
     }
     let paused = store.paused_queues().await?;
     if let Some(paused) = paused.into_iter().find(|paused| paused.queue == wanted.queue) {
@@ -159,6 +168,20 @@ async fn say_what_is_in_the_way(
         console.say(format_args!("{}\nLet its tasks run: {resume}", words(&paused.into())));
     }
     Ok(())
+}
+
+/// A known class with nearly this name, if none has it: of the file that lies
+/// here, or of an engine.
+fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>, Fault> {
+    let config = executables::load(None, Purpose::Create)?;
+    let known: BTreeSet<&str> = (config.classes.iter().map(|one| one.class.as_str()))
+        .chain(engines.iter().flat_map(|engine| engine.classes.keys()).map(String::as_str))
+        .collect();
+    if known.contains(class) {
+        return Ok(None);
+    }
+    let known: Vec<&str> = known.into_iter().collect();
+    Ok(executables::nearest(class, &known).map(str::to_owned))
 }
 
 /// The queue and the priority: as typed, else as the class has them in a file of

@@ -1,9 +1,11 @@
 //! `task-engine recover`.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use task_engine::Store;
+use task_engine::model::process;
 use task_engine::model::recovery::{RecoverError, Recovered, recover};
 use task_engine::model::store::TakenBack;
 use task_engine::model::words::{count, fate, relative, span};
@@ -14,6 +16,9 @@ use crate::deed::Deed;
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
 use crate::table::table;
+
+const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Recover the tasks that a dead engine left, or list dead engines
 ///
@@ -41,6 +46,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result<(), Fault> {
+    programs_ended(store, name).await?;
     let work = async {
         let recovered = recover(store, name).await;
         if let Err(RecoverError::Left(left)) = &recovered {
@@ -63,6 +69,22 @@ async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result
             format!(" (it ended {})", relative(at, now().timestamp()))
         });
         console.say(format_args!("Nothing to recover: {name} left no tasks{ended}."));
+    }
+    Ok(())
+}
+
+/// The programs of an engine that died on this machine get a second to end. Until
+/// then its tasks must not begin again.
+async fn programs_ended(store: &dyn Store, name: &str) -> Result<(), Fault> {
+    let deadline = Instant::now() + PROGRAMS_END_WITHIN;
+    while Instant::now() < deadline {
+        let lives = store.instances(Some(name)).await?;
+        let mut marks =
+            lives.iter().filter(|life| !life.has_ended()).flat_map(|life| &life.process);
+        if !marks.any(|mark| process::is_ending(mark)) {
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
     Ok(())
 }

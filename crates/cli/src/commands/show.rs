@@ -24,7 +24,7 @@ use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::pretty::pretty;
-use crate::said::{Printer, Reader, Said, far, shown};
+use crate::said::{Printer, Reader, far, shown, with_gaps};
 
 /// Show everything about a task, and why it does not run yet
 #[derive(Debug, Args)]
@@ -278,9 +278,9 @@ impl<W: Write> Page<'_, W> {
             (shown, _) => format!("{said}, {shown} of them here; all that is kept: {}", self.more),
         };
         self.field("log", &heading)?;
-        for line in lines {
-            let line = shown(&Said::Line(line.clone()), &zone);
-            writeln!(self.out, "  {:10}  {line}", "")?;
+        let after = lines.first().map_or(0, |first| first.line - 1);
+        for said in with_gaps(&lines, after) {
+            writeln!(self.out, "  {:10}  {}", "", shown(&said, &zone))?;
         }
         Ok(())
     }
@@ -306,8 +306,16 @@ impl<W: Write> Page<'_, W> {
 
     fn error(&mut self, error: &TaskError) -> io::Result<()> {
         self.field("error", &escape_lines(&error.to_string()))?;
+        // A program's own text, like a Python traceback, keeps its form.
+        let is_text = error.backtrace.iter().any(|line| line.starts_with([' ', '\t']));
         for frame in &error.backtrace {
-            writeln!(self.out, "  {:10}    at {}", "", summary(frame, FRAME_CHARS_MAX))?;
+            if is_text {
+                let line = frame.replace('\t', "    ");
+                let line: String = escape(line.trim_end()).chars().take(FRAME_CHARS_MAX).collect();
+                writeln!(self.out, "  {:10}    {line}", "")?;
+            } else {
+                writeln!(self.out, "  {:10}    at {}", "", summary(frame, FRAME_CHARS_MAX))?;
+            }
         }
         Ok(())
     }

@@ -13,31 +13,26 @@ use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 
 use crate::console::Console;
-use crate::database::Access;
-use crate::executables::{self, Purpose};
+use crate::database::{Access, Database};
+use crate::executables::{self, Purpose, resources};
 use crate::exit::Fault;
 use crate::hang_up::HangUp;
-use crate::pools::{AskedQueue, Reserved, staff};
+use crate::pools::{AskedQueue, Reserved, Workforce};
 use crate::times::{Keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
 ///
-/// It knows the sample classes: WaitingTask {"waiting_time": SECONDS},
-/// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
-/// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is. An
-/// application has an engine of its own, with its own classes.
-///
-/// Executables in any language are classes, too, as task-engine.toml says:
-///
-///   [class.hello]
-///   command = ["./hello.py"]
+/// It runs executables in any language, as task-engine.toml in the working folder
+/// says; the example is below. An application in Rust has an engine of its own,
+/// with its own classes.
 ///
 /// The first signal, or the end of the terminal (unless started with `nohup`),
 /// lets running tasks finish (exit code 0); the second signal, or the
 /// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
 pub(crate) struct Arguments {
     /// The name of this engine; no two live engines share one [default: the host
     /// name, or HOST-2, HOST-3, … if live engines have it]
@@ -89,10 +84,15 @@ pub(crate) struct Arguments {
     /// Leave the tables as they are
     #[arg(long)]
     no_migrate: bool,
+    /// Also know the sample classes: WaitingTask {"waiting_time": SECONDS},
+    /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
+    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
+    #[arg(long)]
+    samples: bool,
     /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
     /// line to FILE when it begins and when it ends: to check promises from
     /// outside the database
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide = true)]
     witness: Option<PathBuf>,
     /// Also serve the dashboard and the HTTP API, there or on 127.0.0.1:8642
     #[arg(long, value_name = "ADDRESS", value_parser = address, num_args = 0..=1,
@@ -101,6 +101,25 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     web_options: WebOptions,
 }
+
+const EXAMPLE: &str = r#"Example of task-engine.toml:
+
+  [class.hello]                     # a program for each task
+  command = ["./hello.py"]
+  timeout = "30s"
+
+  [worker.python]                   # processes that stay, for several classes
+  command = ["python3", "-u", "worker.py"]
+  classes = ["resize", "thumbnail"]
+  processes = 2
+  concurrency = 4
+
+  [schedule.nightly]                # a regular task
+  class = "hello"
+  cron = "0 3 * * *"
+  time_zone = "Europe/Paris"
+
+`task-engine check` reads it without starting anything."#;
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RecoveryMode {
@@ -118,12 +137,14 @@ impl From<RecoveryMode> for Recovery {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let executables = executables::load(args.config.as_deref(), Purpose::Run)?;
+    let config = executables::load(args.config.as_deref(), Purpose::Run)?;
+    resources::raise_descriptor_limit();
     let stop = StopHandle::new();
     stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
     stop_on_hang_up(stop.clone())?;
+    let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {
-        opened = open(console, &args) => opened?,
+        opened = open(console, &database, &args) => opened?,
         () = stop.requested() => {
             console.say("Stopped before the database was connected to.");
             return Ok(());
@@ -138,7 +159,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .poll(args.poll)
         .retention(args.retention.age())
         .migrate_at_start(!args.no_migrate);
-    engine = staff(engine, args.workers, args.queues, args.reserve);
+    let workforce = Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
+    engine = workforce.fitting(&config.classes).staff(engine);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
     }
@@ -151,8 +173,18 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if web.is_some() {
         engine = engine.hook(Metrics);
     }
-    engine = handle_samples(engine);
-    engine = executables::handle_executables(engine, executables);
+    if args.samples {
+        engine = handle_samples(engine);
+    }
+    engine = executables::handle_executables(engine, &config.classes);
+    for schedule in config.schedules {
+        engine = engine.schedule(schedule);
+    }
+    if config.classes.is_empty() && !args.samples && args.witness.is_none() {
+        tracing::warn!(
+            "this engine knows no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
+        );
+    }
     if let Some(file) = args.witness {
         engine = handle_witness(engine, file);
     }
@@ -166,10 +198,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 /// The database, and the dashboard if one is wanted.
 async fn open(
     console: &Console,
+    database: &Database,
     args: &Arguments,
 ) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
-    let database = console.database()?;
     let store = database.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
     let Some(address) = args.web else {

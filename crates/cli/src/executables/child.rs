@@ -5,22 +5,25 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
+use task_engine::model::process;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::config::Executable;
-use super::supervisor::{ASKED, INPUT, INPUT_ENDS, KILL, TERMINATE};
+use super::config::Program;
+use super::resources;
+use super::supervisor::{INPUT, INPUT_ENDS, KILL, TERMINATE};
 
 /// How an executable ended. Nothing of it runs any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
     Exited(i32),
     Signalled(i32),
-    /// It could not even be started.
-    NotStarted(String),
+    /// It could not even be started: the system's error number, if it has one,
+    /// and its words.
+    NotStarted(Option<i32>, String),
     /// Its supervisor was killed; so was it.
     Unsupervised,
 }
@@ -55,7 +58,7 @@ impl Control {
 
 /// Starts an executable with some variables more than its own.
 pub(super) fn start(
-    executable: &Executable,
+    program: &Program,
     facts: &[(&'static str, String)],
 ) -> io::Result<(Control, ChildStdout, ChildStderr, Waiting)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
@@ -63,13 +66,16 @@ pub(super) fn start(
     let mut command = Command::new(this_program()?);
     command
         .arg0("task-engine")
-        .arg(ASKED)
-        .arg(&executable.program)
-        .args(&executable.arguments)
+        .arg(process::SUPERVISOR_ARGUMENT)
+        // An engine that recovers the tasks of this one waits for its supervisors.
+        .arg(process::mark().unwrap_or_default())
+        .arg(resources::inherited_descriptors().map_or_else(String::new, |soft| soft.to_string()))
+        .arg(&program.path)
+        .args(&program.arguments)
         .env_clear()
-        .envs(executable.environment.iter().map(|(name, value)| (name, value)))
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .envs(facts.iter().map(|(name, value)| (name, value)))
-        .current_dir(&executable.folder)
+        .current_dir(&program.folder)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -126,6 +132,7 @@ impl Waiting {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
         }
+        resources::program_ended();
         ending
     }
 }
@@ -136,7 +143,10 @@ fn parse(said: &str) -> Ending {
     match (word, rest.parse()) {
         ("exited", Ok(code)) => Ending::Exited(code),
         ("signalled", Ok(signal)) => Ending::Signalled(signal),
-        ("failed", _) => Ending::NotStarted(rest.to_owned()),
+        ("failed", _) => {
+            let (number, why) = rest.split_once(' ').unwrap_or(("", rest));
+            Ending::NotStarted(number.parse().ok(), why.to_owned())
+        }
         _ => Ending::Unsupervised,
     }
 }
@@ -146,10 +156,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_of_a_supervisor_counts() {
+    fn last_line_of_supervisor_counts() {
         assert_eq!(parse("started 7\nexited 3\n"), Ending::Exited(3));
         assert_eq!(parse("started 7\nsignalled 9\n"), Ending::Signalled(9));
-        assert_eq!(parse("failed No such file\n"), Ending::NotStarted("No such file".to_owned()));
+        let failed = Ending::NotStarted(Some(2), "No such file".to_owned());
+        assert_eq!(parse("failed 2 No such file\n"), failed);
+        let failed = Ending::NotStarted(None, "nothing to start".to_owned());
+        assert_eq!(parse("failed - nothing to start\n"), failed);
         for silent in ["", "started 7\n", "exited\n"] {
             assert_eq!(parse(silent), Ending::Unsupervised);
         }

@@ -1,35 +1,39 @@
 //! Processes that stay: one line of JSON a task, one line an answer.
 //!
-//! Each class has a pool of processes, which are started when tasks want them.
-//! A task gets a seat at one of them; its line goes in, its answer comes out. A
-//! process that dies, or says what nobody understands, takes the tasks that it
-//! has with it: they fail with its last words, and the next task gets a new one.
+//! Each worker has a pool of processes, which are started when tasks want them.
+//! The engine claims no more tasks than there are seats. A task gets a seat at a
+//! process; its line goes in, its answer comes out. A malformed answer fails its
+//! task alone. A process that dies, or prints what cannot be told to belong to a
+//! task, takes the tasks that it has with it: they fail with its last words, and
+//! the next task gets a new one.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use task_engine::model::words::span;
-use task_engine::{Failure, Run};
+use task_engine::model::words::{count, span};
+use task_engine::{Failure, LogLevel, Run};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::ChildStdout;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::child::{self, Control, Waiting};
-use super::config::{Executable, Mode};
+use super::child::{self, Control, Ending, Waiting};
+use super::config::{Executable, Worker};
 use super::log::{Lines, Tail};
-use super::once::{not_started, said, wait};
+use super::once::{not_started, said};
+use super::protocol::{self, About, Line, Malformed};
+use super::resources::{Shortage, give_up, is_shortage, shortage_of};
 
 /// How much longer than a result its line may be.
 const ENVELOPE_BYTES: usize = 64 * 1024;
-const CONCURRENCY_MAX: usize = 10_000;
+/// How many tasks that have ended a process is remembered to have had.
+const ENDED_MAX: usize = 1000;
 /// More than a pipe holds: enough for all that was said before an answer.
 const READS_MAX: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -37,61 +41,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// When a process has ended, all that could write has; this is for the rest.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A task, as a process reads it.
-#[derive(Serialize)]
-struct Request<'a> {
-    id: &'a str,
-    task_id: i64,
-    attempt: i32,
-    retry_number: u32,
-    class: &'a str,
-    correlation_id: &'a str,
-    parameters: &'a RawValue,
-}
-
-/// What a process says.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Said {
-    id: Option<String>,
-    /// How many tasks it takes at a time; without an id.
-    concurrency: Option<usize>,
-    #[serde(default, deserialize_with = "there")]
-    result: Option<Box<RawValue>>,
-    error: Option<Complaint>,
-    /// `false` for never; seconds or a text like "30s" for later.
-    retry: Option<serde_json::Value>,
-    log: Option<String>,
-    progress: Option<f64>,
-    message: Option<String>,
-}
-
-/// `null` is a result, too.
-fn there<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(value).map(Some)
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Complaint {
-    Message(String),
-    Whole {
-        message: String,
-        #[serde(default)]
-        exception: Option<String>,
-        #[serde(default)]
-        backtrace: Vec<String>,
-    },
-}
-
 /// What becomes of a task.
-type Answer = Result<Box<RawValue>, Failure>;
+type Answered = Result<Box<RawValue>, Failure>;
 
-/// The processes of a class.
+/// The processes of a worker.
 pub(super) struct Pool {
-    executable: Arc<Executable>,
-    processes: usize,
-    concurrency: Option<usize>,
+    worker: Arc<Worker>,
+    /// The longest line that a process may print.
+    line_bytes_max: usize,
     state: Mutex<State>,
     /// A seat is free, or a process may be started.
     changed: Notify,
@@ -131,38 +88,41 @@ struct Seats {
     all: usize,
     /// Why it gets no more tasks, and why it is killed.
     over: Option<String>,
+    /// Tasks that it had a moment ago: what it still says about them is late, and
+    /// does no harm.
+    ended: VecDeque<String>,
 }
 
 struct Seat {
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Answered>,
+    executable: Arc<Executable>,
     run: Run<()>,
 }
 
 impl Pool {
-    pub(super) fn new(executable: Arc<Executable>) -> Self {
-        let (processes, concurrency) = match executable.mode {
-            Mode::Lines { processes, concurrency } => (processes, concurrency),
-            Mode::Once => (1, None),
-        };
-        let state = Mutex::default();
-        Self { executable, processes, concurrency, state, changed: Notify::new() }
+    /// `result_bytes` is the longest result of its classes.
+    pub(super) fn new(worker: Arc<Worker>, result_bytes: usize) -> Self {
+        let line_bytes_max = result_bytes + ENVELOPE_BYTES;
+        Self { worker, line_bytes_max, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// Runs one attempt. Its time begins when a process has it.
     pub(super) async fn run(
         self: Arc<Self>,
+        executable: Arc<Executable>,
         parameters: Box<RawValue>,
         run: Run<()>,
     ) -> Result<Box<RawValue>, Failure> {
+        run.keep_log_lines(executable.log_lines);
         let id = format!("{}.{}", run.task_id(), run.attempt());
         let (process, mut answer) = tokio::select! {
-            seated = self.seat(&id, &run) => seated?,
+            seated = self.seat(&id, &executable, &run) => seated?,
             () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had it yet")),
         };
         // From here on, whoever drops this attempt drops its process, too.
         let mut held = Held { process: &process, id: &id, pool: &self, answered: false };
-        process.control.input(request(&id, &parameters, &run)?);
-        let limit = self.executable.timeout;
+        process.control.input(protocol::request(&id, &parameters, &run)?);
+        let limit = executable.timeout;
         let time_is_over = async {
             match limit {
                 Some(limit) => sleep(limit).await,
@@ -177,14 +137,14 @@ impl Pool {
             () = time_is_over => true,
             () = run.cancelled() => false,
         };
-        process.control.input(format!("{}\n", serde_json::json!({ "cancel": id })).into_bytes());
+        process.control.input(protocol::cancel(&id));
         if !timed_out {
             // The engine drops this when the grace is over, and with it the process.
             let answer = answer.await;
             held.answered = true;
             return answer.unwrap_or_else(|_| Err(nobody_answers()));
         }
-        if timeout(self.executable.grace, &mut answer).await.is_err() {
+        if timeout(executable.grace, &mut answer).await.is_err() {
             process.end("a task did not end in its time, nor when it was told to");
             let _ = answer.await;
         }
@@ -197,44 +157,57 @@ impl Pool {
     async fn seat(
         self: &Arc<Self>,
         id: &str,
+        executable: &Arc<Executable>,
         run: &Run<()>,
-    ) -> Result<(Arc<Process>, oneshot::Receiver<Answer>), Failure> {
+    ) -> Result<(Arc<Process>, oneshot::Receiver<Answered>), Failure> {
+        let mut shortage = Shortage::new();
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let not_before = {
+            let next = {
                 let mut state = lock(&self.state);
-                if let Some(seated) = state.processes.iter().find_map(|p| p.take_seat(id, run)) {
+                let seated = state.processes.iter().find_map(|p| p.take_seat(id, executable, run));
+                if let Some(seated) = seated {
                     return Ok(seated);
                 }
-                let may_start = state.processes.len() < self.processes;
+                let may_start = state.processes.len() < self.worker.processes;
                 match state.not_before.filter(|at| *at > Instant::now()) {
-                    None if may_start => {
-                        let process = self.start()?;
-                        let seated = process.take_seat(id, run);
-                        state.processes.push(process);
-                        match seated {
-                            Some(seated) => return Ok(seated),
-                            None => continue,
+                    None if may_start => match self.start() {
+                        Ok(process) => {
+                            let seated = process.take_seat(id, executable, run);
+                            state.processes.push(process);
+                            match seated {
+                                Some(seated) => return Ok(seated),
+                                None => continue,
+                            }
                         }
-                    }
-                    pause => pause.filter(|_| may_start),
+                        Err(error) => Next::Lacks(error),
+                    },
+                    pause => Next::At(pause.filter(|_| may_start)),
                 }
             };
-            match not_before {
-                Some(at) => tokio::select! {
+            match next {
+                Next::At(Some(at)) => tokio::select! {
                     () = changed => {}
                     () = sleep_until(at) => {}
                 },
-                None => changed.await,
+                Next::At(None) => changed.await,
+                Next::Lacks(error) => match shortage_of(&error) {
+                    Some(why) => shortage.wait(&why, run).await?,
+                    None => return Err(not_started(executable, &error.to_string())),
+                },
             }
         }
     }
 
-    fn start(self: &Arc<Self>) -> Result<Arc<Process>, Failure> {
-        let (control, stdout, stderr, waiting) = child::start(&self.executable, &[])
-            .map_err(|error| not_started(&self.executable, &error.to_string()))?;
-        let seats = Seats { taken: HashMap::new(), all: self.concurrency.unwrap_or(1), over: None };
+    fn start(self: &Arc<Self>) -> std::io::Result<Arc<Process>> {
+        let (control, stdout, stderr, waiting) = child::start(&self.worker.program, &[])?;
+        let seats = Seats {
+            taken: HashMap::new(),
+            all: self.worker.concurrency,
+            over: None,
+            ended: VecDeque::new(),
+        };
         // The runtime has made it one that never blocks.
         let stderr = stderr.into_owned_fd()?;
         let file = File::from(stderr.try_clone()?);
@@ -254,7 +227,7 @@ impl Pool {
         stderr: pipe::Receiver,
         waiting: Waiting,
     ) {
-        let logging = tokio::spawn(log(self.executable.class.clone(), process.clone(), stderr));
+        let logging = tokio::spawn(log(self.worker.name.clone(), process.clone(), stderr));
         let why = self.listen(&process, stdout).await;
         let why = lock(&process.seats).without_secrets(&why).into_owned();
         process.end(&why);
@@ -262,7 +235,6 @@ impl Pool {
         // Its last words belong to the errors of its tasks.
         let _ = timeout(LOG_PATIENCE, logging).await;
         let why = lock(&process.seats).over.clone().unwrap_or(why);
-        let message = format!("its process ended before it had answered ({}): {why}", said(&ended));
         {
             let mut state = lock(&self.state);
             state.processes.retain(|other| !Arc::ptr_eq(other, &process));
@@ -270,86 +242,89 @@ impl Pool {
             state.not_before = Some(Instant::now() + pause);
             state.deaths += 1;
         }
-        tracing::warn!(
-            "Class {}: a process ended ({}): {why}",
-            self.executable.class,
-            said(&ended)
-        );
+        let name = &self.worker.name;
+        tracing::warn!("Worker process {name} ended ({}): {why}", said(&ended));
         let taken: Vec<Seat> = lock(&process.seats).taken.drain().map(|(_, seat)| seat).collect();
+        let alone = taken.len() == 1;
         for seat in taken {
-            let failure = Failure::named("ProcessEnded", message.clone());
-            let _ = seat.answer.send(Err(lock(&process.stderr).tail.of(failure)));
+            let failure = process_ended(&seat, &ended, &why, alone, &lock(&process.stderr).tail);
+            let _ = seat.answer.send(Err(failure));
         }
         self.changed.notify_waiters();
     }
 
-    /// Takes what a process says, until it says no more or nonsense: why it is over.
+    /// Takes what a process says, until it says no more or what cannot be told to
+    /// belong to a task: why it is over.
     async fn listen(&self, process: &Process, stdout: ChildStdout) -> String {
-        let most = self.executable.result_bytes + ENVELOPE_BYTES;
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         loop {
             line.clear();
-            let limit = u64::try_from(most).unwrap_or(u64::MAX);
+            let limit = u64::try_from(self.line_bytes_max).unwrap_or(u64::MAX);
             match (&mut reader).take(limit).read_until(b'\n', &mut line).await {
                 Ok(0) | Err(_) => return "it closed its standard output".to_owned(),
-                Ok(_) if line.last() != Some(&b'\n') && line.len() >= most => {
-                    return format!("it said a line of more than {most} bytes");
+                Ok(_) if line.last() != Some(&b'\n') && line.len() >= self.line_bytes_max => {
+                    return format!("it printed a line of more than {} bytes", self.line_bytes_max);
                 }
                 Ok(_) if line.trim_ascii().is_empty() => {}
-                Ok(_) => match serde_json::from_slice::<Said>(&line) {
-                    Ok(said) => {
-                        process.read_log(&self.executable.class, |file, buffer| file.read(buffer));
-                        if let Err(why) = self.take(process, said) {
-                            return why;
-                        }
+                Ok(_) => {
+                    process.read_log(&self.worker.name, |file, buffer| file.read(buffer));
+                    if let Err(why) = self.take(process, protocol::parse(&line)) {
+                        return lock(&process.seats).without_secrets(&why).into_owned();
                     }
-                    Err(error) => {
-                        let text = String::from_utf8_lossy(line.trim_ascii());
-                        let text = lock(&process.seats).without_secrets(&text).into_owned();
-                        let first: String = text.chars().take(100).collect();
-                        return format!("it said what is no answer ({error}): {first:?}");
-                    }
-                },
+                }
             }
         }
     }
 
-    fn take(&self, process: &Process, said: Said) -> Result<(), String> {
-        let Some(id) = said.id else {
-            return match said.concurrency {
-                Some(number @ 1..=CONCURRENCY_MAX) => {
-                    if self.concurrency.is_none() {
-                        lock(&process.seats).all = number;
-                        self.changed.notify_waiters();
-                    }
-                    Ok(())
+    /// Does what a line says. An error is a reason to end the process: whose line
+    /// it was cannot be told, so every task may be the one that waits for it.
+    fn take(&self, process: &Process, line: Result<Line, Malformed>) -> Result<(), String> {
+        let about = match line {
+            Ok(Line::Concurrency(number)) => {
+                if number > self.worker.concurrency {
+                    let (name, known) = (&self.worker.name, self.worker.concurrency);
+                    tracing::warn!(
+                        "Worker process {name} takes {number} tasks at a time and gets {known}; write concurrency = {number} into task-engine.toml to use that"
+                    );
                 }
-                Some(_) => Err(format!("its concurrency is not from 1 to {CONCURRENCY_MAX}")),
-                None => Err("it answered without an id".to_owned()),
-            };
+                let mut seats = lock(&process.seats);
+                seats.all = number.min(self.worker.concurrency);
+                return Ok(());
+            }
+            Ok(Line::Task(about)) => *about,
+            Err(Malformed { id: None, why }) => return Err(why),
+            Err(Malformed { id: Some(id), why }) => {
+                let failure =
+                    Failure::named("MalformedAnswer", format!("its process answered: {why}"));
+                let answer = Some(protocol::Answer::Failed(failure.with_trace(Vec::new())));
+                About { id, answer, ..About::default() }
+            }
         };
         let mut seats = lock(&process.seats);
-        let Some(seat) = seats.taken.get(&id) else {
-            if said.result.is_none() && said.error.is_none() {
-                return Ok(()); // Words that come late do no harm.
-            }
-            return Err(format!("it answered for {id:?}, which it does not have"));
+        let Some(seat) = seats.taken.get(&about.id) else {
+            let is_late = about.answer.is_none() || seats.ended.contains(&about.id);
+            // Words that come late do no harm.
+            return if is_late {
+                Ok(())
+            } else {
+                Err(format!("it answered for {:?}, which it does not have", about.id))
+            };
         };
-        if let Some(line) = &said.log {
+        for line in &about.log {
             seat.run.log(line);
         }
-        if let Some(percent) = said.progress {
-            seat.run.progress(percent, said.message.as_deref().unwrap_or_default());
+        if let Some((percent, message)) = about.progress {
+            seat.run.progress(percent, message);
         }
-        let answer = match (said.result, said.error) {
-            (Some(_), Some(_)) => return Err(format!("{id:?} has a result and an error")),
-            (None, Some(error)) => Err(failure(error, said.retry.as_ref())),
-            (Some(result), None) => Ok(result),
-            (None, None) if said.log.is_some() || said.progress.is_some() => return Ok(()),
-            (None, None) => return Err(format!("{id:?} has neither a result nor an error")),
+        for warning in about.warnings {
+            seat.run.log_at(LogLevel::Warn, warning);
+        }
+        let Some(answer) = about.answer else {
+            return Ok(());
         };
-        if let Some(seat) = seats.taken.remove(&id) {
+        if let Some(seat) = seats.end(&about.id) {
+            let answer = seat.checked(answer);
             let _ = seat.answer.send(answer);
         }
         drop(seats);
@@ -359,7 +334,66 @@ impl Pool {
     }
 }
 
+/// What a task waits for that has no seat.
+enum Next {
+    /// Another task's end, or this time.
+    At(Option<Instant>),
+    /// A process could not be started.
+    Lacks(std::io::Error),
+}
+
+impl Seat {
+    /// The answer, if it is within the bounds of the class.
+    fn checked(&self, answer: protocol::Answer) -> Answered {
+        match answer {
+            protocol::Answer::Result(result)
+                if result.get().len() > self.executable.result_bytes =>
+            {
+                let limit = count(self.executable.result_bytes, "byte");
+                let message = format!("its result is longer than {limit}");
+                Err(Failure::named("ResultTooLong", message).with_trace(Vec::new()))
+            }
+            protocol::Answer::Result(result) => Ok(result),
+            protocol::Answer::Failed(failure) => Err(failure),
+            protocol::Answer::Snooze(time, reason) => Err(Failure::snooze_because(time, reason)),
+        }
+    }
+}
+
+/// The failure of a task whose process has ended without an answer. The exception
+/// that the process died of is this task's if it had no other.
+fn process_ended(seat: &Seat, ended: &Ending, why: &str, alone: bool, tail: &Tail) -> Failure {
+    if let Ending::NotStarted(number, why) = ended {
+        return if is_shortage(*number) {
+            give_up(why)
+        } else {
+            not_started(&seat.executable, why)
+        };
+    }
+    let uncaught = if *ended == Ending::Exited(1) { tail.uncaught() } else { None };
+    match uncaught {
+        Some(failure) if alone => failure,
+        _ => {
+            let last =
+                tail.last().map_or_else(String::new, |last| format!("; its last words: {last}"));
+            let how = said(ended);
+            let message = format!("its process ended before it had answered ({how}): {why}{last}");
+            tail.of(Failure::named("ProcessEnded", message))
+        }
+    }
+}
+
 impl Seats {
+    /// Frees the seat of a task.
+    fn end(&mut self, id: &str) -> Option<Seat> {
+        let seat = self.taken.remove(id)?;
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(id.to_owned());
+        Some(seat)
+    }
+
     /// A text of a process without the secrets of any task that it has.
     fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.taken.values().fold(Cow::Borrowed(text), |text, seat| {
@@ -375,21 +409,23 @@ impl Process {
     fn take_seat(
         self: &Arc<Self>,
         id: &str,
+        executable: &Arc<Executable>,
         run: &Run<()>,
-    ) -> Option<(Arc<Self>, oneshot::Receiver<Answer>)> {
+    ) -> Option<(Arc<Self>, oneshot::Receiver<Answered>)> {
         let mut seats = lock(&self.seats);
         if seats.over.is_some() || seats.taken.len() >= seats.all {
             return None;
         }
         let (answer, receiver) = oneshot::channel();
-        seats.taken.insert(id.to_owned(), Seat { answer, run: run.clone() });
+        let (executable, run) = (executable.clone(), run.clone());
+        seats.taken.insert(id.to_owned(), Seat { answer, executable, run });
         Some((self.clone(), receiver))
     }
 
     /// Takes what is there of the standard error, without waiting.
     fn read_log(
         &self,
-        class: &str,
+        worker: &str,
         read: impl Fn(&mut File, &mut [u8]) -> std::io::Result<usize>,
     ) -> LogIs {
         let mut stderr = lock(&self.stderr);
@@ -403,7 +439,7 @@ impl Process {
             match (taken.next(), taken.next()) {
                 (Some(seat), None) => seat.run.log(line),
                 // Nobody can tell whose it is.
-                _ => tracing::info!("Class {class}: {line}"),
+                _ => tracing::info!("Worker process {worker}: {line}"),
             }
         };
         let mut buffer = [0; 16 * 1024];
@@ -439,7 +475,7 @@ struct Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let left = lock(&self.process.seats).taken.remove(self.id).is_some();
+        let left = lock(&self.process.seats).end(self.id).is_some();
         if left && !self.answered {
             self.process.end("a task was told to end and did not");
         }
@@ -448,9 +484,9 @@ impl Drop for Held<'_> {
 }
 
 /// Reads the standard error whenever there is something.
-async fn log(class: String, process: Arc<Process>, stderr: pipe::Receiver) {
+async fn log(worker: String, process: Arc<Process>, stderr: pipe::Receiver) {
     while stderr.readable().await.is_ok() {
-        match process.read_log(&class, |_, buffer| stderr.try_read(buffer)) {
+        match process.read_log(&worker, |_, buffer| stderr.try_read(buffer)) {
             LogIs::Empty => {}
             LogIs::Flooding => tokio::task::yield_now().await,
             LogIs::Over => return,
@@ -460,45 +496,6 @@ async fn log(class: String, process: Arc<Process>, stderr: pipe::Receiver) {
 
 fn nobody_answers() -> Failure {
     Failure::named("ProcessEnded", "its process ended before it had answered")
-}
-
-fn request(id: &str, parameters: &RawValue, run: &Run<()>) -> Result<Vec<u8>, Failure> {
-    let request = Request {
-        id,
-        task_id: run.task_id().0,
-        attempt: run.attempt(),
-        retry_number: run.retry_number(),
-        class: run.class(),
-        correlation_id: run.correlation_id(),
-        parameters,
-    };
-    let mut line = serde_json::to_vec(&request)?;
-    // Between the values of a JSON text, a line break is a space.
-    for byte in &mut line {
-        if matches!(*byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
-    }
-    line.push(b'\n');
-    Ok(line)
-}
-
-fn failure(error: Complaint, retry: Option<&serde_json::Value>) -> Failure {
-    let failure = match error {
-        Complaint::Message(message) => Failure::named("Failure", message).with_trace(Vec::new()),
-        Complaint::Whole { message, exception, backtrace } => {
-            Failure::named(exception.unwrap_or_else(|| "Failure".to_owned()), message)
-                .with_trace(backtrace)
-        }
-    };
-    match retry {
-        Some(serde_json::Value::Bool(false)) => Failure::no_retry(failure),
-        Some(later) => match wait(later) {
-            Some(wait) => Failure::retry_after(failure, wait),
-            None => failure,
-        },
-        None => failure,
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,7 +6,12 @@ use task_engine::Failure;
 use task_engine::model::report::LINE_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-const TAIL_LINES: usize = 20;
+use super::exception::uncaught;
+
+/// Enough for a traceback.
+const TAIL_LINES: usize = 100;
+/// Without one, the last lines are enough.
+const LINES_SHOWN: usize = 20;
 const TAIL_LINE_CHARS: usize = 500;
 
 /// The last lines, for the error of an attempt that fails.
@@ -21,7 +26,8 @@ impl Tail {
         if self.0.len() == TAIL_LINES {
             self.0.pop_front();
         }
-        self.0.push_back(line.chars().take(TAIL_LINE_CHARS).collect());
+        // The beginning of a line stays: it is how deep it stands.
+        self.0.push_back(line.trim_end().chars().take(TAIL_LINE_CHARS).collect());
     }
 
     /// The last line that says something.
@@ -33,8 +39,17 @@ impl Tail {
     /// one that is in its message already is not repeated.
     pub(super) fn of(&self, failure: Failure) -> Failure {
         let known = self.0.len() == 1 && failure.message().contains(self.0[0].trim());
-        let lines = if known { Vec::new() } else { self.0.iter().cloned().collect() };
+        let shown = self.0.iter().skip(self.0.len().saturating_sub(LINES_SHOWN));
+        let lines = if known { Vec::new() } else { shown.cloned().collect() };
         failure.with_trace(lines)
+    }
+
+    /// The exception that these lines report, with its traceback, if they do.
+    pub(super) fn uncaught(&self) -> Option<Failure> {
+        let lines: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        let found = uncaught(&lines)?;
+        let trace = lines[found.begins..].iter().map(|line| (*line).to_owned()).collect();
+        Some(Failure::named(found.exception, found.message).with_trace(trace))
     }
 }
 
@@ -109,8 +124,8 @@ mod tests {
     #[test]
     fn the_tail_is_short_and_says_something() {
         let mut tail = Tail::default();
-        (0..100).for_each(|n| tail.add(&format!("line {n}")));
+        (0..200).for_each(|n| tail.add(&format!("line {n}")));
         tail.add("  ");
-        assert_eq!((tail.last(), tail.0.len()), (Some("line 99"), TAIL_LINES));
+        assert_eq!((tail.last(), tail.0.len()), (Some("line 199"), TAIL_LINES));
     }
 }

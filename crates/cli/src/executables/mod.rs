@@ -2,16 +2,21 @@
 //! `task-engine.toml` says.
 //!
 //! - `config`: the file;
-//! - `once`: one process a task; `lines`: processes that stay;
-//! - `log`: what they print to the standard error;
+//! - `once`: one process a task; `lines`: processes that stay, and `protocol`: what
+//!   is said to them and by them;
+//! - `log`: what they print to the standard error; `exception`: what they die of;
+//! - `resources`: how many of them fit into the limits of the system;
 //! - `child`: a process as the engine sees it; `supervisor`: the process between
 //!   them, which leaves nothing behind.
 
 mod child;
 mod config;
+mod exception;
 mod lines;
 mod log;
 mod once;
+mod protocol;
+pub(crate) mod resources;
 pub(crate) mod supervisor;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +26,8 @@ use serde_json::value::RawValue;
 use task_engine::model::words::count;
 use task_engine::{ClassRules, Engine, Run};
 
-pub(crate) use self::config::{Executable, FILE, Mistake, Mode, Purpose};
+use self::config::Worker;
+pub(crate) use self::config::{Config, Executable, FILE, Mistake, Mode, Purpose, nearest};
 use crate::escape::escape;
 use crate::exit::Fault;
 
@@ -29,7 +35,7 @@ use crate::exit::Fault;
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) file: PathBuf,
-    pub(crate) executables: Result<Vec<Executable>, Vec<Mistake>>,
+    pub(crate) config: Result<Config, Vec<Mistake>>,
 }
 
 /// Reads the named file; without a name, the one in the working folder, if it
@@ -50,24 +56,22 @@ pub(crate) fn read(file: Option<&Path>, purpose: Purpose) -> Result<Option<Read>
     };
     let absolute = std::path::absolute(path).map_err(wrong)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    Ok(Some(Read { file: path.to_owned(), executables: config::parse(&text, folder, purpose) }))
+    Ok(Some(Read { file: path.to_owned(), config: config::parse(&text, folder, purpose) }))
 }
 
-/// The executables of a file that must have no mistakes; none without a file.
-pub(crate) fn load(file: Option<&Path>, purpose: Purpose) -> Result<Vec<Executable>, Fault> {
+/// What a file says that must have no mistakes; nothing without a file.
+pub(crate) fn load(file: Option<&Path>, purpose: Purpose) -> Result<Config, Fault> {
     match read(file, purpose)? {
-        None => Ok(Vec::new()),
-        Some(Read { executables: Ok(executables), .. }) => Ok(executables),
-        Some(Read { file, executables: Err(mistakes) }) => Err(complaint(&file, &mistakes)),
+        None => Ok(Config::default()),
+        Some(Read { config: Ok(config), .. }) => Ok(config),
+        Some(Read { file, config: Err(mistakes) }) => Err(complaint(&file, &mistakes)),
     }
 }
 
 /// The rules of a class, if the file in the working folder has it.
 pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, Fault> {
-    Ok(load(None, Purpose::Create)?
-        .into_iter()
-        .find(|one| one.class == class)
-        .map(|one| one.rules()))
+    let config = load(None, Purpose::Create)?;
+    Ok(config.classes.iter().find(|one| one.class == class).map(Executable::rules))
 }
 
 /// All mistakes of a file, one a line.
@@ -80,25 +84,55 @@ pub(crate) fn complaint(file: &Path, mistakes: &[Mistake]) -> Fault {
     Fault::Usage(format!("{} in {place}:{lines}", count(mistakes.len(), "mistake")))
 }
 
-/// Gives an engine the classes of a file.
-pub(crate) fn handle_executables(engine: Engine<()>, executables: Vec<Executable>) -> Engine<()> {
-    executables.into_iter().fold(engine, |engine, executable| {
-        let (class, rules) = (executable.class.clone(), executable.rules());
-        let executable = Arc::new(executable);
-        match executable.mode {
-            Mode::Once => {
-                engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
-                    once::run(executable.clone(), parameters, run)
-                })
-            }
-            Mode::Lines { .. } => {
-                let pool = Arc::new(lines::Pool::new(executable));
-                engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
-                    pool.clone().run(parameters, run)
-                })
-            }
+/// How many processes of programs run at a time, with so many workers for those
+/// that run once.
+pub(crate) fn programs(executables: &[Executable], workers: u64) -> u64 {
+    let once = executables.iter().any(|one| matches!(one.mode, Mode::Once(_)));
+    let lines = workers_of(executables);
+    let lines: usize = lines.iter().map(|(worker, _)| worker.processes).sum();
+    u64::try_from(lines).unwrap_or(u64::MAX).saturating_add(if once { workers } else { 0 })
+}
+
+/// The workers whose processes stay, each with its classes.
+fn workers_of(executables: &[Executable]) -> Vec<(Arc<Worker>, Vec<&Executable>)> {
+    let mut workers: Vec<(Arc<Worker>, Vec<&Executable>)> = Vec::new();
+    for executable in executables {
+        let Mode::Lines(worker) = &executable.mode else { continue };
+        match workers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, worker)) {
+            Some((_, classes)) => classes.push(executable),
+            None => workers.push((worker.clone(), vec![executable])),
         }
-    })
+    }
+    workers
+}
+
+/// Gives an engine the classes of a file.
+pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executable]) -> Engine<()> {
+    for executable in executables {
+        if matches!(executable.mode, Mode::Once(_)) {
+            let (class, rules) = (executable.class.clone(), executable.rules());
+            let executable = Arc::new(executable.clone());
+            engine = engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
+                once::run(executable.clone(), parameters, run)
+            });
+        }
+    }
+    for (worker, classes) in workers_of(executables) {
+        let result_bytes = classes.iter().map(|one| one.result_bytes).max().unwrap_or_default();
+        // No more tasks are claimed than its processes take.
+        let slots = u16::try_from(worker.slots()).unwrap_or(u16::MAX);
+        let names = classes.iter().map(|one| one.class.clone());
+        engine = engine.class_workers(names, slots);
+        let pool = Arc::new(lines::Pool::new(worker, result_bytes));
+        for executable in classes {
+            let (class, rules) = (executable.class.clone(), executable.rules());
+            let (pool, executable) = (pool.clone(), Arc::new(executable.clone()));
+            engine = engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
+                pool.clone().run(executable.clone(), parameters, run)
+            });
+        }
+    }
+    engine
 }
 
 /// Which attempt this is, as variables.

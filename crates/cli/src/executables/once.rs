@@ -1,34 +1,48 @@
 //! One process a task: parameters in, result out, and the log beside.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
+use task_engine::model::json::BYTES_MAX;
 use task_engine::model::words::{count, span};
-use task_engine::{Failure, Run};
+use task_engine::model::{BadJson, Json};
+use task_engine::{Failure, LogLevel, Run};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::child::{self, Ending};
+use super::child::{self, Control, Ending, Waiting};
 use super::config::Executable;
 use super::log::{Tail, for_each_line};
+use super::resources::{Shortage, is_shortage, shortage_of};
 use crate::times::duration;
 
 /// Exit code: the task has failed, and must not be retried.
 pub(crate) const DO_NOT_RETRY: i32 = 100;
 /// Exit code: not now, but later (`EX_TEMPFAIL` of sysexits.h).
-pub(crate) const TRY_LATER: i32 = 75;
+pub(crate) const SNOOZE: i32 = 75;
 
 /// When a process has ended, all that could write has; this is for the rest.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_CHARS: usize = 100;
+/// A control character in a JSON string, like \u001b.
+const ESCAPED_BYTES_MAX: usize = 7;
+
+type Started = (Control, ChildStdout, ChildStderr, Waiting);
 
 /// What was printed for the result.
 enum Output {
     Whole(Vec<u8>),
     TooMuch,
+}
+
+/// How one run of the program ended.
+struct Finished {
+    ended: Ending,
+    output: Option<Output>,
+    timed_out: bool,
+    tail: Tail,
 }
 
 /// Runs one attempt.
@@ -37,26 +51,47 @@ pub(super) async fn run(
     parameters: Box<RawValue>,
     run: Run<()>,
 ) -> Result<Box<RawValue>, Failure> {
+    run.keep_log_lines(executable.log_lines);
     let facts = super::facts(&run);
-    let (control, stdout, stderr, waiting) = child::start(&executable, &facts)
-        .map_err(|error| not_started(&executable, &error.to_string()))?;
+    let mut shortage = Shortage::new();
+    loop {
+        let why = match child::start(executable.program(), &facts) {
+            Ok(started) => {
+                let finished = watch(&executable, &parameters, &run, started).await;
+                match &finished.ended {
+                    Ending::NotStarted(number, why) if is_shortage(*number) => why.clone(),
+                    _ => return verdict(&executable, finished, &run),
+                }
+            }
+            Err(error) => match shortage_of(&error) {
+                Some(why) => why,
+                None => return Err(not_started(&executable, &error.to_string())),
+            },
+        };
+        shortage.wait(&why, &run).await?;
+    }
+}
+
+/// Gives a program its input and takes what it prints, until it has ended.
+async fn watch(
+    executable: &Executable,
+    parameters: &RawValue,
+    run: &Run<()>,
+    (control, stdout, stderr, waiting): Started,
+) -> Finished {
     control.input(format!("{}\n", parameters.get()).into_bytes());
     control.end_input();
 
     let mut tail = Tail::default();
     let (mut output, mut timed_out) = (None, false);
     let ended = {
-        let mut log_lines = 0;
         let mut ending = std::pin::pin!(waiting.ending());
         let mut printing = std::pin::pin!(read_bounded(stdout, executable.result_bytes));
         let mut logging = std::pin::pin!(for_each_line(stderr, |line| {
             // Before anything is cut off.
             let line = &*run.without_secrets(line);
             tail.add(line);
-            log_lines += 1;
-            if log_lines <= executable.log_lines {
-                run.log(line);
-            }
+            run.log(line);
         }));
         let mut logged = false;
         let mut deadline = executable.timeout.map(|limit| Instant::now() + limit);
@@ -105,27 +140,23 @@ pub(super) async fn run(
         .await;
         ended
     };
-    let limit = executable.timeout.filter(|_| timed_out);
-    verdict(&executable, &ended, output, limit, &tail, &run)
+    Finished { ended, output, timed_out, tail }
 }
 
 /// What the end of a process means for its task.
 fn verdict(
     executable: &Executable,
-    ended: &Ending,
-    output: Option<Output>,
-    timed_out: Option<Duration>,
-    tail: &Tail,
+    Finished { ended, output, timed_out, tail }: Finished,
     run: &Run<()>,
 ) -> Result<Box<RawValue>, Failure> {
     let failure = |name: &str, message: String| Failure::named(name, message);
-    match ended {
-        Ending::NotStarted(why) => return Err(not_started(executable, why)),
-        Ending::Unsupervised => return Err(tail.of(failure("Unsupervised", said(ended)))),
+    match &ended {
+        Ending::NotStarted(_, why) => return Err(not_started(executable, why)),
+        Ending::Unsupervised => return Err(tail.of(failure("Unsupervised", said(&ended)))),
         Ending::Exited(_) | Ending::Signalled(_) => {}
     }
-    if let Some(limit) = timed_out {
-        let message = format!("not finished after {}; {}", span(limit), said(ended));
+    if let Some(limit) = executable.timeout.filter(|_| timed_out) {
+        let message = format!("not finished after {}; {}", span(limit), said(&ended));
         return Err(tail.of(failure("Timeout", message)));
     }
     let output = match output {
@@ -143,24 +174,36 @@ fn verdict(
         }
     };
     let message =
-        tail.last().map_or_else(|| said(ended), |last| format!("{}: {last}", said(ended)));
+        tail.last().map_or_else(|| said(&ended), |last| format!("{}: {last}", said(&ended)));
     match ended {
-        Ending::Exited(0) => {
-            result(&output, |text| run.without_secrets(text)).map_err(|failure| tail.of(failure))
-        }
+        Ending::Exited(0) => Ok(result(&output)),
         Ending::Exited(DO_NOT_RETRY) => {
             Err(Failure::no_retry(tail.of(failure("ExitCode100", message))))
         }
-        Ending::Exited(TRY_LATER) => {
-            let later = tail.of(failure("ExitCode75", message));
-            Err(match wanted_wait(&output) {
-                Some(wait) => Failure::retry_after(later, wait),
-                None => later,
-            })
+        Ending::Exited(SNOOZE) => Err(snoozed(executable, &output, message, run)),
+        Ending::Exited(1) => {
+            Err(tail.uncaught().unwrap_or_else(|| tail.of(failure("ExitCode1", message))))
         }
         Ending::Exited(code) => Err(tail.of(failure(&format!("ExitCode{code}"), message))),
         _ => Err(tail.of(failure("KilledBySignal", message))),
     }
+}
+
+/// The task is postponed, and uses no retry.
+fn snoozed(executable: &Executable, output: &[u8], reason: String, run: &Run<()>) -> Failure {
+    let rule = executable.retry.first_delay;
+    let time = match wanted_wait(output) {
+        Ok(wait) => wait.unwrap_or(rule),
+        Err(wrong) => {
+            let wrong = format!(
+                "exit code 75: {wrong}; print {{\"snooze\": \"30s\"}} to say when. It waits {}, the first_delay of its class",
+                span(rule)
+            );
+            run.log_at(LogLevel::Warn, wrong);
+            rule
+        }
+    };
+    Failure::snooze_because(time, reason)
 }
 
 /// How a process ended, in words.
@@ -171,7 +214,7 @@ pub(super) fn said(ended: &Ending) -> String {
             Some(name) => format!("killed by signal {number} ({name})"),
             None => format!("killed by signal {number}"),
         },
-        Ending::NotStarted(why) => format!("not started: {why}"),
+        Ending::NotStarted(_, why) => format!("not started: {why}"),
         Ending::Unsupervised => {
             "the process that watches over it was killed, and it was killed too".to_owned()
         }
@@ -199,7 +242,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
 }
 
 pub(super) fn not_started(executable: &Executable, why: &str) -> Failure {
-    let program = executable.program.display();
+    let program = executable.program().path.display();
     let advice = if why.contains("Exec format error") {
         "; the first line of a script must say what runs it, like #!/bin/sh"
     } else {
@@ -208,35 +251,49 @@ pub(super) fn not_started(executable: &Executable, why: &str) -> Failure {
     Failure::named("NotStarted", format!("{program} cannot be started: {why}{advice}"))
 }
 
-/// The result of a process that says it has done its work.
-fn result(
-    output: &[u8],
-    without_secrets: impl Fn(&str) -> Cow<'_, str>,
-) -> Result<Box<RawValue>, Failure> {
+/// The result of a process that says it has done its work: a JSON value, or the
+/// text that it printed, as a JSON string.
+fn result(output: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(output);
-    let text = match text.trim() {
+    let whole = match text.trim() {
         "" => "null",
-        text => text,
+        whole => whole,
     };
-    serde_json::from_str(text).map_err(|error| {
-        let text = without_secrets(text);
-        let first: String = text.chars().take(FIRST_CHARS).collect();
-        let more = if first.len() < text.len() { "…" } else { "" };
-        let message = format!(
-            "its standard output is not one JSON value ({error}): {first:?}{more}; print other words to the standard error"
-        );
-        Failure::named("ResultNotJson", message)
+    // What no store could keep as JSON is text, too: the work is done.
+    let json = Json::parse(whole).or_else(|_| as_text(text.trim_end()));
+    let json = json.unwrap_or_else(|_| Json::null());
+    serde_json::from_str(json.as_str()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A text that stores can keep. As a JSON string it may be longer than it was, so
+/// what does not fit is cut.
+fn as_text(text: &str) -> Result<Json, BadJson> {
+    let text = text.replace('\0', "\u{2400}");
+    Json::encode(&text).or_else(|_| {
+        let most = BYTES_MAX / ESCAPED_BYTES_MAX;
+        let cut = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+        let kept = &text[..cut.unwrap_or(0)];
+        Json::encode(&format!("{kept}… ({} bytes in all)", text.len()))
     })
 }
 
-/// `{"retry_after": "30s"}`, in place of a result.
-fn wanted_wait(output: &[u8]) -> Option<Duration> {
-    #[derive(Deserialize)]
-    struct Later {
-        retry_after: serde_json::Value,
+/// `{"snooze": "30s"}` or `{"retry_after": 30}`, in place of a result: when to
+/// run again, nothing if that is not said, or what is wrong with it.
+fn wanted_wait(output: &[u8]) -> Result<Option<Duration>, String> {
+    let text = String::from_utf8_lossy(output);
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
     }
-    let later: Later = serde_json::from_slice(output).ok()?;
-    wait(&later.retry_after)
+    let first: String = text.chars().take(FIRST_CHARS).collect();
+    let Ok(object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text)
+    else {
+        return Err(format!("its standard output {first:?} is not a JSON object"));
+    };
+    let Some(value) = object.get("snooze").or_else(|| object.get("retry_after")) else {
+        return Err(format!("its standard output {first:?} has no \"snooze\""));
+    };
+    wait(value).map(Some).ok_or_else(|| format!("{value} is not a time"))
 }
 
 /// A duration in JSON: seconds, or a text like "30s".
@@ -261,31 +318,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_one_json_value_or_nothing() {
-        fn as_is(text: &str) -> Cow<'_, str> {
-            Cow::Borrowed(text)
+    fn result_is_json_or_text() {
+        let text = |output: &[u8]| result(output).get().to_owned();
+        for (output, kept) in [
+            (&b""[..], "null"),
+            (b" \n", "null"),
+            (b"{\"a\": 12345678901234567890}\n", "{\"a\": 12345678901234567890}"),
+            (b"7\n", "7"),
+            (b"ok\n", "\"ok\""),
+            (b"one\n  two\n\n", "\"one\\n  two\""),
+            (b"1 2", "\"1 2\""),
+            (b"{", "\"{\""),
+            (b"\xff\xfe", "\"\u{fffd}\u{fffd}\""),
+            (b"a\0b", "\"a\u{2400}b\""),
+        ] {
+            assert_eq!(text(output), kept, "{output:?}");
         }
-        let text = |output: &[u8]| result(output, as_is).map(|raw| raw.get().to_owned());
-        assert_eq!(text(b"").unwrap(), "null");
-        assert_eq!(text(b" \n").unwrap(), "null");
-        assert_eq!(
-            text(b"{\"a\": 12345678901234567890}\n").unwrap(),
-            "{\"a\": 12345678901234567890}"
-        );
-        for bad in [&b"hello"[..], b"1 2", b"{", b"\xff\xfe"] {
-            assert_eq!(text(bad).unwrap_err().exception(), "ResultNotJson");
-        }
-        let long = text("x".repeat(1000).as_bytes()).unwrap_err();
-        assert!(long.message().len() < 400 && long.message().contains("xxx\"…"), "{long:?}");
+        let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+        assert_eq!(text(deep.as_bytes()), format!("\"{deep}\""), "no store keeps it otherwise");
+        let long = text("\u{1}".repeat(BYTES_MAX).as_bytes());
+        assert!(long.len() <= BYTES_MAX && long.contains("bytes in all"), "{}", long.len());
     }
 
     #[test]
-    fn a_wait_is_seconds_or_a_duration() {
+    fn wait_is_seconds_or_duration() {
         let wanted = |text: &str| wanted_wait(text.as_bytes());
-        assert_eq!(wanted(r#"{"retry_after": 2}"#), Some(Duration::from_secs(2)));
-        assert_eq!(wanted(r#"{"retry_after": "1m"}"#), Some(Duration::from_secs(60)));
-        for none in ["", "{}", "3", r#"{"retry_after": "soon"}"#, r#"{"retry_after": -1}"#] {
-            assert_eq!(wanted(none), None, "{none}");
+        let secs = |secs| Ok(Some(Duration::from_secs(secs)));
+        assert_eq!(wanted(r#"{"retry_after": 2}"#), secs(2));
+        assert_eq!(wanted(r#"{"snooze": "1m"}"#), secs(60));
+        assert_eq!(wanted(" "), Ok(None));
+        for (nonsense, why) in [
+            ("{}", "has no \"snooze\""),
+            ("3", "is not a JSON object"),
+            ("busy", "is not a JSON object"),
+            (r#"{"snooze": "soon"}"#, "\"soon\" is not a time"),
+            (r#"{"retry_after": -1}"#, "-1 is not a time"),
+        ] {
+            let wrong = wanted(nonsense).unwrap_err();
+            assert!(wrong.contains(why), "{nonsense}: {wrong}");
         }
     }
 }

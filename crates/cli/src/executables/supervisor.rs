@@ -1,7 +1,9 @@
 //! The process between an engine and an executable: it starts the executable in
 //! a process group of its own and sees to it that nothing of it is left.
 //!
-//! It is this program again, started with [`ASKED`] as its first argument. Its
+//! It is this program again, started with [`SUPERVISOR_ARGUMENT`] as its first
+//! argument, then the mark of its engine's process, then the limit of open files
+//! that the executable gets. Its
 //! standard input is a socket to the engine. Frames come in: what the
 //! executable reads, and what shall happen to it. Lines go out: that it has
 //! started, and how it ended. Standard output and error are the executable's
@@ -28,10 +30,10 @@ use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
-
-/// The first argument of a supervisor. Nobody types it.
-pub(super) const ASKED: &str = "supervise-executable";
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, getrlimit, setrlimit,
+};
+use task_engine::model::process::{self, SUPERVISOR_ARGUMENT};
 
 /// Frames: a kind, the length of the data (4 bytes, big-endian), the data.
 pub(super) const INPUT: u8 = b'I';
@@ -50,10 +52,16 @@ const CLEAR_EVERY: Duration = Duration::from_secs(5);
 /// Supervises, if that is what this process was started for.
 pub(crate) fn run_if_asked() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    if args.next()? != ASKED {
+    if args.next()? != SUPERVISOR_ARGUMENT {
         return None;
     }
-    let done = supervise(&args.collect::<Vec<_>>());
+    let engine = args.next().unwrap_or_default();
+    let descriptors = args.next().unwrap_or_default();
+    if let Some(soft) = descriptors.to_str().and_then(|number| number.parse().ok()) {
+        let limit = Rlimit { current: Some(soft), ..getrlimit(Resource::Nofile) };
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+    let done = supervise(&args.collect::<Vec<_>>(), engine.to_str().unwrap_or_default());
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -64,19 +72,27 @@ enum Event {
     EngineGone,
 }
 
-fn supervise(argv: &[OsString]) -> std::io::Result<()> {
+fn supervise(argv: &[OsString], engine: &str) -> std::io::Result<()> {
     let control = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut answers = control.try_clone()?;
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let Some((program, args)) = argv.split_first() else {
-        return writeln!(answers, "failed nothing to start");
+        return writeln!(answers, "failed - nothing to start");
     };
+    // An engine that was killed while it started this may have a successor, which
+    // looks for supervisors that it must wait for, and saw none.
+    if process::has_ended(engine) {
+        return Ok(());
+    }
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).process_group(0);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return writeln!(answers, "failed {error}"),
+        Err(error) => {
+            let number = error.raw_os_error().map_or_else(|| "-".to_owned(), |n| n.to_string());
+            return writeln!(answers, "failed {number} {error}");
+        }
     };
     let group = Pid::from_child(&child);
     // An engine that has gone by now is noticed below.
@@ -215,6 +231,6 @@ fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited {code}\n"),
         (None, Some(signal)) => format!("signalled {signal}\n"),
-        (None, None) => format!("failed {status}\n"),
+        (None, None) => format!("failed - {status}\n"),
     }
 }

@@ -52,10 +52,21 @@ impl Place {
         self.folder.path().join(name)
     }
 
+    /// An engine here knows the sample classes, which most tests use.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.command_of(PROGRAM);
         command.args(args);
+        if args.first() == Some(&"start") && !args.contains(&"--samples") {
+            command.arg("--samples");
+        }
         command
+    }
+
+    /// Starts a command exactly as it is typed.
+    pub(crate) fn start_as_typed(&self, args: &[&str]) -> Running {
+        let mut command = self.command_of(PROGRAM);
+        command.args(args);
+        self.spawn(command)
     }
 
     fn command_of(&self, program: &str) -> Command {

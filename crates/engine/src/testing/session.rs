@@ -140,8 +140,13 @@ impl<'h, S: Send + Sync + 'static> Session<'h, S> {
         let details = details.ok_or_else(|| {
             StoreError::Refused(format!("{id} has run, and its task is no longer there"))
         })?;
-        let filter =
-            LogFilter { attempt: Some(id.attempt), after: None, newest: false, limit: 1000 };
+        let filter = LogFilter {
+            attempt: Some(id.attempt),
+            after: None,
+            before: None,
+            newest: false,
+            limit: 1000,
+        };
         let lines = self.store().logs(id.task_id, &filter).await?;
         Ok(Executed::of(id, details, lines))
     }

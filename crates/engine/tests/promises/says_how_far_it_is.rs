@@ -26,7 +26,8 @@ on_every_store! {
     what_is_said_after_the_end_is_not_heard
 }
 
-const ALL: LogFilter = LogFilter { attempt: None, after: None, newest: false, limit: 100_000 };
+const ALL: LogFilter =
+    LogFilter { attempt: None, after: None, before: None, newest: false, limit: 100_000 };
 
 async fn log(store: &dyn Store, id: TaskId) -> Vec<LogRow> {
     store.logs(id, &ALL).await.unwrap()

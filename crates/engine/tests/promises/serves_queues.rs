@@ -14,6 +14,7 @@ on_every_store! {
     a_queue_with_its_own_workers_does_not_wait_for_others
     reserved_workers_leave_room_for_the_urgent
     each_pool_wakes_for_its_own_tasks
+    class_workers_bound_their_classes
     a_busy_pool_does_not_starve_a_small_one
     an_engine_tells_its_pools
     own_workers_keep_other_queues_served
@@ -122,6 +123,27 @@ async fn reserved_workers_leave_room_for_the_urgent(fresh: Fresh) {
     fresh.until_status(urgent, TaskStatus::Stopped).await;
     assert_eq!(fresh.details(below).await.row.status, TaskStatus::Waiting);
     assert_eq!(queue(&fresh, "default").await.running, 2);
+    stop_now(engine).await;
+    fresh.assert_sound().await;
+}
+
+/// No more tasks of a class are claimed than it has workers of its own, and they
+/// keep no other worker busy; nor do others keep them waiting.
+async fn class_workers_bound_their_classes(fresh: Fresh) {
+    endless(&fresh, "default", 6).await;
+    let engine = fresh.engine().queues(["default", "other"]).workers(2);
+    let engine = start(handle_samples(engine.class_workers(["WaitingTask"], 3)));
+    until(&fresh, "default", |queue| queue.running == 3).await;
+    for queue in ["default", "other", "default"] {
+        let begun = Instant::now();
+        let quick = task("ReportingTask", json!({"steps": 1})).queue(queue).unwrap();
+        let id = fresh.create_task(quick).await;
+        let done = fresh.until_status(id, TaskStatus::Stopped).await;
+        assert!(done.executions[0].worker.is_some_and(|worker| worker < 2), "{done:?}");
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
+    let row = queue(&fresh, "default").await;
+    assert_eq!((row.running, row.due.counted), (3, 3), "the others wait in the store");
     stop_now(engine).await;
     fresh.assert_sound().await;
 }

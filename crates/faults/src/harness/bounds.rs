@@ -12,8 +12,8 @@ use crate::registry::Kind;
 
 /// More than this is a leak, a storm or a spin.
 const RSS_MIB_MAX: u64 = 150;
-/// Ten of the pools, and one that listens.
-const CONNECTIONS_MAX: usize = 11;
+/// Ten of the pools, one that listens, and one that asks whether the server answers.
+const CONNECTIONS_MAX: usize = 12;
 /// Warnings a second and engine, on average. Heartbeats are tried again five
 /// times a second with the short settings of these tests.
 const LINES_A_SECOND_MAX: f64 = 30.0;

@@ -16,7 +16,7 @@ fn engine(age_secs: u64, held: i64) -> InstanceRow {
         version: String::new(),
         workers: 1,
         queues: vec!["default".into()],
-        pools: vec![Pool { queues: vec!["default".into()], workers: 1, lowest_priority: None }],
+        pools: vec![Pool::new(vec!["default".into()], 1)],
         classes: BTreeMap::from([("known".to_owned(), ClassRules::default())]),
         started_at: Timestamp::UNIX_EPOCH,
         heartbeat_at: Timestamp::UNIX_EPOCH,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Figures, Moving, MovingLook};
-use crate::figures::last_hour;
+use crate::figures::{FigureRow, last_hour};
 use crate::instance::InstanceId;
 use crate::store::{Store, StoreError};
 
@@ -21,8 +21,12 @@ pub struct Look {
 impl Look {
     /// Asks a store, in a few bounded questions.
     pub async fn take(store: &dyn Store) -> Result<Self, StoreError> {
+        Self::with(store, &last_hour(store).await?).await
+    }
+
+    /// The same with what engines have counted in the last hour, if that is known.
+    pub async fn with(store: &dyn Store, counted: &[FigureRow]) -> Result<Self, StoreError> {
         let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
-        let counted = last_hour(store).await?;
         let endings = match counted.iter().any(|row| row.failed > 0) {
             true => store.endings(&moving.look_for_endings()).await?,
             false => Vec::new(),
@@ -30,7 +34,7 @@ impl Look {
         let unhappy = store.unhappy().await?;
         let queues = store.queues().await?;
         let engines = store.instances(None).await?;
-        let figures = Figures::of(&moving, &counted, &endings, unhappy, queues, &engines);
+        let figures = Figures::of(&moving, counted, &endings, unhappy, queues, &engines);
         let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
         Ok(Self { figures, moving, names })
     }

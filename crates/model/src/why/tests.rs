@@ -42,6 +42,7 @@ fn engine(id: i64, age_secs: u64, class: &str, pools: &[(&str, i32, Option<i32>)
             queues: vec![(*queue).to_owned()],
             workers: *workers,
             lowest_priority: *lowest_priority,
+            classes: None,
         })
         .collect();
     InstanceRow {

@@ -77,7 +77,8 @@ pub(super) async fn logs(
     let query = query.with(&["attempt", "after", "limit"])?;
     let after = query.text("after").map(place).transpose()?;
     let limit = query.limit(200, 500)?;
-    let filter = LogFilter { attempt: query.parse("attempt")?, after, newest: false, limit };
+    let filter =
+        LogFilter { attempt: query.parse("attempt")?, after, before: None, newest: false, limit };
     let lines = app.logs(&app.task(id).await?, &filter).await?;
     let last = lines.last().filter(|_| lines.len() >= limit as usize);
     let next = last.map(|last| format!("{}.{}", last.attempt, last.line));

@@ -169,6 +169,9 @@ fn takes(engine: &InstanceRow) -> Markup {
 fn pool_words(pool: &Pool) -> String {
     let workers = count(usize::try_from(pool.workers).unwrap_or(0), "worker");
     let queues = pool.queues.join(", ");
+    if let Some(classes) = &pool.classes {
+        return format!("{queues}: {workers} for class {}", classes.join(", "));
+    }
     match pool.lowest_priority {
         None => format!("{queues}: {workers}"),
         Some(lowest) => format!("{queues}: {workers} for priority {lowest} and higher"),

@@ -145,7 +145,7 @@ pub(crate) async fn enlist(
         workers: 3,
         lease: Duration::from_secs(600),
         queues: queues.clone(),
-        pools: vec![Pool { queues, workers: 3, lowest_priority: None }],
+        pools: vec![Pool::new(queues, 3)],
         classes: BTreeMap::from([(
             class.to_owned(),
             ClassRules::default().retry(RetryRule::default()),

@@ -1,6 +1,14 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::programs::find;
 use super::*;
 
 fn read(text: &str) -> Result<Vec<Executable>, Vec<String>> {
+    config(text).map(|config| config.classes)
+}
+
+fn config(text: &str) -> Result<Config, Vec<String>> {
     parse(text, Path::new("/"), Purpose::Run).map_err(|mistakes| {
         let lines = mistakes.iter();
         lines.map(|m| format!("{}:{}: {}", m.line, m.column, m.message)).collect()
@@ -16,9 +24,10 @@ fn mistake(text: &str, expected: &str) {
 fn three_lines_are_enough() {
     let read = read("[class.hello]\ncommand = [\"sh\", \"-c\", \"true\"]\ntimeout = \"30s\"");
     let [hello] = &read.unwrap()[..] else { panic!("one class") };
-    assert_eq!((hello.class.as_str(), hello.mode), ("hello", Mode::Once));
-    assert!(hello.program.is_absolute() && hello.program.ends_with("sh"));
-    assert_eq!(hello.arguments, ["-c", "true"]);
+    let Mode::Once(program) = &hello.mode else { panic!("{hello:?}") };
+    assert_eq!(hello.class, "hello");
+    assert!(program.path.is_absolute() && program.path.ends_with("sh"));
+    assert_eq!(program.arguments, ["-c", "true"]);
     assert_eq!(hello.timeout, Some(Duration::from_secs(30)));
     assert_eq!(hello.rules().timeout, None);
 }
@@ -42,11 +51,12 @@ priority = -5
 result_bytes = 100
 "#;
     let [class] = &read(text).unwrap()[..] else { panic!("one class") };
-    assert_eq!(class.mode, Mode::Lines { processes: 2, concurrency: Some(8) });
+    let Mode::Lines(worker) = &class.mode else { panic!("{class:?}") };
+    assert_eq!((worker.processes, worker.concurrency, worker.slots()), (2, 8, 16));
     assert_eq!((class.retry.maximum, class.retry.factor, class.retry.jitter), (3, 1.5, 1.0));
     assert_eq!((class.queue.as_deref(), class.priority), (Some("mail"), -5));
     assert_eq!(class.result_bytes, 100);
-    assert!(class.environment.contains(&("A".to_owned(), "1".to_owned())));
+    assert!(class.program().environment.contains(&("A".to_owned(), "1".to_owned())));
     assert_eq!(class.rules().cancel_grace, Some(Duration::from_secs(2)));
 }
 
@@ -74,12 +84,7 @@ fn mistakes_have_their_place_and_a_way_out() {
     );
     mistake("[class.a]\ncommand = [\"sh\"]\ntimeout = 0", "3:11: timeout cannot be 0");
     mistake("[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]", "3:");
-    mistake("[class.WaitingTask]\ncommand = [\"sh\"]", "1:8: WaitingTask is a class of the engine");
     mistake("[class.a]\ncommand = [\"sh\"]\nprocesses = 2", "3:1: processes is for mode");
-    mistake(
-        "[class.a]\ncommand = [\"sh\"]\nmode = \"lines\"\nlog_lines = 1",
-        "4:1: log_lines is for",
-    );
     mistake("[class.a]\ncommand = [\"sh\"]\nmode = \"line\"", "3:8: a mode is");
     mistake("[class.a]\ncommand = [\"sh\"]\nretry = { max = 2 }", "3:11: \"max\" is not");
     mistake("[class.a]\ncommand = [\"sh\"]\nretry = 2", "3:9: retry is a table");
@@ -125,4 +130,146 @@ fn all_mistakes_are_told_at_once_in_their_order() {
     };
     assert_eq!(places(Purpose::Run), [3, 5, 6]);
     assert_eq!(places(Purpose::Create), [3, 6]);
+}
+
+#[test]
+fn worker_serves_several_classes() {
+    let text = r#"
+[worker.python]
+command = ["sh"]
+classes = ["resize", "thumbnail"]
+processes = 2
+concurrency = 4
+
+[class.resize]
+timeout = "30s"
+
+[class.convert]
+worker = "python"
+queue = "slow"
+"#;
+    let classes = read(text).unwrap();
+    let names: Vec<_> = classes.iter().map(|one| one.class.as_str()).collect();
+    assert_eq!(names, ["convert", "resize", "thumbnail"]);
+    let workers: Vec<_> = classes
+        .iter()
+        .map(|one| match &one.mode {
+            Mode::Lines(worker) => worker.clone(),
+            Mode::Once(_) => panic!("{one:?}"),
+        })
+        .collect();
+    assert!(workers.iter().all(|worker| Arc::ptr_eq(worker, &workers[0])), "one worker for all");
+    assert_eq!((workers[0].name.as_str(), workers[0].slots()), ("python", 8));
+    assert_eq!(classes[0].queue.as_deref(), Some("slow"));
+    assert_eq!(classes[1].timeout, Some(Duration::from_secs(30)));
+
+    let python = "[worker.python]\ncommand = [\"sh\"]\nclasses = [\"a\"]\n";
+    mistake("[worker.python]\ncommand = [\"sh\"]", "1:9: worker python serves no class");
+    mistake("[worker.python]\nclasses = [\"a\"]", "1:9: worker python has no command");
+    mistake(
+        &format!("{python}[class.b]\nworker = \"pyton\""),
+        "5:10: there is no worker \"pyton\"; did you mean python?",
+    );
+    mistake(
+        &format!("{python}[class.a]\ncommand = [\"sh\"]"),
+        "5:1: command belongs into [worker.python]",
+    );
+    mistake(
+        &format!("{python}[worker.ruby]\ncommand = [\"sh\"]\nclasses = [\"a\"]"),
+        "class a is served by worker",
+    );
+    mistake(
+        &format!("{python}processes = 1000\nconcurrency = 1000"),
+        "1:9: python: processes × concurrency is 1000000",
+    );
+}
+
+#[test]
+fn schedules_are_read() {
+    let text = r#"
+[class.tidy]
+command = ["sh"]
+queue = "slow"
+priority = 3
+
+[schedule.nightly]
+class = "tidy"
+cron = "0 3 * * *"
+time_zone = "Europe/Paris"
+parameters = { deep = true, limits = [1, 2.5], until = 2030-01-01 }
+missed = "skip"
+overlap = "wait"
+jitter = "5s"
+
+[schedule.often]
+class = "of_another_engine"
+every = "15m"
+"#;
+    let config = config(text).unwrap();
+    let [nightly, often] = &config.schedules[..] else { panic!("{config:?}") };
+    let definition = nightly.definition().unwrap();
+    assert_eq!((nightly.name(), definition.rule.as_str()), ("nightly", "0 3 * * *"));
+    let json = definition.to_json().unwrap().to_string();
+    for words in ["Europe/Paris", "\"deep\":true", "[1,2.5]", "2030-01-01", "slow", "tidy"] {
+        assert!(json.contains(words), "{words}: {json}");
+    }
+    assert_eq!(often.definition().unwrap().rule, "every 15m");
+    let class = "[class.tidy]\ncommand = [\"sh\"]\n";
+    for (schedule, expected) in [
+        ("class = \"tidy\"", "3:11: schedule s never runs"),
+        ("cron = \"0 3 * * *\"", "3:11: schedule s has no class"),
+        (
+            "class = \"tidi\"\nevery = \"1h\"",
+            "4:9: class \"tidi\" is not in this file; did you mean tidy?",
+        ),
+        ("class = \"tidy\"\nevery = \"1h\"\ncron = \"0 3 * * *\"", "cron or every, not both"),
+        ("class = \"tidy\"\ncron = \"0 25 * * *\"", "5:8: "),
+        ("class = \"tidy\"\nevery = \"1h\"\ntime_zone = \"Mars\"", "6:13: the time zone \"Mars\""),
+        ("class = \"tidy\"\nevery = \"1h\"\noverlap = \"maybe\"", "6:11: overlap: "),
+        ("class = \"tidy\"\nevery = \"1h\"\nparameters = 3", "6:14: parameters is a table"),
+        ("class = \"tidy\"\nevery = \"1h\"\nparameters = { a = nan }", "JSON has no such number"),
+        (
+            "class = \"tidy\"\nevery = \"1h\"\ncorn = 1",
+            "6:1: \"corn\" is not a known key; did you mean cron?",
+        ),
+    ] {
+        mistake(&format!("{class}[schedule.s]\n{schedule}"), expected);
+    }
+}
+
+#[test]
+fn database_is_seen_from_the_file() {
+    let class = "[class.a]\ncommand = [\"sh\"]\n";
+    let url = |url: &str, purpose| {
+        let text = format!("database = \"{url}\"\n{class}");
+        parse(&text, Path::new("/srv/app"), purpose).map(|config| config.database.unwrap())
+    };
+    assert_eq!(url("sqlite:tasks.db", Purpose::Run).unwrap(), "sqlite:/srv/app/tasks.db");
+    assert_eq!(url("sqlite:/var/a.db", Purpose::Database).unwrap(), "sqlite:/var/a.db");
+    assert_eq!(url("postgres://h/d", Purpose::Create).unwrap(), "postgres://h/d");
+    mistake(&format!("database = \"mysql://h/d\"\n{class}"), "1:12: ");
+    mistake(&format!("database = 1\n{class}"), "1:12: database is a text");
+    // Whoever only asks for the database does not care for the rest.
+    let other = parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), Purpose::Database);
+    assert_eq!(other.unwrap().database.as_deref(), Some("sqlite:/a.db"));
+}
+
+/// Files that are cut, changed and glued at random have mistakes, with a place in
+/// the file, and never panic.
+#[test]
+fn mutated_files_never_panic() {
+    let good = [
+        "database = \"sqlite:a.db\"\n[class.a]\ncommand = [\"sh\", \"-c\", \"true\"]\nenv = { A = \"1\" }\ntimeout = 90\nretry = { maximum = 3, factor = 1.5 }\n",
+        "[worker.w]\ncommand = [\"sh\"]\nclasses = [\"a\", \"b\"]\nprocesses = 2\n[class.a]\nworker = \"w\"\nsecret = [\"x.y\"]\n",
+        "[schedule.s]\nclass = \"a\"\ncron = \"0 3 * * *\"\ntime_zone = \"Europe/Paris\"\nparameters = { a = 1, b = [1.5, 1979-05-27] }\n",
+        "[class.\"Mail::Send\"]\ncommand = [\"./x\"]\nmode = \"lines\"\nqueue = \"q\"\npriority = -5\nlog_lines = 3\n",
+    ];
+    crate::fuzz::mutated(&good, |text| {
+        let text = String::from_utf8_lossy(text);
+        if let Err(mistakes) = parse(&text, Path::new("/tmp"), Purpose::Run) {
+            let lines = text.matches('\n').count() + 1;
+            assert!(!mistakes.is_empty());
+            assert!(mistakes.iter().all(|one| one.line <= lines && !one.message.is_empty()));
+        }
+    });
 }

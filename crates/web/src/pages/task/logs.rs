@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use task_engine_model::TaskDetails;
 use task_engine_model::report::{LogFilter, LogRow};
+use task_engine_model::words::count;
 
 use crate::app::App;
 use crate::pages::actions::Fields;
@@ -39,16 +40,12 @@ impl Place {
     }
 
     fn filter(self) -> LogFilter {
-        let attempt = Some(self.attempt);
-        match self.before {
-            None => LogFilter { attempt, after: None, newest: true, limit: LINES },
-            // Lines are numbered without gaps but where some were dropped.
-            Some(before) => {
-                let lines = i32::try_from(LINES).unwrap_or(i32::MAX);
-                let after = before.saturating_sub(lines + 1).max(0);
-                let after = Some((self.attempt, after));
-                LogFilter { attempt, after, newest: false, limit: LINES }
-            }
+        LogFilter {
+            attempt: Some(self.attempt),
+            before: self.before.map(|line| (self.attempt, line)),
+            newest: true,
+            limit: LINES,
+            ..LogFilter::default()
         }
     }
 
@@ -74,10 +71,7 @@ pub(super) async fn read(app: &App, seen: &Seen, fields: &Fields) -> Result<Log,
         })?),
     };
     let filter = place.map_or(newest, Place::filter);
-    let mut rows = app.logs(seen, &filter).await?;
-    if let Some(before) = place.and_then(|place| place.before) {
-        rows.retain(|row| row.line < before);
-    }
+    let rows = app.logs(seen, &filter).await?;
     Ok(Log { rows, newest: place.is_none() })
 }
 
@@ -97,10 +91,24 @@ pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
             } }
             @if log.rows.is_empty() { p .soft { "There are no lines here." } }
             ol .log {
-                @for row in &log.rows { (line(app, row)) }
+                @for (at, row) in log.rows.iter().enumerate() {
+                    @if let Some(gap) = at.checked_sub(1).and_then(|at| gap(&log.rows[at], row)) {
+                        li .gap { (gap) }
+                    }
+                    (line(app, row))
+                }
             }
         }
     }
+}
+
+/// What is missing between two lines that follow each other here.
+fn gap(one: &LogRow, next: &LogRow) -> Option<String> {
+    let missing = next.line - one.line - 1;
+    (one.attempt == next.attempt && missing > 0).then(|| {
+        let lines = count(usize::try_from(missing).unwrap_or(0), "line");
+        format!("… {lines} not kept ({} to {})", one.line + 1, next.line - 1)
+    })
 }
 
 fn line(app: &App, row: &LogRow) -> Markup {
@@ -130,13 +138,20 @@ mod tests {
     fn pages_follow_each_other_to_the_first_line() {
         assert_eq!(Place::older_than(&row(3, 801)).as_deref(), Some("3.801"));
         let place = Place::read("3.801").unwrap();
-        assert_eq!(place.filter().after, Some((3, 600)));
-        assert_eq!(Place::read("3.50").unwrap().filter().after, Some((3, 0)));
+        assert_eq!(place.filter().before, Some((3, 801)));
         assert_eq!(Place::older_than(&row(3, 1)).as_deref(), Some("2"));
         assert_eq!(Place::older_than(&row(1, 1)), None);
-        assert!(Place::read("2").unwrap().filter().newest);
+        assert_eq!(Place::read("2").unwrap().filter().before, None);
         for odd in ["", "0", "-1", "x", "1.x", "1.2.3"] {
             assert_eq!(Place::read(odd), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn gap_between_lines_is_numbered() {
+        let words = gap(&row(1, 500), &row(1, 199_501));
+        assert_eq!(words.as_deref(), Some("… 199000 lines not kept (501 to 199500)"));
+        assert_eq!(gap(&row(1, 500), &row(1, 501)), None);
+        assert_eq!(gap(&row(1, 500), &row(2, 7)), None);
     }
 }

@@ -117,7 +117,7 @@ fn fields(word: &str) -> Vec<Offer> {
         return operators.iter().map(|sign| Offer::new(format!("{name}{sign}"), about)).collect();
     }
     let begin = FIELDS.iter().filter(|(name, ..)| name.starts_with(word));
-    begin.map(|(name, _, about)| Offer::new(*name, about)).take(OFFERED_MAX + 3).collect()
+    begin.map(|(name, _, about)| Offer::new(*name, about)).collect()
 }
 
 fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn what_is_offered_fits_what_was_typed() {
         assert_eq!(offers("").len(), FIELDS.len());
-        assert_eq!(offers("st"), ["status"]);
+        assert_eq!(offers("st"), ["status", "started"]);
         assert_eq!(offers("status"), ["status=", "status!="]);
         assert_eq!(offers("status="), ["waiting", "running", "stopped", "failed", "cancelled"]);
         assert_eq!(offers("status=failed,c"), ["cancelled"]);
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(offers("params.user.id="), Vec::<String>::new());
         assert_eq!(offers("nothing"), Vec::<String>::new());
         assert_eq!(offers(r#"error~"a st"#), Vec::<String>::new(), "inside of quotes");
-        assert_eq!(offers(r#"error~"a b" st"#), ["status"]);
+        assert_eq!(offers(r#"error~"a b" sta"#), ["status", "started"]);
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let text = "error~😀 st more";
         let found = suggest(text, 11, &known());
         assert_eq!((found.from, found.to), (9, 11));
-        assert_eq!(found.offers.len(), 1);
+        assert_eq!(found.offers.len(), 2);
         assert_eq!(suggest("st", 99, &known()).to, 2);
         assert_eq!(suggest("status=f", 0, &known()).to, 0);
     }

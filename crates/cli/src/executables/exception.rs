@@ -1,0 +1,179 @@
+//! Exceptions that nobody caught, as interpreters print them before they exit
+//! with code 1: an attempt is recorded under the name of the exception.
+
+/// What a program died of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Uncaught {
+    pub(super) exception: String,
+    pub(super) message: String,
+    /// Where the report begins among the lines.
+    pub(super) begins: usize,
+}
+
+/// How many lines a message may have before the calls follow (Node).
+const MESSAGE_LINES_MAX: usize = 20;
+
+/// The last exception that these lines of a standard error report.
+pub(super) fn uncaught(lines: &[&str]) -> Option<Uncaught> {
+    let found = [python(lines), node(lines), ruby(lines)];
+    found.into_iter().flatten().max_by_key(|found| found.begins)
+}
+
+/// ```text
+/// Traceback (most recent call last):
+///   File "job.py", line 3, in <module>
+/// ValueError: no such account
+/// ```
+fn python(lines: &[&str]) -> Option<Uncaught> {
+    let is_place = |line: &&str| line.starts_with("  File \"");
+    let begins = lines
+        .iter()
+        .rposition(|line| line.starts_with("Traceback (most recent call last)"))
+        // A file that is not Python has no calls to report.
+        .or_else(|| lines.iter().rposition(|line| is_place(&line)))?;
+    let rest = &lines[begins + 1..];
+    if !lines[begins..].iter().any(|line| is_place(line)) {
+        return None;
+    }
+    let last = rest.iter().find(|line| !line.starts_with(char::is_whitespace))?;
+    let (exception, message) = name_and_message(last)?;
+    Some(Uncaught { exception, message, begins })
+}
+
+/// ```text
+/// TypeError: x is not a function
+///     at work (/srv/job.js:3:7)
+/// ```
+fn node(lines: &[&str]) -> Option<Uncaught> {
+    let is_call = |line: &str| line.starts_with("    at ");
+    let call = (1..lines.len()).rev().find(|at| is_call(lines[*at]) && !is_call(lines[at - 1]))?;
+    let first = call.saturating_sub(MESSAGE_LINES_MAX);
+    (first..call).rev().find_map(|begins| {
+        let (exception, message) = name_and_message(lines[begins])?;
+        // `Error [ERR_X]: …`
+        let exception = exception.split(" [").next().unwrap_or_default().to_owned();
+        Some(Uncaught { exception, message, begins })
+    })
+}
+
+/// ```text
+/// job.rb:2:in `work': no such account (ArgumentError)
+///         from job.rb:5:in `<main>'
+/// ```
+fn ruby(lines: &[&str]) -> Option<Uncaught> {
+    lines.iter().enumerate().rev().find_map(|(begins, line)| {
+        let (head, exception) = line.strip_suffix(')')?.rsplit_once(" (")?;
+        if !is_name(exception) || !exception.starts_with(|c: char| c.is_ascii_uppercase()) {
+            return None;
+        }
+        // The file, the line, and where in it.
+        let (file, rest) = head.split_once(".rb:")?;
+        let (number, rest) = rest.split_once(':')?;
+        let is_place = !file.starts_with(char::is_whitespace)
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit());
+        let message = match rest.strip_prefix("in ") {
+            Some(rest) => rest.split_once("': ")?.1,
+            None => rest.strip_prefix(' ')?,
+        };
+        let (exception, message) = (exception.to_owned(), message.to_owned());
+        is_place.then_some(Uncaught { exception, message, begins })
+    })
+}
+
+/// `ValueError: no such account`, or a name alone.
+fn name_and_message(line: &str) -> Option<(String, String)> {
+    let line = line.strip_prefix("Uncaught ").unwrap_or(line).trim_end();
+    let (name, message) = match line.split_once(':') {
+        Some((name, message)) => (name, message.trim_start()),
+        None => (line, ""),
+    };
+    let plain = match name.split_once(" [") {
+        Some((plain, code)) if code.ends_with(']') => plain,
+        Some(_) => return None,
+        None => name,
+    };
+    is_name(plain).then(|| (name.to_owned(), message.to_owned()))
+}
+
+/// `KeyError`, `requests.exceptions.ConnectionError`, `ActiveRecord::NotFound`.
+fn is_name(text: &str) -> bool {
+    let last = text.rsplit(['.', ':']).next().unwrap_or_default();
+    last.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.len() <= 200
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.:$".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Option<(String, String, usize)> {
+        let lines: Vec<&str> = text.lines().collect();
+        uncaught(&lines).map(|it| (it.exception, it.message, it.begins))
+    }
+
+    fn is(text: &str, exception: &str, message: &str, begins: usize) {
+        let expected = Some((exception.to_owned(), message.to_owned(), begins));
+        assert_eq!(found(text), expected, "{text}");
+    }
+
+    #[test]
+    fn python_exception_has_its_name() {
+        is(
+            "working\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    f()\n    ~^^\n  File \"a.py\", line 2, in f\n    raise ValueError(\"no: such\")\nValueError: no: such\n",
+            "ValueError",
+            "no: such",
+            1,
+        );
+        is(
+            "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'a'\nDuring handling of the above exception, another exception occurred:\nTraceback (most recent call last):\n  File \"a.py\", line 2\napp.errors.Broken",
+            "app.errors.Broken",
+            "",
+            4,
+        );
+        is(
+            "  File \"a.py\", line 1\n    def\n       ^\nSyntaxError: invalid syntax",
+            "SyntaxError",
+            "invalid syntax",
+            0,
+        );
+    }
+
+    #[test]
+    fn node_exception_has_its_name() {
+        is(
+            "/srv/a.js:3\n    throw new TypeError(\"no\")\n    ^\nTypeError: no\nreally\n    at work (/srv/a.js:3:7)\n    at Module._compile (node:internal)\nNode.js v20.1.0",
+            "TypeError",
+            "no",
+            3,
+        );
+        is("Error [ERR_X]: gone\n    at a (b.js:1:1) {\n  code: 'ERR_X'\n}", "Error", "gone", 0);
+    }
+
+    #[test]
+    fn ruby_exception_has_its_name() {
+        is(
+            "a.rb:2:in `work': no such account (ArgumentError)\n\tfrom a.rb:5:in `<main>'",
+            "ArgumentError",
+            "no such account",
+            0,
+        );
+        is("x\na.rb:2:in 'Object#work': gone (Shop::NotFound)", "Shop::NotFound", "gone", 1);
+    }
+
+    #[test]
+    fn other_words_are_no_exception() {
+        for text in [
+            "",
+            "something went wrong",
+            "error: no such file (os error 2)",
+            "usage: tool (Options)",
+            "Traceback (most recent call last):",
+            "    at home",
+            "listening on a.rb:80:in (X)",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+}
