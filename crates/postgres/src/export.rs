@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use task_engine_model::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord, compact,
+    ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord,
+    compact,
 };
 use task_engine_model::{Json, StoreError, TaskStatus};
 use tokio_postgres::Row;

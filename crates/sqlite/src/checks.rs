@@ -216,7 +216,8 @@ fn drift(turn: &Turn<'_>) -> Result<Check, Fault> {
 
 fn objects(db: &Connection) -> rusqlite::Result<Objects> {
     let mut statement = db.prepare(check_sql!("objects"))?;
-    let rows = statement.query_map([], |row| Ok((read(row, 1)?, (read(row, 0)?, read(row, 2)?))))?;
+    let rows =
+        statement.query_map([], |row| Ok((read(row, 1)?, (read(row, 0)?, read(row, 2)?))))?;
     rows.collect()
 }
 
@@ -250,7 +251,11 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
     let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
     let mut failed = turn.db.prepare_cached(check_sql!("failed"))?;
     let failed = failed.query_map(params![now - HOUR_US, limit], |row| {
-        Ok(FailedClass { class: read(row, 0)?, tasks: read(row, 1)?, newest: TaskId(read(row, 2)?) })
+        Ok(FailedClass {
+            class: read(row, 0)?,
+            tasks: read(row, 1)?,
+            newest: TaskId(read(row, 2)?),
+        })
     })?;
     let failed: Vec<_> = failed.collect::<rusqlite::Result<_>>()?;
     Ok(Facts {

@@ -73,7 +73,7 @@ async fn a_dead_engine_with_unreadable_tasks_is_recovered(fresh: Fresh) {
     let new = task_engine_conformance::bench::new_instance("dead");
     let classes = [("WaitingTask", task_engine::RetryRule::every(Duration::from_millis(1), 5))];
     let mut dead = other.register(task_engine_conformance::bench::knowing(new, &classes)).await;
-    assert_eq!(dead.claim(10).await.len(), 2);
+    assert_eq!(dead.claim(2).await.len(), 2);
     damage(&fresh, &[ids[0].0]).await;
     assert!(other.lose(dead.id).await);
     assert_eq!(other.recover(dead.id).await.len(), 2);
