@@ -37,7 +37,8 @@ use task_engine_model::{Outcome, TaskError};
 pub struct Failure {
     exception: String,
     message: String,
-    trace: Trace,
+    /// Boxed, so that a `Result` with a failure stays small.
+    trace: Box<Trace>,
     advice: Advice,
     /// Set if this is no failure: the task is postponed by this time.
     snooze: Option<Duration>,
@@ -104,7 +105,7 @@ impl Failure {
         Self {
             exception: exception.into(),
             message: message.into(),
-            trace: Trace::Here(Location::caller(), Backtrace::disabled()),
+            trace: Box::new(Trace::Here(Location::caller(), Backtrace::disabled())),
             advice: Advice::ByRule,
             snooze: None,
         }
@@ -114,7 +115,7 @@ impl Failure {
     /// that is not this program's, and has its own idea of where it failed.
     #[must_use]
     pub fn with_trace(mut self, lines: Vec<String>) -> Self {
-        self.trace = Trace::Known(lines);
+        self.trace = Box::new(Trace::Known(lines));
         self
     }
 
@@ -145,14 +146,14 @@ impl Failure {
         Self {
             exception: exception.to_owned(),
             message,
-            trace: Trace::Known(backtrace),
+            trace: Box::new(Trace::Known(backtrace)),
             advice: Advice::ByRule,
             snooze: None,
         }
     }
 
     pub(crate) fn outcome(self) -> Outcome {
-        let backtrace = match self.trace {
+        let backtrace = match *self.trace {
             Trace::Known(lines) => lines,
             Trace::Here(place, calls) => {
                 std::iter::once(place.to_string()).chain(frames(&calls)).collect()
@@ -194,7 +195,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
         Self {
             exception: if is_text { "Failure" } else { exception }.to_owned(),
             message,
-            trace: Trace::Here(Location::caller(), Backtrace::force_capture()),
+            trace: Box::new(Trace::Here(Location::caller(), Backtrace::force_capture())),
             advice: Advice::ByRule,
             snooze: None,
         }
