@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read};
 
 use task_engine::Json;
 use task_engine::model::json::{BYTES_MAX, BadJson};
+use task_engine::model::secret::{self, StrayPlaceholder};
 
 use crate::console::Console;
 use crate::exit::Fault;
@@ -35,6 +36,16 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
         let hint = if typed && matches!(why, BadJson::Syntax(_)) { QUOTES } else { "" };
         Fault::Usage(format!("parameters: {why}{hint}"))
     })
+}
+
+/// What was copied from a page or a command that hides secrets is not stored.
+/// `inside`: of a class that has secrets, also within other texts.
+pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), Fault> {
+    secret::refuse_placeholders(parameters, inside).map_err(stray)
+}
+
+pub(crate) fn stray(stray: StrayPlaceholder) -> Fault {
+    Fault::Usage(format!("parameters: {stray}"))
 }
 
 /// Shells take quotes away, and JSON has only double ones.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-pub(crate) use task_engine::model::typed::{duration, future_time};
+use task_engine::model::audit::check_prune;
+pub(crate) use task_engine::model::typed::{duration, future_time, past_time};
 
 /// How long something is kept: a duration, or for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,15 @@ impl Keep {
             Self::For(age) => Some(age),
             Self::Forever => None,
         }
+    }
+}
+
+/// The same for the audit, of which nothing young is removed.
+pub(crate) fn audit_keep(text: &str) -> Result<Keep, String> {
+    let keep = Keep::parse(text)?;
+    match keep.age().map(check_prune) {
+        Some(Err(why)) => Err(why.to_string()),
+        _ => Ok(keep),
     }
 }
 

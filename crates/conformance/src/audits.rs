@@ -1,12 +1,15 @@
 //! What operators did is on record, whole and in order.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use task_engine_model::audit::{AuditEntry, AuditOutcome, DETAIL_BYTES_MAX, NewAuditEntry};
-use task_engine_model::{Json, Store};
+use task_engine_model::audit::{
+    AuditEntry, AuditFilter, AuditOutcome, DETAIL_BYTES_MAX, KEPT_MIN, NewAuditEntry,
+};
+use task_engine_model::{Json, Store, StoreError, TaskId};
 
 use crate::Database;
 use crate::bench::Bench;
@@ -18,7 +21,8 @@ fn asked(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> New
 }
 
 async fn page(store: &dyn Store, before: Option<i64>, limit: u32) -> Vec<AuditEntry> {
-    store.audit_page(before, limit).await.expect("audit_page")
+    let filter = AuditFilter { before, ..AuditFilter::newest(limit) };
+    store.audit_page(&filter).await.expect("audit_page")
 }
 
 /// What was asked for, and what became of it: as it was said, whatever it says.
@@ -101,4 +105,55 @@ pub async fn the_record_is_read_in_pages(db: &dyn Database) {
         let targets: Vec<String> = own.map(|entry| entry.target.clone()).collect();
         assert_eq!(targets, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
     }
+}
+
+/// By who, what, when and which task; each is both entries of an action.
+pub async fn entries_are_found_by_filter(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let store = &*bench.store;
+    for (actor, action, target) in [
+        ("ann", "tasks.retry", "task 7"),
+        ("Annabel", "tasks.cancel", "tasks 5, 7, 17"),
+        ("bob", "tasks_more", "tasks 70, 17, …"),
+        ("bob", "queues.pause", "7"),
+    ] {
+        let entry = NewAuditEntry::asked(actor, action, target, None, Json::empty_object());
+        let entry = entry.expect("an entry");
+        let id = store.audit(&entry).await.expect("audit");
+        let ended = entry.ended(id, AuditOutcome::Done, Json::empty_object());
+        store.audit(&ended).await.expect("audit");
+    }
+    let all = page(store, None, 10).await;
+    let (oldest, newest) = (all[7].at, all[0].at);
+    let any = AuditFilter::newest(10);
+    let text = |text: &str| Some(text.to_owned());
+    for (filter, number) in [
+        (any.clone(), 8),
+        (AuditFilter { actor: text("ann"), ..any.clone() }, 4),
+        (AuditFilter { actor: text("%"), ..any.clone() }, 0),
+        (AuditFilter { action: text("tasks"), ..any.clone() }, 4),
+        (AuditFilter { action: text("tasks.retry"), ..any.clone() }, 2),
+        (AuditFilter { action: text("task"), ..any.clone() }, 0),
+        (AuditFilter { task: Some(TaskId(7)), ..any.clone() }, 4),
+        (AuditFilter { task: Some(TaskId(17)), ..any.clone() }, 4),
+        (AuditFilter { task: Some(TaskId(1)), ..any.clone() }, 0),
+        (AuditFilter { since: Some(oldest), ..any.clone() }, 8),
+        (AuditFilter { until: Some(oldest), ..any.clone() }, 0),
+        (AuditFilter { since: Some(newest + SignedDuration::from_secs(1)), ..any.clone() }, 0),
+        (AuditFilter { actor: text("ann"), action: text("tasks"), limit: 3, ..any.clone() }, 3),
+    ] {
+        let found = store.audit_page(&filter).await.expect("audit_page");
+        assert_eq!(found.len(), number, "{filter:?}: {found:?}");
+    }
+}
+
+/// Retention removes nothing that is young, and nobody can ask it to.
+pub async fn young_entries_are_not_pruned(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let store = &*bench.store;
+    store.audit(&asked("ada", "1", None, &json!({}))).await.expect("audit");
+    assert_eq!(store.prune_audit(KEPT_MIN, 10).await, Ok(0));
+    let refused = store.prune_audit(KEPT_MIN - Duration::from_secs(1), 10).await;
+    assert!(matches!(&refused, Err(StoreError::BadData(why)) if why.contains("90 days")));
+    assert_eq!(page(store, None, 10).await.len(), 1);
 }

@@ -15,7 +15,7 @@
 //!   [`operations`], [`instances`], [`listing`], [`wake_ups`], [`hostile`],
 //!   [`properties`], [`queues`], [`reports`], [`cancellations`],
 //!   [`mod@unique`], [`flows`], [`schedules`], [`schedule_events`], [`watching`],
-//!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`],
+//!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`], [`logins`],
 //!   [`figures`], [`completions`]: the cases, by promise;
 //! - [`everything`]: a store with all that can be in one;
 //! - [`mod@bench`], [`waiting`]: the words they are written in;
@@ -36,6 +36,7 @@ pub mod flows;
 pub mod hostile;
 pub mod instances;
 pub mod listing;
+pub mod logins;
 pub mod operations;
 pub mod pooler;
 pub mod postgres_server;
@@ -254,6 +255,8 @@ macro_rules! suite {
                 long_numbers_keep_every_digit
                 results_of_every_kind
                 a_mebibyte_is_kept
+                random_json_comes_back_equal
+                the_limits_of_json_hold
                 names_are_only_names
                 errors_come_back_as_they_went_in
             }
@@ -389,6 +392,12 @@ macro_rules! suite {
                 what_was_asked_and_done_is_on_record
                 the_longest_detail_is_kept
                 the_record_is_read_in_pages
+                entries_are_found_by_filter
+                young_entries_are_not_pruned
+            }
+            logins {
+                a_database_has_one_key
+                an_ended_login_stays_ended
             }
             tokens {
                 a_token_is_known_by_its_hash
@@ -464,6 +473,7 @@ mod tests {
             include_str!("searches.rs"),
             include_str!("audits.rs"),
             include_str!("tokens.rs"),
+            include_str!("logins.rs"),
             include_str!("figures.rs"),
         ] {
             let cases = source

@@ -194,6 +194,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) poll: Duration,
     pub(crate) retention: Option<Duration>,
+    pub(crate) audit_retention: Option<Duration>,
     pub(crate) migrate: bool,
     pub(crate) schedules: Vec<Schedule>,
 }
@@ -209,6 +210,7 @@ impl Default for Settings {
             lease: Duration::from_secs(30),
             poll: Duration::from_secs(10),
             retention: Some(Duration::from_secs(30 * 86_400)),
+            audit_retention: None,
             migrate: true,
             schedules: Vec::new(),
         }
@@ -334,6 +336,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// How long successful tasks are kept; `None` for ever. Default: 30 days.
     pub fn retention(mut self, age: Option<Duration>) -> Self {
         self.settings.retention = age;
+        self
+    }
+
+    /// How long entries of the audit are kept, at least 90 days; `None` for ever,
+    /// the default.
+    pub fn audit_retention(mut self, age: Option<Duration>) -> Self {
+        self.settings.audit_retention = age;
         self
     }
 

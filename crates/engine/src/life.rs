@@ -55,7 +55,11 @@ impl<S: Send + Sync + 'static> Life<S> {
         let hints = Arc::new(Hints::new(self.pools.len()));
         let mut beside = Beside::default();
         beside.spawn(wake_up::listen(self.store.clone(), hints.clone()));
-        beside.spawn(retention::keep(self.store.clone(), self.settings.retention));
+        beside.spawn(retention::keep(
+            self.store.clone(),
+            self.settings.retention,
+            self.settings.audit_retention,
+        ));
         if let Some(time) = self.settings.stop_timeout {
             let (stop, mut watch) = (self.stop.clone(), self.stop.watch());
             beside.spawn(async move {

@@ -3,10 +3,13 @@
 //! An action has two entries. The first says what is `asked` for, and is on
 //! record before anything is done; if it cannot be written, nothing is. The
 //! second tells the outcome, and names the first. So an action whose process died
-//! in between has left its trace: an `asked` that nobody answered.
+//! in between has left its trace: an `asked` without an outcome.
+//!
+//! Entries are removed by retention alone, and never before [`KEPT_MIN`].
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -15,13 +18,61 @@ use serde_json::value::RawValue;
 use crate::json::Json;
 use crate::queue::REASON_BYTES_MAX;
 use crate::store::StoreError;
-use crate::task::NAME_BYTES_MAX;
+use crate::task::{NAME_BYTES_MAX, TaskId};
 use crate::word::BadWord;
 
 /// The longest text that says what an action was done to.
 pub const TARGET_BYTES_MAX: usize = 4096;
 /// The longest detail.
 pub const DETAIL_BYTES_MAX: usize = 8 * 1024;
+
+/// Entries are kept at least this long: the tables themselves refuse to delete
+/// younger ones.
+pub const KEPT_MIN: Duration = Duration::from_secs(90 * 86_400);
+
+/// Which entries are asked for; without any field, the newest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Only entries before this one: the next page.
+    pub before: Option<i64>,
+    /// So many at the most.
+    pub limit: u32,
+    /// Only of actors that have this text in their name.
+    pub actor: Option<String>,
+    /// Only of this action, like `tasks.retry`, or of all that begin so: `tasks`.
+    pub action: Option<String>,
+    /// Only from this time on.
+    pub since: Option<Timestamp>,
+    /// Only before this time.
+    pub until: Option<Timestamp>,
+    /// Only about this task, by its id. What was done by a filter names no ids.
+    pub task: Option<TaskId>,
+}
+
+impl AuditFilter {
+    /// The newest entries.
+    #[must_use]
+    pub fn newest(limit: u32) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Whether it leaves out any entries but those of other pages.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        *self != Self { before: self.before, limit: self.limit, ..Self::default() }
+    }
+}
+
+/// Refuses to remove entries that are younger than [`KEPT_MIN`].
+pub fn check_prune(age: Duration) -> Result<(), StoreError> {
+    if age >= KEPT_MIN {
+        return Ok(());
+    }
+    Err(StoreError::BadData(format!(
+        "audit entries are kept for at least {} days; ask to remove older ones",
+        KEPT_MIN.as_secs() / 86_400
+    )))
+}
 
 /// What became of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::json::Json;
+use crate::secret::request;
 use crate::task::{BadTask, Due, NewTask, TaskDetails, TaskStatus};
 
 /// What is to be different about a task that waits. What is `None` stays.
@@ -57,9 +58,16 @@ impl Edit {
 /// The field of the context that says which task this one does once more.
 const RERUN_OF: &str = "rerun_of";
 
-/// What belongs to the old task alone: who created it, under which span, what
-/// made it unique, and what the engine has counted.
-const NOT_AGAIN: [&str; 4] = ["parent_id", "traceparent", "unique_key", "retry_number"];
+/// What belongs to the old task alone: who created it, by which request, under
+/// which span, what made it unique, and what the engine has counted.
+const NOT_AGAIN: [&str; 6] = [
+    "parent_id",
+    "traceparent",
+    "unique_key",
+    "retry_number",
+    request::CONTEXT_MARK,
+    request::CONTEXT_CREATOR,
+];
 
 impl NewTask {
     /// A new task that does once more what this one was to do: due at once, in

@@ -32,7 +32,9 @@ use jiff::Timestamp;
 use serde_json::Value as JsonValue;
 
 use crate::json::Json;
+use crate::secret::request;
 use crate::task::{TaskId, TaskRow, TaskStatus};
+use crate::unique::CONTEXT_KEY;
 
 pub use parse::BadFilter;
 
@@ -136,6 +138,40 @@ impl Filter {
     #[must_use]
     pub fn asks_about_parameters(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.field, Field::Params(_)))
+    }
+
+    /// Whether it asks about the hash of an HTTP request, which readers do not see.
+    #[must_use]
+    pub fn asks_about_request(&self) -> bool {
+        self.asks_context(request::CONTEXT_MARK)
+    }
+
+    /// Whether it asks about unique keys, of which readers see some: see
+    /// [`Self::without_idempotency_keys`].
+    #[must_use]
+    pub fn asks_about_unique_key(&self) -> bool {
+        self.asks_context(CONTEXT_KEY)
+    }
+
+    fn asks_context(&self, name: &str) -> bool {
+        let asks = |path: &[String]| path.first().is_some_and(|first| first == name);
+        self.terms.iter().any(|term| matches!(&term.field, Field::Context(path) if asks(path)))
+    }
+
+    /// Tasks whose unique key is not made of an `Idempotency-Key`.
+    #[must_use]
+    pub fn without_idempotency_keys() -> Self {
+        let field = Field::Context(vec![CONTEXT_KEY.to_owned()]);
+        let values = vec![Value::Text(request::KEY_PREFIX.to_owned())];
+        Self { terms: vec![Term { field, operator: Operator::HasNot, values }] }
+    }
+
+    /// Tasks that were created by an HTTP request with an `Idempotency-Key`.
+    #[must_use]
+    pub fn with_request() -> Self {
+        let field = Field::Context(vec![request::CONTEXT_MARK.to_owned()]);
+        let values = vec![Value::Text(String::new())];
+        Self { terms: vec![Term { field, operator: Operator::Has, values }] }
     }
 
     /// Tasks that name no secrets of their own.

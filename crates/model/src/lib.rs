@@ -42,7 +42,8 @@
 //! - [`check`]: whether all is well, and what to do about it;
 //! - [`figures`]: what engines have counted, for charts;
 //! - [`change`]: what an operator may change about a task;
-//! - [`audit`], [`token`]: what operators did, and how they prove who they are;
+//! - [`audit`], [`token`], [`login`]: what operators did, and how they prove who
+//!   they are;
 //! - [`export`]: all that a store knows, as lines of JSON.
 
 pub mod attempt;
@@ -62,6 +63,7 @@ pub mod hook;
 pub mod instance;
 pub mod json;
 pub mod lock;
+pub mod login;
 // For engines, stores and tools on one machine.
 #[doc(hidden)]
 pub mod process;
@@ -87,7 +89,7 @@ mod word;
 pub mod words;
 
 pub use attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
-pub use audit::{AuditEntry, AuditOutcome, NewAuditEntry};
+pub use audit::{AuditEntry, AuditFilter, AuditOutcome, NewAuditEntry};
 pub use change::{Edit, EditReport, RemoveReport};
 pub use client::Client;
 pub use completion::{Completion, Settled};

@@ -34,6 +34,7 @@ pub use fields::BadCron;
 pub use timetable::{BadRule, Preview, Rule, Timetable};
 
 use crate::json::{BadJson, Json};
+use crate::secret::StrayPlaceholder;
 use crate::task::{BadTask, NAME_BYTES_MAX, NewTask, Task};
 use crate::word::BadWord;
 
@@ -485,6 +486,8 @@ pub enum Wrong {
     Missed,
     #[error(transparent)]
     Task(#[from] BadTask),
+    #[error("its parameters: {0}")]
+    Placeholder(#[from] StrayPlaceholder),
     #[error("its context: {0}")]
     Context(#[from] BadJson),
     #[error("what is stored was not written by this version of Task Engine ({0})")]

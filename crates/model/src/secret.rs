@@ -7,23 +7,31 @@
 //! engine takes them out of errors, logs and progress before it writes those, and
 //! whoever shows a task takes them out of all the rest ([`Redactor`]).
 //!
-//! What the code makes of a secret (a hash, a part, another encoding) is another
-//! text, which nothing here can know.
+//! A secret is found in a text as it is, and with the escapes of JSON, of string
+//! literals and of addresses. What the code makes of it otherwise (a hash, a part,
+//! base64) is another text, which nothing here can know.
 
+mod placeholder;
+pub mod request;
 mod rewrite;
+mod unescape;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::attempt::TaskError;
 use crate::instance::InstanceRow;
 use crate::json::Json;
 use crate::report::LogRow;
+use crate::schedule::Definition;
 use crate::schedule::row::ScheduleRow;
 use crate::store::{Store, StoreError};
 use crate::task::{ClassRules, TaskDetails};
+
+pub use placeholder::{StrayPlaceholder, refuse_placeholders, restore};
 
 /// What stands in the place of a secret.
 pub const SHOWN: &str = "[secret]";
@@ -69,10 +77,13 @@ pub fn check(paths: &[impl AsRef<str>]) -> Result<(), BadSecret> {
 /// secrets, it changes nothing.
 #[derive(Clone, Default, PartialEq)]
 pub struct Redactor {
-    /// What must not be seen, in every form that is known.
+    /// What must not be seen.
     texts: Vec<String>,
     /// The parameters without it; `None` if there are no secrets.
     parameters: Option<Json>,
+    /// Whether the marks of a request are hidden; not by a redactor that hides
+    /// nothing at all, the default.
+    hides_request: bool,
 }
 
 impl std::fmt::Debug for Redactor {
@@ -100,14 +111,18 @@ impl Redactor {
         };
         let mut all: Vec<String> = paths.iter().map(|path| path.as_ref().to_owned()).collect();
         all.extend(own);
-        if all.is_empty() { Self::default() } else { Self::with(parameters, &all) }
+        if all.is_empty() {
+            return Self { hides_request: true, ..Self::default() };
+        }
+        Self::with(parameters, &all)
     }
 
     fn with(parameters: &Json, paths: &[String]) -> Self {
         let paths: Vec<Vec<&str>> = paths.iter().map(|path| path.split('.').collect()).collect();
         let mut secrets = BTreeSet::new();
         let parameters = rewrite::without_paths(parameters, &paths, &mut secrets);
-        let mut redactor = Self { texts: forms(secrets), parameters: None };
+        let texts = parts(secrets);
+        let mut redactor = Self { texts, parameters: None, hides_request: true };
         redactor.parameters = Some(redactor.json(&parameters));
         redactor
     }
@@ -129,16 +144,13 @@ impl Redactor {
     /// because somebody has cut it, ends before it.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut places: Vec<(usize, usize)> = Vec::new();
-        for secret in &self.texts {
-            let mut from = 0;
-            while let Some(at) = text[from..].find(secret.as_str()) {
-                let begin = from + at;
-                places.push((begin, begin + secret.len()));
-                // The next may begin inside this one.
-                from = begin + text[begin..].chars().next().map_or(1, char::len_utf8);
-            }
-            places.extend(cut_at_the_end(text, secret).map(|begin| (begin, text.len())));
+        if self.texts.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut places = self.places(text);
+        for reading in unescape::readings(text) {
+            let found = self.places(&reading.text);
+            places.extend(found.into_iter().map(|(begin, end)| reading.place(begin, end)));
         }
         if places.is_empty() {
             return Cow::Borrowed(text);
@@ -154,6 +166,22 @@ impl Redactor {
         }
         shown.push_str(&text[at..]);
         Cow::Owned(shown)
+    }
+
+    /// Where secrets are in a text, from byte to byte.
+    fn places(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut places = Vec::new();
+        for secret in &self.texts {
+            let mut from = 0;
+            while let Some(at) = text[from..].find(secret.as_str()) {
+                let begin = from + at;
+                places.push((begin, begin + secret.len()));
+                // The next may begin inside this one.
+                from = begin + text[begin..].chars().next().map_or(1, char::len_utf8);
+            }
+            places.extend(cut_at_the_end(text, secret).map(|begin| (begin, text.len())));
+        }
+        places
     }
 
     /// JSON without the secrets in its texts, names and numbers.
@@ -180,6 +208,9 @@ impl Redactor {
 
     /// A task without the secrets, with all that is recorded about it.
     pub fn task(&self, task: &mut TaskDetails) {
+        if self.hides_request {
+            request::hide(&mut task.context);
+        }
         let Some(parameters) = &self.parameters else { return };
         task.task_parameters = parameters.clone();
         task.context = self.json(&task.context);
@@ -257,7 +288,7 @@ impl Secrets {
         #[derive(Deserialize)]
         struct Known {
             task_class: String,
-            context: Box<serde_json::value::RawValue>,
+            context: Box<RawValue>,
         }
         let definition = &mut row.state.definition;
         let Ok(known) = definition.decode::<Known>() else { return };
@@ -271,6 +302,26 @@ impl Secrets {
         if let Some(shown) = redactor.parameters() {
             *definition = shown.clone();
         }
+    }
+
+    /// What somebody wrote who has seen `stored` without its secrets: placeholders
+    /// become what is stored, and what was secret stays so. Nothing moves to
+    /// another class, where it may be no secret.
+    pub fn restore(
+        &self,
+        new: &mut Definition,
+        stored: &Definition,
+    ) -> Result<(), StrayPlaceholder> {
+        if new.task_class != stored.task_class {
+            return refuse_placeholders(&new.task_parameters, true);
+        }
+        let before = &stored.task_parameters;
+        let redactor = self.redactor(&stored.task_class, before, &stored.context);
+        new.task_parameters = restore(&new.task_parameters, before, redactor.parameters())?;
+        if let Some(paths) = paths_in(&stored.context).filter(|paths| !paths.is_empty()) {
+            name_in(&mut new.context, paths);
+        }
+        Ok(())
     }
 
     /// The same as [`Self::redactor`], for a task with all that is recorded about it.
@@ -294,22 +345,31 @@ pub(crate) fn paths_in(context: &Json) -> Option<Vec<String>> {
     context.decode::<Named>().ok().map(|named| named.secret_parameters)
 }
 
-/// Every form in which these may be met.
-fn forms(secrets: BTreeSet<String>) -> Vec<String> {
-    let mut forms = BTreeSet::new();
-    for secret in secrets {
-        // A log has lines.
-        if secret.contains('\n') {
-            forms.extend(secret.lines().map(|line| line.trim().to_owned()));
-        }
-        let json = serde_json::to_string(&secret).unwrap_or_default();
-        for quoted in [json, format!("{secret:?}")] {
-            forms.insert(quoted.trim_matches('"').to_owned());
-        }
-        forms.insert(secret);
+/// Adds paths to those that a context names.
+fn name_in(context: &mut Json, mut paths: Vec<String>) {
+    let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else { return };
+    paths.extend(paths_in(context).unwrap_or_default());
+    paths.sort();
+    paths.dedup();
+    if let Ok(named) = serde_json::value::to_raw_value(&paths) {
+        fields.insert(CONTEXT_NAME.to_owned(), named);
     }
-    forms.retain(|form| form.chars().count() >= CHARS_MIN);
-    forms.into_iter().collect()
+    if let Ok(named) = Json::encode(&fields) {
+        *context = named;
+    }
+}
+
+/// The secrets, and their lines: a log has lines.
+fn parts(secrets: BTreeSet<String>) -> Vec<String> {
+    let mut parts = BTreeSet::new();
+    for secret in secrets {
+        if secret.contains('\n') {
+            parts.extend(secret.lines().map(|line| line.trim().to_owned()));
+        }
+        parts.insert(secret);
+    }
+    parts.retain(|part| part.chars().count() >= CHARS_MIN);
+    parts.into_iter().collect()
 }
 
 /// Where the beginning of a secret begins that a text ends with.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::attempt::{AttemptId, Ending, Next};
-use crate::audit::{AuditEntry, NewAuditEntry};
+use crate::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use crate::change::{Edit, EditReport, RemoveReport};
 use crate::check::{Check, Depth, Inventory};
 use crate::completion::Settled;
@@ -24,6 +24,7 @@ use crate::flow::{FlowPage, FlowTask};
 use crate::instance::{InstanceId, InstanceRow, NewInstance};
 use crate::json::Json;
 use crate::lock::BlockingSession;
+use crate::login::{DatabaseKey, LoginId};
 use crate::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use crate::report::{LogFilter, LogRow, Report};
 use crate::schedule::history::ScheduleEvent;
@@ -52,6 +53,13 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where this is, without secrets: for logs and messages.
     fn place(&self) -> String;
+
+    /// Closes connections in good order, as far as they are not in use; the store
+    /// is not used after that. For programs that are about to end: a server may
+    /// otherwise log that they were cut off.
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Brings the tables to this version. Returns what was applied.
     fn migrate(&self) -> Answer<'_, Vec<String>>;
@@ -287,11 +295,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>>;
 
     /// Puts what an operator does on record; returns the id of the entry. Sent
-    /// again, it is a second entry. None is ever changed or removed.
+    /// again, it is a second entry. None is ever changed.
     fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64>;
 
-    /// A page of what operators did, newest first: entries before this id.
-    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>>;
+    /// A page of what operators did, newest first.
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>>;
+
+    /// Removes up to `limit` of the oldest entries, if they are older than `age`;
+    /// refused for less than [`KEPT_MIN`](crate::audit::KEPT_MIN). Returns how many.
+    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64>;
 
     /// Makes a token known; returns its id. [`StoreError::Refused`] if one that is
     /// not revoked has this name, even if it has expired.
@@ -306,6 +318,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The token of this hash, if it is good now, by the database's clock.
     /// That it was used is written down, at most once a minute.
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>>;
+
+    /// The key of this database: always the same, whoever asks.
+    fn database_key(&self) -> Answer<'_, DatabaseKey>;
+
+    /// Ends a login, which would have lasted for up to this time from now on.
+    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()>;
+
+    /// Whether a login was ended, by any dashboard of this database.
+    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool>;
 
     /// Keeps what an engine has counted. Of what is sent about one minute and
     /// class, the most counts, in whatever order it arrives.
@@ -396,6 +417,35 @@ pub struct ClaimedTask {
     pub priority: i32,
     /// From when on it could run.
     pub due_at: Timestamp,
+    /// Why the row of the task cannot be read, if it cannot. Such a task is not
+    /// executed: the engine ends it as failed, with this reason.
+    pub unreadable: Option<String>,
+}
+
+impl ClaimedTask {
+    /// The same with its parameters and context, as they are stored. If they are
+    /// out of the limits of [`Json`], or the number of the attempt is, the task is
+    /// [`unreadable`](Self::unreadable).
+    #[must_use]
+    pub fn with_stored_json(mut self, parameters: Vec<u8>, context: Vec<u8>) -> Self {
+        let read = |what: &str, stored: Vec<u8>| {
+            let text = String::from_utf8(stored).map_err(|_| "it is not UTF-8".to_owned());
+            let json = text.and_then(|text| Json::parse_object(text).map_err(|e| e.to_string()));
+            json.map_err(|why| format!("its {what} cannot be read: {why}"))
+        };
+        let attempt = self.id.attempt;
+        let in_range = (1..i32::MAX).contains(&attempt);
+        let numbered = in_range
+            .then_some(())
+            .ok_or_else(|| format!("its attempt has the number {attempt}, which is out of range"));
+        let read = numbered
+            .and_then(|()| Ok((read("parameters", parameters)?, read("context", context)?)));
+        match read {
+            Ok((parameters, context)) => (self.parameters, self.context) = (parameters, context),
+            Err(why) => self.unreadable = Some(why),
+        }
+        self
+    }
 }
 
 /// Without its secrets.
@@ -410,6 +460,7 @@ impl fmt::Debug for ClaimedTask {
             .field("queue", &self.queue)
             .field("priority", &self.priority)
             .field("due_at", &self.due_at)
+            .field("unreadable", &self.unreadable)
             .finish()
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{Span, SpanRelativeTo, Timestamp, ToSpan, Zoned};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, ToSpan, Zoned};
 
 use crate::words::span;
 
@@ -27,6 +27,28 @@ pub fn future_time(text: &str, now: &Zoned) -> Result<Timestamp, String> {
     }
     if time.duration_since(now).unsigned_abs() > DURATION_MAX {
         return Err("this is more than 100 years ahead".to_owned());
+    }
+    Ok(time)
+}
+
+/// A time that may be over: a time of day is the last one that was; a duration is
+/// so long ago.
+pub fn past_time(text: &str, now: &Zoned) -> Result<Timestamp, String> {
+    let text = text.trim();
+    if let Ok(ago) = duration_with_unit(text) {
+        let ago = SignedDuration::try_from(ago).map_err(|error| error.to_string())?;
+        return now.timestamp().checked_sub(ago).map_err(|error| error.to_string());
+    }
+    if let Ok(date) = Date::strptime("%Y-%m-%d", text) {
+        return local(date.to_datetime(Time::midnight()), now.time_zone());
+    }
+    let is_of_day = !text.contains(['-', ' ', 'T']);
+    let time = time(text, now).map_err(|_| {
+        "this is not a time; write 2h (ago), 03:00, 2026-12-24, \"2026-12-24 18:00\" in local time, or 2026-12-24T18:00:00Z".to_owned()
+    })?;
+    if is_of_day && time > now.timestamp() {
+        let before = time.to_zoned(now.time_zone().clone()).checked_sub(1.day());
+        return before.map(|it| it.timestamp()).map_err(|error| error.to_string());
     }
     Ok(time)
 }
@@ -124,6 +146,22 @@ mod tests {
 
     fn berlin(text: &str) -> Zoned {
         text.parse::<DateTime>().unwrap().in_tz("Europe/Berlin").unwrap()
+    }
+
+    #[test]
+    fn past_times_in_every_form() {
+        let now = berlin("2026-12-24 12:00");
+        for (text, expected) in [
+            ("2h", "2026-12-24T09:00:00Z"),
+            ("03:00", "2026-12-24T02:00:00Z"),
+            ("18:00", "2026-12-23T17:00:00Z"),
+            ("2026-12-01", "2026-11-30T23:00:00Z"),
+            ("2026-12-01 03:00", "2026-12-01T02:00:00Z"),
+            ("2026-12-01T03:00:00Z", "2026-12-01T03:00:00Z"),
+        ] {
+            assert_eq!(past_time(text, &now).unwrap().to_string(), expected, "{text}");
+        }
+        assert!(past_time("soon", &now).unwrap_err().contains("03:00"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 -- What operators did, who may, and figures to draw.
 
--- What operators did. Insert only, and the table itself sees to it.
+-- What operators did. Insert only, and the table itself sees to it: an entry can
+-- be deleted when it is 90 days old, and never changed.
 CREATE TABLE task_engine.audit (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at timestamptz NOT NULL
@@ -10,27 +11,41 @@ CREATE TABLE task_engine.audit (
   action text NOT NULL,
   target text NOT NULL,
   reason text,
-  detail jsonb NOT NULL,
+  detail jsonb NOT NULL
+    CONSTRAINT "a detail is within the limits of JSON"
+    CHECK (pg_column_size(detail) < 200 AND octet_length(detail::text) < 130
+      OR task_engine.check_json(detail, 'the detail')),
   outcome text NOT NULL
     CONSTRAINT "an outcome is a known word"
     CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
-  of_id bigint                            -- the entry that asked, if this one tells the outcome
+  of_id bigint,                           -- the entry that asked, if this one tells the outcome
+  CONSTRAINT "the texts of an action have at most 16 KiB"
+    CHECK (greatest(octet_length(actor), octet_length(action), octet_length(target),
+      octet_length(reason)) <= 16384)
 );
 
 CREATE FUNCTION task_engine.audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  IF TG_OP = 'DELETE' AND OLD.at <= clock_timestamp() - interval '90 days' THEN
+    RETURN OLD;
+  END IF;
   RAISE EXCEPTION 'the record of what operators did is append-only: no % on %', TG_OP, TG_TABLE_NAME
     USING ERRCODE = 'restrict_violation';
 END $$;
 
 CREATE TRIGGER audit_is_append_only
-BEFORE UPDATE OR DELETE OR TRUNCATE ON task_engine.audit
+BEFORE UPDATE OR TRUNCATE ON task_engine.audit
 FOR EACH STATEMENT EXECUTE FUNCTION task_engine.audit_is_append_only();
+
+CREATE TRIGGER audit_keeps_young_entries
+BEFORE DELETE ON task_engine.audit
+FOR EACH ROW EXECUTE FUNCTION task_engine.audit_is_append_only();
 
 -- Who may use the dashboard. A token itself is nowhere; its hash is of no use.
 CREATE TABLE task_engine.tokens (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  name text NOT NULL,
+  name text NOT NULL
+    CONSTRAINT "a token has a name of 1 to 200 bytes" CHECK (octet_length(name) BETWEEN 1 AND 200),
   role text NOT NULL
     CONSTRAINT "a role is a known word" CHECK (role IN ('viewer', 'operator', 'admin')),
   hash bytea NOT NULL UNIQUE
@@ -45,6 +60,21 @@ CREATE TABLE task_engine.tokens (
       AND greatest(created_at, expires_at, last_used_at, revoked_at) < '9999-01-01Z')
 );
 CREATE UNIQUE INDEX tokens_by_name ON task_engine.tokens (name) WHERE revoked_at IS NULL;
+
+-- A random key of this database, for hashes that nobody can compute without it.
+CREATE TABLE task_engine.database_key (
+  is_only boolean PRIMARY KEY DEFAULT true CONSTRAINT "there is one key" CHECK (is_only),
+  key bytea NOT NULL CONSTRAINT "a key has 32 bytes" CHECK (length(key) = 32)
+);
+-- Two UUIDs: 244 bits of the server's strong randomness.
+INSERT INTO task_engine.database_key (key)
+VALUES (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'));
+
+-- Logins to the dashboard that were ended before they expired.
+CREATE TABLE task_engine.ended_logins (
+  id bytea PRIMARY KEY CONSTRAINT "a login has 16 bytes" CHECK (length(id) = 16),
+  expires_at timestamptz NOT NULL
+);
 
 -- What engines have counted: one row an engine, minute and class. An engine writes
 -- its own rows only, and only forward. No index but the key, so that an update

@@ -1,16 +1,20 @@
 //! What operators did.
 
-use task_engine_model::audit::{AuditEntry, NewAuditEntry};
-use task_engine_model::{BadWord, StoreError};
+use std::time::Duration;
+
+use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
+use task_engine_model::{BadWord, Json, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::json::{JsonIn, JsonOut};
+use crate::json::JsonIn;
 use crate::session::Ask as _;
-use crate::store::Inner;
+use crate::store::{Inner, micros};
+use crate::value::read;
 
 const AUDIT: &str = include_str!("../sql/audit.sql");
 const AUDIT_PAGE: &str = include_str!("../sql/audit_page.sql");
+const AUDIT_PRUNE: &str = include_str!("../sql/audit_prune.sql");
 
 impl Inner {
     pub(crate) async fn audit(&self, entry: &NewAuditEntry) -> Result<i64, StoreError> {
@@ -30,36 +34,59 @@ impl Inner {
             )
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(row.get("id"))
+        Ok(read(&row, "id"))
     }
 
     pub(crate) async fn audit_page(
         &self,
-        before: Option<i64>,
-        limit: u32,
+        filter: &AuditFilter,
     ) -> Result<Vec<AuditEntry>, StoreError> {
+        // No entry has one, and PostgreSQL would complain.
+        if [&filter.actor, &filter.action].into_iter().flatten().any(|text| text.contains('\0')) {
+            return Ok(Vec::new());
+        }
         let client = self.connections.work().await?;
         let rows = client
-            .query(&self.schema.sql(AUDIT_PAGE), &[&before.unwrap_or(i64::MAX), &i64::from(limit)])
+            .query(
+                &self.schema.sql(AUDIT_PAGE),
+                &[
+                    &filter.before.unwrap_or(i64::MAX),
+                    &i64::from(filter.limit),
+                    &filter.actor,
+                    &filter.action,
+                    &filter.since,
+                    &filter.until,
+                    &filter.task.map(|id| id.to_string()),
+                ],
+            )
             .await
             .map_err(|e| store_error(&e))?;
         rows.iter().map(entry).collect()
+    }
+
+    pub(crate) async fn prune_audit(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        check_prune(age)?;
+        let client = self.connections.work().await?;
+        client
+            .execute(&self.schema.sql(AUDIT_PRUNE), &[&micros(age), &i64::from(limit)])
+            .await
+            .map_err(|e| store_error(&e))
     }
 }
 
 fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
     Ok(AuditEntry {
-        id: row.get("id"),
-        at: row.get("at"),
-        actor: row.get("actor"),
-        action: row.get("action"),
-        target: row.get("target"),
-        reason: row.get("reason"),
-        detail: row.get::<_, JsonOut>("detail").0,
+        id: read(row, "id"),
+        at: read(row, "at"),
+        actor: read(row, "actor"),
+        action: read(row, "action"),
+        target: read(row, "target"),
+        reason: read(row, "reason"),
+        detail: read::<Json>(row, "detail"),
         outcome: row
             .get::<_, &str>("outcome")
             .parse()
             .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
-        of: row.get("of_id"),
+        of: read(row, "of_id"),
     })
 }

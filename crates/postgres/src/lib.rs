@@ -68,6 +68,7 @@ mod instances;
 mod json;
 mod listen;
 mod locks;
+mod logins;
 mod look;
 mod migrate;
 mod operate;
@@ -86,6 +87,7 @@ mod sleep;
 mod store;
 mod tls;
 mod tokens;
+mod value;
 mod watch;
 
 pub use schema::Schema;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine_model::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_model::lock::BlockingSession;
+use task_engine_model::login::{DatabaseKey, LoginId};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::history::ScheduleEvent;
@@ -117,7 +118,7 @@ impl PgStore {
         limit: Duration,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> Answer<'a, T> {
-        Box::pin(self.inner.connections.answer(Some(limit), answer))
+        Box::pin(self.inner.answer(Some(limit), answer))
     }
 
     /// For many statements in a row: as long as the server answers at all.
@@ -125,7 +126,7 @@ impl PgStore {
         &'a self,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> Answer<'a, T> {
-        Box::pin(self.inner.connections.answer(None, answer))
+        Box::pin(self.inner.answer(None, answer))
     }
 
     /// The schema of the tables, for creation in a transaction of one's own.
@@ -166,6 +167,13 @@ impl Store for PgStore {
         } else {
             format!("{place} (schema {})", self.inner.schema)
         }
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async {
+            self.inner.connections.close().await;
+            Ok(())
+        })
     }
 
     fn migrate(&self) -> Answer<'_, Vec<String>> {
@@ -381,8 +389,24 @@ impl Store for PgStore {
         self.limited(self.inner.audit(entry))
     }
 
-    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
-        self.limited(self.inner.audit_page(before, limit))
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>> {
+        self.limited(self.inner.audit_page(filter))
+    }
+
+    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64> {
+        self.limited(self.inner.prune_audit(age, limit))
+    }
+
+    fn database_key(&self) -> Answer<'_, DatabaseKey> {
+        self.limited(self.inner.database_key())
+    }
+
+    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()> {
+        self.limited(self.inner.end_login(login, lasts))
+    }
+
+    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool> {
+        self.limited(self.inner.is_login_ended(login))
     }
 
     fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {

@@ -1,8 +1,10 @@
 //! The record of what operators did cannot be rewritten, and the tables are of
 //! no use to whoever wants a token.
 
+use std::time::Duration;
+
 use task_engine_conformance::TestServer;
-use task_engine_model::audit::NewAuditEntry;
+use task_engine_model::audit::{AuditFilter, NewAuditEntry};
 use task_engine_model::token::{NewToken, Role, Secret};
 use task_engine_model::{Json, Store};
 use task_engine_postgres::{PgStore, Schema};
@@ -33,34 +35,40 @@ async fn the_record_is_only_appended_to() {
             let message = refused.as_db_error().unwrap().message();
             assert!(message.contains("append-only"), "{harm}: {message}");
         }
-        let page = store.audit_page(None, 10).await.unwrap();
+        let page = store.audit_page(&AuditFilter::newest(10)).await.unwrap();
         assert_eq!((page.len(), page[0].id, page[0].actor.as_str()), (1, id, "ada"));
     }
 }
 
-/// As the guide says; and the guard is back.
+/// By retention, or moved elsewhere as the guide says.
 #[tokio::test]
-async fn the_owner_moves_old_lines_elsewhere() {
+async fn old_entries_are_pruned() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(connection);
-    let entry = NewAuditEntry::asked("ada", "tasks.retry", "1", None, Json::empty_object());
-    store.audit(&entry.unwrap()).await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO task_engine.audit (at, actor, action, target, detail, outcome)
+             SELECT now() - days * interval '1 day', days::text, 'a', 't', '{}', 'done'
+             FROM unnest(ARRAY[500, 400, 91, 89, 1]) WITH ORDINALITY AS each (days, n) ORDER BY n",
+        )
+        .await
+        .unwrap();
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    assert_eq!(store.prune_audit(days(450), 10).await, Ok(1));
     let guide = include_str!("../../../docs/dashboard.md");
     let mut blocks = guide.split("```sql\n").skip(1).filter_map(|part| part.split("```").next());
     let archive = blocks.find(|block| block.contains("audit_archive")).unwrap();
-    let archived = async || {
-        let rows = client.query("SELECT actor FROM audit_archive", &[]).await.unwrap();
-        rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
-    };
     client.batch_execute(archive).await.unwrap();
-    assert_eq!(archived().await, Vec::<String>::new(), "a young line stays");
-    client.batch_execute(&archive.replace("1 year", "0 days")).await.unwrap();
-    assert_eq!(archived().await, ["ada"]);
-    assert_eq!(store.audit_page(None, 10).await.unwrap(), []);
-    client.batch_execute("DELETE FROM task_engine.audit").await.expect_err("the guard is back");
+    let archived = client.query("SELECT actor FROM audit_archive", &[]).await.unwrap();
+    assert_eq!(archived.iter().map(|row| row.get(0)).collect::<Vec<String>>(), ["400"]);
+    assert_eq!(store.prune_audit(days(90), 10).await, Ok(1));
+    let left = store.audit_page(&AuditFilter::newest(10)).await.unwrap();
+    let left: Vec<_> = left.iter().map(|entry| entry.actor.as_str()).collect();
+    assert_eq!(left, ["1", "89"]);
+    client.batch_execute("DELETE FROM task_engine.audit").await.expect_err("young entries stay");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 -- What operators did, who may, and figures to draw.
 
--- What operators did. Insert only, and the table itself sees to it.
+-- What operators did. Insert only, and the table itself sees to it: an entry can
+-- be deleted when it is 90 days old, and never changed.
 CREATE TABLE task_engine_audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
@@ -11,7 +12,9 @@ CREATE TABLE task_engine_audit (
     detail  TEXT NOT NULL,
     outcome TEXT NOT NULL CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
     -- The entry that asked, if this one tells the outcome.
-    of_id   INTEGER
+    of_id   INTEGER,
+    CONSTRAINT an_action_is_told_in_at_most_64_kibibytes
+        CHECK (length(actor) + length(action) + length(target) + length(detail) + length(coalesce(reason, '')) <= 65536)
 ) STRICT;
 
 CREATE TRIGGER task_engine_audit_keeps
@@ -22,6 +25,7 @@ END;
 
 CREATE TRIGGER task_engine_audit_forgets_nothing
 BEFORE DELETE ON task_engine_audit
+WHEN OLD.at > (CAST(strftime('%s', 'now') AS INTEGER) - 90 * 86400) * 1000000
 BEGIN
     SELECT RAISE(ABORT, 'the record of what operators did is append-only: no DELETE');
 END;
@@ -47,6 +51,19 @@ CREATE TABLE task_engine_tokens (
 ) STRICT;
 CREATE UNIQUE INDEX task_engine_tokens_by_name ON task_engine_tokens (name)
 WHERE revoked_at IS NULL;
+
+-- A random key of this database, for hashes that nobody can compute without it.
+CREATE TABLE task_engine_database_key (
+    is_only INTEGER PRIMARY KEY DEFAULT 1 CHECK (is_only = 1),
+    key     BLOB NOT NULL CHECK (length(key) = 32)
+) STRICT;
+INSERT INTO task_engine_database_key (key) VALUES (randomblob(32));
+
+-- Logins to the dashboard that were ended before they expired.
+CREATE TABLE task_engine_ended_logins (
+    id         BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- What engines have counted: one row an engine, minute and class. An engine writes
 -- its own rows only, and only forward.

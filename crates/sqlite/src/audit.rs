@@ -1,12 +1,15 @@
 //! What operators did.
 
+use std::time::Duration;
+
 use rusqlite::{Row, params};
-use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_model::{BadWord, Json, StoreError};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
-use crate::moment::timestamp;
+use crate::moment::{micros, timestamp};
+use crate::value::read;
 
 pub(crate) fn audit(turn: &Turn<'_>, entry: &NewAuditEntry) -> Result<i64, Fault> {
     turn.db.prepare_cached(sql!("audit"))?.execute(params![
@@ -22,13 +25,24 @@ pub(crate) fn audit(turn: &Turn<'_>, entry: &NewAuditEntry) -> Result<i64, Fault
     Ok(turn.db.last_insert_rowid())
 }
 
-pub(crate) fn page(
-    turn: &Turn<'_>,
-    before: Option<i64>,
-    limit: u32,
-) -> Result<Vec<AuditEntry>, Fault> {
+pub(crate) fn prune(turn: &Turn<'_>, age: Duration, limit: u32) -> Result<u64, Fault> {
+    check_prune(age).map_err(Fault::Store)?;
+    let before = turn.now().saturating_sub(micros(age));
+    let pruned = turn.db.prepare_cached(sql!("audit_prune"))?.execute(params![before, limit])?;
+    Ok(pruned as u64)
+}
+
+pub(crate) fn page(turn: &Turn<'_>, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("audit_page"))?;
-    let mut rows = statement.query(params![before.unwrap_or(i64::MAX), limit])?;
+    let mut rows = statement.query(params![
+        filter.before.unwrap_or(i64::MAX),
+        filter.limit,
+        filter.actor,
+        filter.action,
+        filter.since.map(|time| time.as_microsecond()),
+        filter.until.map(|time| time.as_microsecond()),
+        filter.task.map(|id| id.to_string()),
+    ])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         entries.push(entry(row)?);
@@ -38,17 +52,17 @@ pub(crate) fn page(
 
 fn entry(row: &Row<'_>) -> Result<AuditEntry, Fault> {
     Ok(AuditEntry {
-        id: row.get(0)?,
-        at: timestamp(row.get(1)?),
-        actor: row.get(2)?,
-        action: row.get(3)?,
-        target: row.get(4)?,
-        reason: row.get(5)?,
-        detail: Json::from_store(row.get(6)?),
+        id: read(row, 0)?,
+        at: timestamp(read(row, 1)?),
+        actor: read(row, 2)?,
+        action: read(row, 3)?,
+        target: read(row, 4)?,
+        reason: read(row, 5)?,
+        detail: Json::from_store(read(row, 6)?),
         outcome: row
             .get::<_, String>(7)?
             .parse()
             .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
-        of: row.get(8)?,
+        of: read(row, 8)?,
     })
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::audit::{AuditEntry, NewAuditEntry};
+use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine_model::check::{Check, Depth, Inventory};
 use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
+use task_engine_model::login::{DatabaseKey, LoginId};
 use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine_model::report::{LogFilter, LogRow, Report};
 use task_engine_model::schedule::history::ScheduleEvent;
@@ -37,7 +38,8 @@ use crate::watch;
 use crate::writer::write_all;
 use crate::{
     audit, change, checks, complete, connection, create, export, figures, flow, import, instances,
-    migrate, operate, queues, read, record, recover, report, scan, schedules, tokens, verify,
+    logins, migrate, operate, queues, read, record, recover, report, scan, schedules, tokens,
+    verify,
 };
 
 /// The ledger in an SQLite file. Cheap to clone; its threads end with the last
@@ -389,8 +391,25 @@ impl Store for SqliteStore {
         Box::pin(self.writer().ask(move |turn| audit::audit(turn, &entry)))
     }
 
-    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
-        Box::pin(self.reader().ask(move |turn| audit::page(turn, before, limit)))
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>> {
+        let filter = filter.clone();
+        Box::pin(self.reader().ask(move |turn| audit::page(turn, &filter)))
+    }
+
+    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64> {
+        Box::pin(self.writer().ask(move |turn| audit::prune(turn, age, limit)))
+    }
+
+    fn database_key(&self) -> Answer<'_, DatabaseKey> {
+        Box::pin(self.reader().ask(logins::key))
+    }
+
+    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()> {
+        Box::pin(self.writer().ask(move |turn| logins::end(turn, login, lasts)))
+    }
+
+    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool> {
+        Box::pin(self.reader().ask(move |turn| logins::is_ended(turn, login)))
     }
 
     fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {

@@ -3,8 +3,10 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::File;
-use task_engine_model::audit::NewAuditEntry;
+use task_engine_model::audit::{AuditFilter, NewAuditEntry};
 use task_engine_model::token::{NewToken, Role, Secret};
 use task_engine_model::{Json, Store};
 
@@ -27,7 +29,7 @@ async fn the_record_is_only_appended_to() {
         let refused = by_hand.execute(harm, []).expect_err(harm).to_string();
         assert!(refused.contains("append-only"), "{harm}: {refused}");
     }
-    let page = store.audit_page(None, 10).await.unwrap();
+    let page = store.audit_page(&AuditFilter::newest(10)).await.unwrap();
     assert_eq!((page.len(), page[0].id, page[0].actor.as_str()), (1, id, "ada"));
 }
 
@@ -54,4 +56,29 @@ async fn the_file_has_no_token_in_it() {
     let hash: String = secret.hash().iter().map(|byte| format!("{byte:02x}")).collect();
     let forged: Secret = format!("te_{hash}").parse().unwrap();
     assert_eq!(store.token_by_hash(&forged.hash()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn old_entries_are_pruned() {
+    let file = File::with_tables().await;
+    let store = file.open();
+    let by_hand = file.connect();
+    let age = |days: i64| (days * 86_400) * 1_000_000;
+    for days in [1, 89, 91, 400] {
+        by_hand
+            .execute(
+                "INSERT INTO task_engine_audit (at, actor, action, target, detail, outcome)
+                 VALUES (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 - ?1, ?2, 'a', 't', '{}', 'done')",
+                (age(days), days.to_string()),
+            )
+            .unwrap();
+    }
+    // The oldest come first: nothing behind a young one is removed.
+    by_hand.execute("DELETE FROM task_engine_audit WHERE actor = '89'", []).unwrap_err();
+    assert_eq!(store.prune_audit(Duration::from_secs(365 * 86_400), 10).await, Ok(1));
+    assert_eq!(store.prune_audit(Duration::from_secs(90 * 86_400), 1).await, Ok(0), "in batches");
+    assert_eq!(store.prune_audit(Duration::from_secs(90 * 86_400), 10).await, Ok(1));
+    let left = store.audit_page(&AuditFilter::newest(10)).await.unwrap();
+    let left: Vec<_> = left.iter().map(|entry| entry.actor.as_str()).collect();
+    assert_eq!(left, ["89", "1"]);
 }

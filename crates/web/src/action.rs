@@ -1,7 +1,11 @@
-//! All that changes something. Each is written down before it is done, and its
-//! outcome after: whatever breaks in between, nothing was done without a trace.
+//! All that changes something. What operators do is in the audit: a line before
+//! it is done, another with the outcome after, so that whatever breaks in between
+//! leaves a trace. What is refused at sight changes nothing and is only logged;
+//! tasks that programs create have who created them in their context. A program
+//! may send thousands of either in a minute.
 
 mod once;
+mod refusal;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -10,6 +14,9 @@ use serde::Serialize;
 use task_engine_model::audit::{AuditEntry, AuditOutcome, NewAuditEntry};
 use task_engine_model::queue::Pause;
 use task_engine_model::schedule::operate::{Done as ScheduleDone, ScheduleError, Schedules};
+use task_engine_model::schedule::{BadSchedule, Definition, Wrong};
+use task_engine_model::secret::request::CONTEXT_CREATOR;
+use task_engine_model::secret::{Secrets, StrayPlaceholder};
 use task_engine_model::words::count;
 use task_engine_model::{
     Client, Creation, Edit, EditReport, Json, NewTask, NewToken, Schedule, Store, StoreError,
@@ -20,7 +27,7 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::problem::Problem;
 
-pub(crate) use once::{mark_all, mark_of, one_time};
+pub(crate) use once::{form_key, mark_all, mark_of, one_time};
 pub(crate) use tasks::{Choice, MAX, Meant, Verb, meant};
 
 /// Something to be done.
@@ -29,15 +36,15 @@ pub(crate) enum Action {
     Tasks(Verb, Choice),
     Edit(TaskId, Edit),
     Create(Vec<NewTask>),
-    /// The same, and nothing if it was done before: by this mark of the request.
-    CreateOnce(Vec<NewTask>, String),
+    /// The same, and nothing if it was done before: by these marks of the request.
+    CreateOnce(Vec<NewTask>, Vec<String>),
     PauseQueue(Pause),
     ResumeQueue(String),
     AddSchedule(Box<Schedule>),
     SetSchedule(Box<Schedule>),
     PauseSchedule(String, Option<String>),
     ResumeSchedule(String),
-    /// Once, if there is a mark of the request.
+    /// Once, if there is a key of the request.
     RunSchedule(String, Option<String>),
     RemoveSchedule(String),
     Recover(String),
@@ -92,19 +99,43 @@ pub(crate) async fn perform(
         Action::Tasks(verb, choice) => {
             Action::Tasks(verb, app.allowed_choice(actor, choice).await?)
         }
+        Action::Edit(id, edit) => Action::Edit(id, app.with_secrets_restored(id, edit).await?),
         other => other,
     };
     let reason = reason.map(str::trim).filter(|reason| !reason.is_empty()).map(str::to_owned);
+    let action = action.created_by(&actor.name)?;
     let (name, target) = (action.name(), action.target());
     let entry = NewAuditEntry::asked(&actor.name, name, &target, reason, action.detail()?)
         .map_err(|bad| Problem::bad(bad.to_string()))?;
+    if let Err(problem) = refusal::check(app, &action).await {
+        tracing::info!(actor = actor.name, action = name, target, "refused: {}", problem.detail);
+        return Err(problem);
+    }
     let app = app.clone();
-    // Whoever asks may hang up; what was begun is ended, and its end is on record.
-    let work = tokio::spawn(async move { carry_out(&app, entry, action).await });
-    work.await.unwrap_or_else(|_| {
+    uninterrupted(async move { carry_out(&app, entry, action).await }).await
+}
+
+/// Creates tasks for a program. That it did so is in the context of each, not in
+/// the audit.
+pub(crate) async fn create_for(app: &App, actor: &Actor, action: Action) -> Result<Done, Problem> {
+    let action = action.created_by(&actor.name)?;
+    let (app, name) = (app.clone(), actor.name.clone());
+    uninterrupted(async move {
+        let done = action.apply(&app, &name).await;
+        app.glance.forget().await;
+        done
+    })
+    .await
+}
+
+/// Whoever asks may hang up; what was begun is ended, and its end is on record.
+async fn uninterrupted(
+    work: impl Future<Output = Result<Done, Problem>> + Send + 'static,
+) -> Result<Done, Problem> {
+    tokio::spawn(work).await.unwrap_or_else(|_| {
         Err(Problem::new(
             axum::http::StatusCode::INTERNAL_SERVER_ERROR,
-            "Broken",
+            "Internal Server Error",
             "This server broke while it did so; its log says where. The audit says what was begun.",
         ))
     })
@@ -159,6 +190,17 @@ pub(crate) fn words_of(entry: &AuditEntry) -> String {
 }
 
 impl Action {
+    /// With who creates them in the context of new tasks.
+    fn created_by(mut self, name: &str) -> Result<Self, Problem> {
+        if let Self::Create(tasks) | Self::CreateOnce(tasks, _) = &mut self {
+            for task in tasks {
+                let added = task.add_context(CONTEXT_CREATOR, name);
+                added.map_err(|bad| Problem::bad(bad.to_string()))?;
+            }
+        }
+        Ok(self)
+    }
+
     /// Its name in the audit.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -233,15 +275,9 @@ impl Action {
         let schedules = Schedules::of(store);
         match self {
             Self::Tasks(verb, choice) => tasks::apply(store, verb, &choice).await,
-            Self::Edit(id, edit) => match store.edit(id, &edit).await? {
-                EditReport::Changed => Ok(Done::one("changed")),
-                EditReport::NotWaiting(status) => Err(Problem::conflict(format!(
-                    "Task {id} is {status}; only a task that waits can be changed."
-                ))),
-                EditReport::NotFound => Err(no_task(id)),
-            },
+            Self::Edit(id, edit) => edited(id, store.edit(id, &edit).await?),
             Self::Create(tasks) => create(app, &tasks).await,
-            Self::CreateOnce(tasks, mark) => once::create(app, &tasks, &mark).await,
+            Self::CreateOnce(tasks, marks) => once::create(app, &tasks, &marks).await,
             Self::AddToken(token) => add_token(store, &token).await,
             Self::PauseQueue(pause) => {
                 let fresh = store.pause_queue(&pause).await?;
@@ -252,13 +288,13 @@ impl Action {
                 Ok(Done::one(if was_paused { "resumed" } else { "was not paused" }))
             }
             Self::AddSchedule(schedule) => told(schedules.add(&schedule).await),
-            Self::SetSchedule(schedule) => set(&schedules, &schedule).await,
+            Self::SetSchedule(schedule) => set(&schedules, &schedule, &app.secrets().await?).await,
             Self::PauseSchedule(name, reason) => {
                 told(schedules.pause(&name, reason.as_deref()).await)
             }
             Self::ResumeSchedule(name) => told(schedules.resume(&name).await),
             Self::RunSchedule(name, mark) => {
-                let unique = mark.map(|mark| once::unique(&mark, 0));
+                let unique = mark.map(|key| once::unique(&key, 0));
                 let created = schedules.run(&name, unique, Some(actor)).await;
                 let created = created.map_err(schedule_problem)?;
                 let (id, when) = (created.id(), if created.is_new() { "" } else { " before" });
@@ -274,20 +310,36 @@ impl Action {
                 Ok(Done::one("its secret parameters were shown"))
             }
             Self::RevokeToken(name) => {
-                if store.revoke_token(&name).await? {
-                    Ok(Done::one("revoked"))
-                } else {
-                    Err(Problem::not_found(format!("There is no token named {name}.")))
-                }
+                let revoked = store.revoke_token(&name).await?;
+                if revoked { Ok(Done::one("revoked")) } else { Err(no_token(&name)) }
             }
         }
     }
+}
+
+/// A placeholder in the parameters that are at this pointer of the body.
+pub(crate) fn stray_placeholder(parameters: &str, stray: &StrayPlaceholder) -> Problem {
+    Problem::field(format!("{parameters}{}", stray.pointer), format!("{stray}."))
 }
 
 pub(crate) fn no_task(id: TaskId) -> Problem {
     Problem::not_found(format!(
         "There is no task {id}. It may have been removed, as successful tasks are after a time."
     ))
+}
+
+fn no_token(name: &str) -> Problem {
+    Problem::not_found(format!("There is no token named {name}."))
+}
+
+fn edited(id: TaskId, report: EditReport) -> Result<Done, Problem> {
+    match report {
+        EditReport::Changed => Ok(Done::one("changed")),
+        EditReport::NotWaiting(status) => Err(Problem::conflict(format!(
+            "Task {id} is {status}; only a task that waits can be changed."
+        ))),
+        EditReport::NotFound => Err(no_task(id)),
+    }
 }
 
 async fn add_token(store: &dyn Store, token: &NewToken) -> Result<Done, Problem> {
@@ -322,9 +374,21 @@ async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, Problem> {
     Ok(done)
 }
 
-async fn set(schedules: &Schedules<'_>, schedule: &Schedule) -> Result<Done, Problem> {
+async fn set(
+    schedules: &Schedules<'_>,
+    schedule: &Schedule,
+    secrets: &Secrets,
+) -> Result<Done, Problem> {
+    let name = schedule.name();
     let definition = schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
-    told(schedules.change(schedule.name(), |_| Ok(definition.clone())).await)
+    let change = |stored: &Definition| {
+        let mut new = definition.clone();
+        let bad =
+            |stray: StrayPlaceholder| BadSchedule { name: name.to_owned(), why: stray.into() };
+        secrets.restore(&mut new, stored).map_err(bad)?;
+        Ok(new)
+    };
+    told(schedules.change(name, change).await)
 }
 
 fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
@@ -338,6 +402,9 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
 pub(crate) fn schedule_problem(error: ScheduleError) -> Problem {
     match error {
         ScheduleError::Store(error) => error.into(),
+        ScheduleError::Bad(BadSchedule { why: Wrong::Placeholder(stray), .. }) => {
+            stray_placeholder("/parameters", &stray)
+        }
         ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),
         ScheduleError::Exists(_) => Problem::conflict(error.to_string()),
         _ => Problem::bad(error.to_string()),

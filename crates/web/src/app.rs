@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Access;
 use crate::dashboard::{Dashboard, Render};
 use crate::glance::Glance;
-use crate::session::{Attempts, Sessions};
+use crate::keys::Keys;
+use crate::session::Attempts;
 
 /// Shared by all requests. Cheap to clone.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ pub(crate) struct Inner {
     pub(crate) metrics: Option<Arc<Render>>,
     pub(crate) zone: TimeZone,
     pub(crate) stop: CancellationToken,
-    pub(crate) sessions: Sessions,
+    pub(crate) keys: Keys,
     /// At the login.
     pub(crate) attempts: Attempts,
     pub(crate) wrong_tokens: Attempts,
@@ -42,7 +43,7 @@ impl Deref for App {
 impl App {
     pub(crate) fn new(dashboard: Dashboard) -> Self {
         let Dashboard { store, access, base, metrics, zone, stop } = dashboard;
-        let sessions = Sessions::new(access.password.as_deref());
+        let keys = Keys::new(access.password.clone());
         let glance = Glance::new(Arc::clone(&store));
         let (attempts, wrong_tokens) = (Attempts::default(), Attempts::default());
         Self(Arc::new(Inner {
@@ -52,7 +53,7 @@ impl App {
             metrics,
             zone,
             stop,
-            sessions,
+            keys,
             attempts,
             wrong_tokens,
             glance,

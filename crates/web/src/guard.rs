@@ -4,9 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_model::token::{Role, Secret};
@@ -15,7 +16,9 @@ use crate::access::Actor;
 use crate::app::{App, encoded};
 use crate::layout;
 use crate::problem::Problem;
-use crate::session;
+use crate::routes::BODY_MAX_BYTES;
+use crate::session::{self, Session};
+use crate::visible;
 
 pub(crate) const COOKIE: &str = "task_engine_session";
 
@@ -57,6 +60,11 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
             response.headers_mut().insert(header::RETRY_AFTER, later);
         }
     }
+    response = with_visible_text(response).await;
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        // What is left of the body is not read.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let headers = response.headers_mut();
     for (name, value) in [
         ("content-security-policy", POLICY),
@@ -73,6 +81,20 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response
+}
+
+/// Pages are made as a whole, so this copies what is in memory anyway.
+async fn with_visible_text(response: Response) -> Response {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let Ok(bytes) = axum::body::to_bytes(body, usize::MAX).await else {
+        return Problem::unavailable("The page could not be made. Try again.").into_response();
+    };
+    let shown = visible::page(&String::from_utf8_lossy(&bytes)).into_owned();
+    Response::from_parts(parts, Body::from(shown))
 }
 
 /// A database that hangs takes nobody with it.
@@ -97,17 +119,19 @@ fn as_page(app: &App, problem: &Problem, asked: &str, shown: Shown) -> Response 
 }
 
 async fn admit(app: &App, parts: &mut Parts) -> Result<(), Problem> {
-    check_host(app, &parts.headers)?;
+    check_host(app, &parts.uri, &parts.headers)?;
+    check_length(&parts.headers)?;
     let known = identify(app, parts).await?;
     if !parts.method.is_safe() {
-        check_origin(&parts.method, &parts.headers)?;
+        check_origin(&parts.method, &parts.uri, &parts.headers)?;
     }
     parts.extensions.insert(Known(known));
     Ok(())
 }
 
-fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
-    let host = text(headers, &header::HOST).unwrap_or_default();
+/// A request names one host, and it is this one.
+fn check_host(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    let host = one_host(uri, headers)?;
     if app.access.knows_host(host) {
         return Ok(());
     }
@@ -116,16 +140,42 @@ fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
+/// Of two names, a proxy may have believed the other one.
+fn one_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
+    let mut all = headers.get_all(header::HOST).iter();
+    let named = all.next().map(|host| host.to_str().unwrap_or_default());
+    let target = uri.authority().map(|authority| authority.as_str());
+    match (named, target) {
+        _ if all.next().is_some() => {
+            Err(Problem::bad("The request has more than one Host header. Send one."))
+        }
+        (Some(named), Some(target)) if !named.eq_ignore_ascii_case(target) => Err(Problem::bad(
+            "The request line names another host than the Host header. Send the same in both.",
+        )),
+        (named, target) => Ok(named.or(target).unwrap_or_default()),
+    }
+}
+
+/// What is too large is refused before it is sent.
+fn check_length(headers: &HeaderMap) -> Result<(), Problem> {
+    let length = text(headers, &header::CONTENT_LENGTH).map(str::parse::<u64>);
+    match length {
+        Some(Ok(length)) if length <= BODY_MAX_BYTES as u64 => Ok(()),
+        None => Ok(()),
+        Some(_) => Err(Problem::too_large()),
+    }
+}
+
 /// What changes something comes from a page of this server, or from a program
 /// that no page of another one can be: one with a token, or with a body that a
 /// form cannot have.
-fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+fn check_origin(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     if bearer(headers).is_some() {
         return Ok(());
     }
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let origin = text(headers, &header::ORIGIN);
-    let host = text(headers, &header::HOST).unwrap_or_default();
+    let host = one_host(uri, headers)?;
     let same_origin = |origin: &str| origin.split_once("://").is_some_and(|(_, name)| name == host);
     let is_json = text(headers, &header::CONTENT_TYPE).is_some_and(|kind| {
         kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
@@ -163,7 +213,12 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
         app.wrong_tokens.failed(from);
         return Err(Problem::unauthorized("This token is not known, or has expired."));
     }
-    if let Some(session) = cookie(&parts.headers, COOKIE).and_then(|it| app.sessions.read(it)) {
+    if parts.headers.contains_key(header::AUTHORIZATION) {
+        return Err(Problem::unauthorized(
+            "The Authorization header is not one token: Authorization: Bearer te_… A proxy that asks for passwords itself must not pass the header on.",
+        ));
+    }
+    if let Some(session) = session_of(app, &parts.headers).await? {
         match session.token {
             None => return Ok(Some(Actor { name: session.name, role: session.role })),
             Some(hash) => {
@@ -174,6 +229,16 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
         }
     }
     Ok(app.access.anybody.map(|role| Actor { name: "anybody".to_owned(), role }))
+}
+
+/// The session of a cookie, unless it is forged, too old, or was ended.
+pub(crate) async fn session_of(app: &App, headers: &HeaderMap) -> Result<Option<Session>, Problem> {
+    let Some(cookie) = cookie(headers, COOKIE) else { return Ok(None) };
+    let session = Session::read(cookie, app.keys.get(&*app.store).await?);
+    let Some((session, id)) = session.and_then(|it| it.id().map(|id| (it, id))) else {
+        return Ok(None);
+    };
+    Ok(if app.store.is_login_ended(id).await? { None } else { Some(session) })
 }
 
 /// Whose token this is.
@@ -265,7 +330,11 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     })
 }
 
+/// The token, if there is one header and it has one.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
+    if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
+        return None;
+    }
     let (kind, token) = text(headers, &header::AUTHORIZATION)?.split_once(' ')?;
     kind.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
@@ -301,7 +370,32 @@ mod tests {
             for (name, value) in headers {
                 all.insert(*name, HeaderValue::from_static(value));
             }
-            assert_eq!(check_origin(&Method::POST, &all).is_ok(), fits, "{headers:?}");
+            assert_eq!(
+                check_origin(&Method::POST, &Uri::from_static("/"), &all).is_ok(),
+                fits,
+                "{headers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn requests_name_one_host() {
+        for (uri, hosts, named) in [
+            ("/", &["localhost"][..], Some("localhost")),
+            ("http://LOCALHOST:80/", &["localhost:80"], Some("localhost:80")),
+            ("http://localhost/", &[], Some("localhost")),
+            ("/", &[], Some("")),
+            ("/", &["localhost", "localhost"], None),
+            ("/", &["localhost", "evil.test"], None),
+            ("http://evil.test/", &["localhost"], None),
+            ("http://localhost:81/", &["localhost:80"], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append("host", HeaderValue::from_static(host));
+            }
+            let uri = Uri::from_static(uri);
+            assert_eq!(one_host(&uri, &headers).ok(), named, "{uri} {hosts:?}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use maud::{DOCTYPE, Markup, html};
+use task_engine_model::AuditFilter;
 use task_engine_model::check::Verdict;
 use task_engine_model::token::Role;
 
@@ -175,7 +176,8 @@ fn asset(app: &App, name: &str) -> String {
 /// What was just done here, as the audit knows it.
 async fn flash(app: &App, viewer: &Viewer) -> Markup {
     let Some(id) = viewer.done else { return html! {} };
-    let entries = app.store.audit_page(id.checked_add(1), 1).await.unwrap_or_default();
+    let filter = AuditFilter { before: id.checked_add(1), ..AuditFilter::newest(1) };
+    let entries = app.store.audit_page(&filter).await.unwrap_or_default();
     // Only to who has done it.
     let entry =
         entries.into_iter().find(|entry| entry.id == id && entry.actor == viewer.actor.name);

@@ -29,7 +29,8 @@
 // declared.
 //
 // - `dashboard`: what an application sets; `app`: what every request sees;
-// - `access`, `session`, `guard`: who may come in, and what no request may do;
+// - `access`, `session`, `keys`, `guard`: who may come in, and what no request
+//   may do; `visible`: what no page does;
 // - `routes`: all routes with the role that each needs;
 // - `action`: all that changes something, each with its line in the audit;
 // - `glance`: what pages share, read once for all of them; `series`: what
@@ -50,6 +51,7 @@ mod dashboard;
 mod glance;
 mod guard;
 mod json_tree;
+mod keys;
 mod layout;
 mod pages;
 mod parts;
@@ -62,6 +64,7 @@ mod series;
 mod serve;
 mod session;
 mod shown;
+mod visible;
 
 pub use access::{Access, Actor, BadAccess};
 pub use dashboard::Dashboard;

@@ -65,6 +65,14 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "Conflict", detail)
     }
 
+    pub(crate) fn too_large() -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "Too large",
+            "A body has at most 16 MiB. Send fewer tasks at once, and keep large data elsewhere.",
+        )
+    }
+
     pub(crate) fn too_many(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", detail)
     }

@@ -7,13 +7,13 @@ use task_engine_model::report::{LogFilter, LogRow};
 use task_engine_model::schedule::history::ScheduleDetails;
 use task_engine_model::schedule::operate::Schedules;
 use task_engine_model::schedule::row::ScheduleRow;
-use task_engine_model::secret::{Redactor, Secrets};
+use task_engine_model::secret::{Redactor, Secrets, refuse_placeholders, restore};
 use task_engine_model::token::Role;
 use task_engine_model::why::{Why, why};
-use task_engine_model::{Filter, NewTask, StoreError, TaskDetails, TaskId};
+use task_engine_model::{Edit, Filter, NewTask, StoreError, TaskDetails, TaskId};
 
 use crate::access::Actor;
-use crate::action::{Choice, no_task, schedule_problem};
+use crate::action::{Choice, no_task, schedule_problem, stray_placeholder};
 use crate::app::Inner;
 use crate::problem::Problem;
 
@@ -102,7 +102,20 @@ impl Inner {
     /// This filter as somebody may ask by it. The answers to `params.password~a`
     /// would tell a secret letter by letter.
     pub(crate) async fn allowed(&self, actor: &Actor, filter: Filter) -> Result<Filter, Problem> {
-        if actor.role >= Role::Admin || !filter.asks_about_parameters() {
+        if actor.role >= Role::Admin {
+            return Ok(filter);
+        }
+        if filter.asks_about_request() {
+            return Err(Problem::forbidden(
+                "Only an admin may ask by the request that created a task (context.http_request).",
+            ));
+        }
+        let filter = if filter.asks_about_unique_key() {
+            filter.and(Filter::without_idempotency_keys())
+        } else {
+            filter
+        };
+        if !filter.asks_about_parameters() {
             return Ok(filter);
         }
         if self.secrets().await?.any() {
@@ -135,6 +148,36 @@ impl Inner {
         let secrets = self.secrets().await?;
         let named = tasks.iter().map(|task| task.clone().secret(&secrets.of_class(&task.class)));
         named.collect::<Result<_, _>>().map_err(|bad| Problem::bad(bad.to_string()))
+    }
+
+    /// An edit by somebody who has seen the task without its secrets: placeholders
+    /// in new parameters become what is stored.
+    pub(crate) async fn with_secrets_restored(
+        &self,
+        id: TaskId,
+        edit: Edit,
+    ) -> Result<Edit, Problem> {
+        let Some(parameters) = &edit.parameters else { return Ok(edit) };
+        let task = self.store.task(id).await?.ok_or_else(|| no_task(id))?;
+        let redactor = self.secrets().await?.redactor_of(&task);
+        let restored = restore(parameters, &task.task_parameters, redactor.parameters())
+            .map_err(|stray| stray_placeholder("/parameters", &stray))?;
+        Ok(Edit { parameters: Some(restored), ..edit })
+    }
+
+    /// Refuses placeholders in the parameters of new tasks, each with where they
+    /// are in the body.
+    pub(crate) async fn check_placeholders<'a>(
+        &self,
+        tasks: impl IntoIterator<Item = (&'a NewTask, String)>,
+    ) -> Result<(), Problem> {
+        let secrets = self.secrets().await?;
+        for (task, place) in tasks {
+            let inside = !secrets.of_class(&task.class).is_empty();
+            refuse_placeholders(&task.parameters, inside)
+                .map_err(|stray| stray_placeholder(&place, &stray))?;
+        }
+        Ok(())
     }
 
     /// What engines have declared secret.

@@ -33,7 +33,7 @@ pub(crate) struct Routes {
 }
 
 /// Larger bodies are refused before they are read.
-const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// From those whom nobody knows.
 const OPEN_BODY_MAX_BYTES: usize = 64 * 1024;
 

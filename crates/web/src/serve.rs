@@ -1,8 +1,12 @@
 //! The router on a socket.
 //!
-//! Whoever connects gets a place for as long as they are of use: half a request,
-//! or none, is waited for only so long, and there are only so many places. The
-//! engine beside the dashboard needs files and memory, too.
+//! There are only so many places for connections: the engine beside the dashboard
+//! needs files and memory, too. Half a request, or none, is waited for only so
+//! long. When all places are taken, a new connection gets that of one that is
+//! waited for (`serve/places.rs`), so that slow clients cannot keep a probe of
+//! `/livez` out.
+
+mod places;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,17 +22,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::dashboard::Dashboard;
+use places::{Place, Places};
 
 /// How long requests may take after the server is to stop.
 const GRACE: Duration = Duration::from_secs(5);
-/// So many connections at once; those who come then wait for a place.
+/// So many connections at once.
 const CONNECTIONS_MAX: usize = 512;
 /// The first line and the headers of a request, also of the next one on a
 /// connection that is kept, come within this time.
@@ -63,11 +67,15 @@ async fn serve_within(
     stop: CancellationToken,
 ) {
     let router = dashboard.stop_with(stop.clone()).router();
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
     let connections = TaskTracker::new();
     loop {
+        let next = async {
+            let (stream, peer) = accept(&listener).await;
+            (stream, peer, places.take(peer.ip()).await)
+        };
         let (stream, peer, place) = tokio::select! {
-            next = accept(&listener, &places) => next,
+            next = next => next,
             () = stop.cancelled() => break,
         };
         let router = router.clone();
@@ -78,14 +86,10 @@ async fn serve_within(
     let _ = timeout(GRACE, connections.wait()).await;
 }
 
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let place = Arc::clone(places).acquire_owned().await.expect("places are never closed");
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer, place),
+            Ok(next) => return next,
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "the dashboard cannot accept connections");
@@ -107,12 +111,21 @@ async fn answer(
     stream: TcpStream,
     peer: SocketAddr,
     stop: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    place: Place,
 ) {
+    let place = Arc::new(place);
+    let of_service = Arc::clone(&place);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(|body| impatient(Body::new(body), limits.body));
-        request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().oneshot(request)
+        let (router, place) = (router.clone(), Arc::clone(&of_service));
+        async move {
+            place.works();
+            let body = |body| impatient(Body::new(body), limits.body, Arc::clone(&place));
+            let mut request = request.map(body);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            let response = router.oneshot(request).await;
+            place.waits();
+            response
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -122,19 +135,26 @@ async fn answer(
     tokio::select! {
         // What broke is on the other end.
         _ = connection.as_mut() => return,
+        () = place.given_away() => return,
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
 /// The same body, as long as it comes in time.
-fn impatient(body: Body, within: Duration) -> Body {
+fn impatient(body: Body, within: Duration, place: Arc<Place>) -> Body {
     let deadline = Instant::now() + within;
-    let parts = stream::unfold(Some(body.into_data_stream()), move |body| async move {
-        let mut body = body?;
-        match timeout_at(deadline, body.next()).await {
-            Ok(part) => Some((part?, Some(body))),
-            Err(late) => Some((Err(axum::Error::new(late)), None)),
+    let parts = stream::unfold(Some(body.into_data_stream()), move |body| {
+        let place = Arc::clone(&place);
+        async move {
+            let mut body = body?;
+            place.waits();
+            let part = timeout_at(deadline, body.next()).await;
+            place.works();
+            match part {
+                Ok(part) => Some((part?, Some(body))),
+                Err(late) => Some((Err(axum::Error::new(late)), None)),
+            }
         }
     });
     Body::from_stream(parts)
@@ -210,6 +230,63 @@ mod tests {
         let site = site(Limits { connections: 2, head: SOON, body: LATE }).await;
         let (_one, _other) = (site.says("GET").await, site.says("GET").await);
         assert!(heard(site.says(GET).await).await.contains("200 OK"));
+    }
+
+    /// The answer to a probe, which gives up as probes do.
+    async fn probe(site: &Site) -> String {
+        let answer = async { heard(site.says(GET).await).await };
+        timeout(Duration::from_secs(5), answer).await.expect("the probe is answered")
+    }
+
+    #[tokio::test]
+    async fn slow_connections_do_not_starve_probes() {
+        let site = site(Limits { connections: 50, head: LATE, body: LATE }).await;
+        let begun = ["", "GET / HT", "GET / HTTP/1.1\r\nhost: localhost\r\nx: "];
+        let mut slow = Vec::new();
+        for n in 0..400 {
+            slow.push(site.says(begun[n % 3]).await);
+            if n % 20 == 0 {
+                assert!(probe(&site).await.contains("200 OK"), "beside {n} slow connections");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn slow_bodies_do_not_starve_probes() {
+        let site = site(Limits { connections: 20, head: LATE, body: LATE }).await;
+        let half = "POST /login HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: 99\r\n\r\nsecret=";
+        let mut slow = Vec::new();
+        for n in 0..100 {
+            slow.push(site.says(half).await);
+            if n % 10 == 0 {
+                assert!(probe(&site).await.contains("200 OK"), "beside {n} slow bodies");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn absurd_length_is_refused_at_once() {
+        let site = site(Limits { connections: 9, head: LATE, body: LATE }).await;
+        for length in ["99999999999999", "16777217"] {
+            let huge = format!(
+                "POST /api/v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            );
+            let answer = heard(site.says(&huge).await).await;
+            assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn ambiguous_hosts_are_refused() {
+        let site = site(Limits { connections: 9, head: LATE, body: LATE }).await;
+        let two = GET.replace("host: localhost", "host: localhost\r\nhost: localhost");
+        let other = GET.replace("GET /livez", "GET http://evil.test/livez");
+        for request in [two, other] {
+            let answer = heard(site.says(&request).await).await;
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{request}: {answer}");
+        }
+        let same = GET.replace("GET /livez", "GET http://localhost/livez");
+        assert!(heard(site.says(&same).await).await.contains("200 OK"));
     }
 
     #[tokio::test]

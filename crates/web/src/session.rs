@@ -1,11 +1,12 @@
 //! Those who have shown once who they are.
 //!
 //! A session is a cookie that says who, until when, and by which token, with a
-//! keyed hash over it: nothing is kept here, and two servers with the same
-//! password know each other's sessions that were begun with it. One that was
-//! begun with a token ends with it, because the token is looked up at every
-//! request; its key is this server's own. Else whoever has a token, and so a
-//! cookie, could try passwords on that cookie, as fast as their machine can.
+//! keyed hash over it: a server keeps nothing, and all servers of one database
+//! (with the same password) know each other's sessions. One that was begun with a
+//! token ends with it, because the token is looked up at every request. Its key
+//! has nothing to do with the password: else whoever has a token, and so a cookie,
+//! could try passwords on that cookie. Who logs out ends a session for all
+//! servers: its id is written down until it would have expired.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,11 +15,16 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use task_engine_model::login::LoginId;
 use task_engine_model::token::Role;
+
+use crate::keys::Made;
 
 /// What a session cookie says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Session {
+    /// Tells sessions apart, in hexadecimal digits.
+    id: String,
     pub(crate) name: String,
     pub(crate) role: Role,
     /// Seconds since 1970.
@@ -30,49 +36,44 @@ pub(crate) struct Session {
 const LASTS: Duration = Duration::from_secs(12 * 3600);
 pub(crate) const MAX_AGE_SECS: u64 = LASTS.as_secs();
 
-/// Makes and reads sessions.
-pub(crate) struct Sessions {
-    by_password: [u8; 32],
-    by_token: [u8; 32],
-}
-
-impl Sessions {
-    pub(crate) fn new(password: Option<&str>) -> Self {
-        let by_password = password.map_or_else(random, |password| {
-            blake3::derive_key("task-engine dashboard sessions 2026", password.as_bytes())
-        });
-        Self { by_password, by_token: random() }
-    }
-
-    /// The value of the cookie.
-    pub(crate) fn begin(&self, name: String, role: Role, token: Option<String>) -> String {
+impl Session {
+    pub(crate) fn new(name: String, role: Role, token: Option<String>) -> Self {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).expect("the system has random numbers");
         let expires = now() + i64::try_from(MAX_AGE_SECS).unwrap_or(i64::MAX);
-        let session = Session { name, role, expires, token };
-        let text = serde_json::to_vec(&session).expect("texts and numbers are JSON");
-        let text = to_hex(&text);
-        let mark = blake3::keyed_hash(self.key_of(&session), text.as_bytes());
-        format!("{text}.{}", mark.to_hex())
+        Self { id: to_hex(&id), name, role, expires, token }
     }
 
-    /// Whose cookie this is, unless it is somebody's invention, or too old.
-    pub(crate) fn read(&self, cookie: &str) -> Option<Session> {
+    /// The value of the cookie; `None` for a session of a password that is not set.
+    pub(crate) fn cookie(&self, keys: &Made) -> Option<String> {
+        let text = serde_json::to_vec(self).expect("texts and numbers are JSON");
+        let text = to_hex(&text);
+        let mark = blake3::keyed_hash(self.key(keys)?, text.as_bytes());
+        Some(format!("{text}.{}", mark.to_hex()))
+    }
+
+    /// Whose cookie this is, unless it is forged, or too old.
+    pub(crate) fn read(cookie: &str, keys: &Made) -> Option<Self> {
         let (text, mark) = cookie.split_once('.')?;
-        let session: Session = serde_json::from_slice(&from_hex(text)?).ok()?;
-        let expected = blake3::keyed_hash(self.key_of(&session), text.as_bytes());
+        let session: Self = serde_json::from_slice(&from_hex(text)?).ok()?;
+        let expected = blake3::keyed_hash(session.key(keys)?, text.as_bytes());
         // In constant time, as this type compares itself.
         let same = blake3::Hash::from_hex(mark).is_ok_and(|mark| mark == expected);
         (same && session.expires > now()).then_some(session)
     }
 
-    fn key_of(&self, session: &Session) -> &[u8; 32] {
-        if session.token.is_some() { &self.by_token } else { &self.by_password }
+    fn key<'a>(&self, keys: &'a Made) -> Option<&'a [u8; 32]> {
+        if self.token.is_some() { Some(&keys.by_token) } else { keys.by_password.as_ref() }
     }
-}
 
-fn random() -> [u8; 32] {
-    let mut key = [0; 32];
-    getrandom::fill(&mut key).expect("the system has random numbers");
-    key
+    pub(crate) fn id(&self) -> Option<LoginId> {
+        from_hex(&self.id)?.try_into().ok().map(LoginId)
+    }
+
+    /// How long it would still last.
+    pub(crate) fn rest(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.expires - now()).unwrap_or(0))
+    }
 }
 
 /// Of this machine: a session is nothing that the database knows about.
@@ -107,7 +108,7 @@ const FAILURES_OVER: Duration = Duration::from_secs(60);
 const ADDRESSES_MAX: usize = 10_000;
 
 /// Somebody with one address of IPv6 has 2^64 of them.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -150,35 +151,44 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
+    use task_engine_model::login::DatabaseKey;
+
     use super::*;
 
-    #[test]
-    fn a_session_is_read_by_who_made_it() {
-        let sessions = Sessions::new(Some("a long password"));
-        let cookie = sessions.begin("ann".into(), Role::Operator, None);
-        let read = sessions.read(&cookie).unwrap();
-        assert_eq!((read.name.as_str(), read.role), ("ann", Role::Operator));
-        assert!(Sessions::new(Some("a long password")).read(&cookie).is_some());
-        assert!(Sessions::new(Some("another password")).read(&cookie).is_none());
-        assert!(Sessions::new(None).read(&cookie).is_none());
+    fn keys(database: u8, password: Option<&str>) -> Made {
+        Made::of(&DatabaseKey([database; 32]), password)
     }
 
     #[test]
-    fn the_session_of_a_token_tells_nothing_about_the_password() {
-        let sessions = Sessions::new(Some("a long password"));
-        let cookie = sessions.begin("ann".into(), Role::Viewer, Some("00".into()));
-        assert!(sessions.read(&cookie).is_some());
-        // A guess that is right cannot be told from one that is wrong.
-        assert!(Sessions::new(Some("a long password")).read(&cookie).is_none());
+    fn sessions_need_password_and_database() {
+        let own = keys(1, Some("a long password"));
+        let cookie = Session::new("ann".into(), Role::Operator, None).cookie(&own).unwrap();
+        let read = Session::read(&cookie, &own).unwrap();
+        assert_eq!((read.name.as_str(), read.role), ("ann", Role::Operator));
+        assert!(Session::read(&cookie, &keys(1, Some("a long password"))).is_some());
+        assert!(Session::read(&cookie, &keys(1, Some("another password"))).is_none());
+        assert!(Session::read(&cookie, &keys(2, Some("a long password"))).is_none());
+        assert!(Session::read(&cookie, &keys(1, None)).is_none());
+        assert_eq!(Session::new("ann".into(), Role::Admin, None).cookie(&keys(1, None)), None);
+    }
+
+    #[test]
+    fn token_sessions_are_independent_of_passwords() {
+        let own = keys(1, Some("a long password"));
+        let session = Session::new("ann".into(), Role::Viewer, Some("00".into()));
+        let cookie = session.cookie(&own).unwrap();
+        // A right guess cannot be told from a wrong one.
+        assert_eq!(Session::read(&cookie, &keys(1, Some("another password"))), Some(session));
         let (text, mark) = cookie.split_once('.').unwrap();
-        let own = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("\"00\"", "null");
-        assert_eq!(sessions.read(&format!("{}.{mark}", to_hex(own.as_bytes()))), None);
+        let changed = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("\"00\"", "null");
+        let forged = format!("{}.{mark}", to_hex(changed.as_bytes()));
+        assert_eq!(Session::read(&forged, &own), None);
     }
 
     #[test]
     fn what_was_changed_is_no_session() {
-        let sessions = Sessions::new(None);
-        let cookie = sessions.begin("ann".into(), Role::Viewer, None);
+        let own = keys(1, Some("a long password"));
+        let cookie = Session::new("ann".into(), Role::Viewer, None).cookie(&own).unwrap();
         let (text, mark) = cookie.split_once('.').unwrap();
         let higher = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("viewer", "admin");
         for forged in [
@@ -189,7 +199,7 @@ mod tests {
             "é.é".to_owned(),
             String::new(),
         ] {
-            assert_eq!(sessions.read(&forged), None, "{forged}");
+            assert_eq!(Session::read(&forged, &own), None, "{forged}");
         }
     }
 

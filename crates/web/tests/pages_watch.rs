@@ -8,7 +8,7 @@ mod watch {
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use task_engine_model::audit::AuditOutcome;
+use task_engine_model::audit::AuditFilter;
 use task_engine_model::figures::{ClassMinute, Counts, Tally};
 use task_engine_model::schedule::operate::Schedules;
 use task_engine_model::token::{NewToken, Secret};
@@ -42,7 +42,7 @@ async fn every_page_says_what_to_do_where_there_is_nothing() {
         ("/instances", "task-engine start"),
         ("/health", "no dead engine holds a task"),
         ("/health?depth=usual", "task-engine doctor --deep"),
-        ("/audit", "Nobody has changed anything yet"),
+        ("/audit", "No operator has changed anything yet"),
         ("/tokens", "task-engine tokens create NAME --role viewer"),
         ("/schedules/new", "When it fires is shown here"),
     ] {
@@ -216,7 +216,6 @@ async fn a_schedule_is_made_changed_run_paused_and_removed() {
             "schedules.resume nightly",
             "schedules.pause nightly",
             "schedules.set nightly",
-            "schedules.add nightly refused",
             "schedules.add nightly",
         ]
     );
@@ -379,12 +378,29 @@ async fn roles_decide() {
 }
 
 #[tokio::test]
-async fn what_was_refused_is_in_the_audit_too() {
+async fn audit_page_is_filtered() {
     let site = Site::new(Role::Admin).await;
-    assert_eq!(site.post("/actions/recover", &[("instance", "nobody")]).await.status, 404);
-    assert_eq!(site.post("/actions/revoke-token", &[("name", "nobody")]).await.status, 404);
-    let entries = site.store.audit_page(None, 10).await.unwrap();
-    let refused = entries.iter().filter(|entry| entry.outcome == AuditOutcome::Refused);
-    assert_eq!(refused.count(), 2);
-    site.get("/audit").await.must_say("refused").must_say("There is no token named nobody");
+    for (path, fields) in [
+        ("/actions/recover", [("instance", "nobody")]),
+        ("/actions/revoke-token", [("name", "nobody")]),
+    ] {
+        assert_eq!(site.post(path, &fields).await.status, 404);
+    }
+    assert_eq!(site.store.audit_page(&AuditFilter::newest(10)).await.unwrap(), []);
+    for queue in ["mail", "video"] {
+        site.post("/actions/pause-queue", &[("queue", queue)]).await;
+    }
+    site.post("/actions/resume-queue", &[("queue", "mail")]).await;
+    let rows = async |query: &str| {
+        site.get(&format!("/audit{query}")).await.text.matches("<tr data-key").count()
+    };
+    assert_eq!(rows("").await, 3);
+    assert_eq!(rows("?action=queues.pause").await, 2);
+    assert_eq!(rows("?action=queues&actor=ANY&since=1h&until=").await, 3);
+    assert_eq!(rows("?actor=somebody").await, 0);
+    assert_eq!(rows("?until=1h").await, 0);
+    assert_eq!(rows("?task=17").await, 0);
+    assert_eq!(site.get("/audit?since=soon").await.status, 400);
+    assert_eq!(site.get("/audit?task=x").await.status, 400);
+    site.get("/audit?actor=%3Cb%3E").await.must_say("No entries match");
 }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
+use serde_json::{Value, json};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run, Schedule, Store};
+use task_engine::{
+    ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run, Schedule, Store, TaskId,
+};
 use task_engine_web::{Access, Dashboard, Role};
 use tower::ServiceExt as _;
 
@@ -116,7 +119,7 @@ async fn who_sees_a_secret_is_on_record() {
     let (status, text) = ask(&store, Role::Admin, reveal()).await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains(CANARY), "{text}");
-    let entries = store.audit_page(None, 10).await.unwrap();
+    let entries = store.audit_page(&task_engine_model::AuditFilter::newest(10)).await.unwrap();
     assert_eq!(entries.len(), 2, "{entries:?}");
     for entry in entries {
         assert_eq!((entry.action.as_str(), entry.target.as_str()), ("tasks.reveal", "task 1"));
@@ -159,4 +162,123 @@ async fn nobody_guesses_the_secret_of_a_task_that_no_engine_knows() {
     assert!(text.contains("greet") && !text.contains("log_in"), "{text}");
     let (_, text) = ask(&store, Role::Admin, get("/api/v1/tasks?filter=params.user=ann")).await;
     assert!(text.contains("log_in"), "{text}");
+}
+
+fn sent(method: &str, path: &str, body: &Value, key: Option<&str>) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+    request = request.header(header::CONTENT_TYPE, "application/json");
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}: {text}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resent_guesses_reveal_nothing() {
+    let store = store_with_secret().await;
+    let create = async |password: &str, user: &str| {
+        let parameters = json!({"user": user, "password": password});
+        let body = json!({"class": "log_in", "parameters": parameters, "after": "1h"});
+        let request = sent("POST", "/api/v1/tasks", &body, Some("order-17"));
+        ask(&store, Role::Operator, request).await
+    };
+    let (status, first) = create("4711", "ann").await;
+    assert_eq!(status, StatusCode::CREATED, "{first}");
+    let id = read(&first)["tasks"][0]["id"].clone();
+    // A wrong guess gets the answer of a right one, and changes nothing.
+    for guess in ["4711", "0000", "[secret"] {
+        let (status, text) = create(guess, "ann").await;
+        assert_eq!((status, &read(&text)["tasks"][0]["id"]), (StatusCode::OK, &id), "{text}");
+    }
+    assert_eq!(create("4711", "bob").await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let stored = store.task(id.as_i64().map(TaskId).unwrap()).await.unwrap().unwrap();
+    assert!(stored.task_parameters.as_str().contains("4711"));
+    assert!(stored.context.as_str().contains("order-17"), "{}", stored.context);
+
+    let shown = [
+        format!("/api/v1/tasks/{id}"),
+        format!("/tasks/{id}"),
+        format!("/tasks/{id}/context.json"),
+    ];
+    for path in shown {
+        let (status, text) = ask(&store, Role::Viewer, get(&path)).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {text}");
+        let mark = read(stored.context.as_str())["http_request"].as_str().unwrap().to_owned();
+        assert!(!text.contains("order-17") && !text.contains(&mark), "{path}: {text}");
+    }
+    let by_key = "/api/v1/tasks?filter=context.unique_key~order";
+    let found = |text: &str| read(text)["tasks"].as_array().unwrap().len();
+    assert_eq!(found(&ask(&store, Role::Viewer, get(by_key)).await.1), 0);
+    assert_eq!(found(&ask(&store, Role::Admin, get(by_key)).await.1), 1);
+    let by_mark = "/api/v1/tasks?filter=context.http_request~a";
+    assert_eq!(ask(&store, Role::Operator, get(by_mark)).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(ask(&store, Role::Admin, get(by_mark)).await.0, StatusCode::OK);
+    // A task that does the same once more is not of that request.
+    let rerun = sent("POST", &format!("/api/v1/tasks/{id}/rerun"), &json!({}), None);
+    let (_, text) = ask(&store, Role::Operator, rerun).await;
+    let again = TaskId(read(&text)["task_ids"][0].as_i64().unwrap());
+    let context = store.task(again).await.unwrap().unwrap().context;
+    assert!(!context.as_str().contains("http_request"), "{context}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn placeholders_keep_stored_secrets() {
+    let store = store_with_secret().await;
+    let (_, text) = ask(&store, Role::Admin, get("/api/v1/schedules/nightly")).await;
+    let mut parameters = read(&text)["task_parameters"].clone();
+    assert_eq!(parameters["password"], "[secret]");
+    parameters["user"] = json!("bob");
+    let schedule = json!({"rule": "0 4 * * *", "class": "log_in", "parameters": parameters});
+    let put = |body: &Value| sent("PUT", "/api/v1/schedules/nightly", body, None);
+    let (status, text) = ask(&store, Role::Admin, put(&schedule)).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let row = store.schedule("nightly").await.unwrap().0.unwrap();
+    let stored = read(row.definition().unwrap().task_parameters.as_str());
+    assert_eq!(stored, json!({"user": "bob", "password": CANARY}));
+    // To another class, nothing moves.
+    let mut other = schedule.clone();
+    other["class"] = json!("print");
+    let (status, text) = ask(&store, Role::Admin, put(&other)).await;
+    assert_eq!(
+        (status, &read(&text)["pointer"]),
+        (StatusCode::BAD_REQUEST, &json!("/parameters/password"))
+    );
+
+    let task = json!({"class": "log_in", "parameters": {"user": "ann", "password": CANARY}, "after": "1h"});
+    let (_, text) = ask(&store, Role::Operator, sent("POST", "/api/v1/tasks", &task, None)).await;
+    let id = read(&text)["tasks"][0]["id"].as_i64().unwrap();
+    let path = format!("/api/v1/tasks/{id}");
+    let (_, text) = ask(&store, Role::Operator, get(&path)).await;
+    let mut parameters = read(&text)["task_parameters"].clone();
+    parameters["user"] = json!("eve");
+    let edit = sent("PATCH", &path, &json!({"parameters": parameters}), None);
+    let (status, text) = ask(&store, Role::Operator, edit).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let stored = store.task(TaskId(id)).await.unwrap().unwrap().task_parameters;
+    assert_eq!(read(stored.as_str()), json!({"user": "eve", "password": CANARY}));
+
+    let copy = json!({"class": "log_in", "parameters": parameters});
+    let named = json!({"name": "x", "rule": "@daily", "class": "log_in", "parameters": parameters});
+    for (request, pointer) in [
+        (
+            sent("PATCH", &path, &json!({"parameters": {"user": "[secret]"}}), None),
+            "/parameters/user",
+        ),
+        (sent("POST", "/api/v1/tasks", &copy, None), "/parameters/password"),
+        (sent("POST", "/api/v1/tasks", &json!([copy]), None), "/0/parameters/password"),
+        (
+            sent("POST", "/api/v1/tasks", &json!({"tasks": [copy]}), None),
+            "/tasks/0/parameters/password",
+        ),
+        (sent("POST", "/api/v1/schedules", &named, None), "/parameters/password"),
+        (sent("PUT", "/api/v1/schedules/new", &schedule, None), "/parameters/password"),
+    ] {
+        let (status, text) = ask(&store, Role::Admin, request).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{pointer}: {text}");
+        assert_eq!(read(&text)["pointer"], pointer, "{text}");
+    }
 }

@@ -4,15 +4,18 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use clap::Args;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use task_engine::model::audit::{AuditEntry, AuditOutcome};
+use task_engine::TaskId;
+use task_engine::model::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
-use crate::console::{Console, now};
+use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
 use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
+use crate::times::past_time;
 use task_engine::model::words::clock;
 
 /// Show what operators did, newest first
@@ -29,6 +32,21 @@ pub(crate) struct Arguments {
     /// Only entries before this one: the next page
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     before: Option<i64>,
+    /// Only of actors that have this text in their name
+    #[arg(long, value_name = "TEXT")]
+    actor: Option<String>,
+    /// Only this action, like tasks.retry, or all that begin so: tasks
+    #[arg(long, value_name = "NAME")]
+    action: Option<String>,
+    /// Only what was done to this task by its id
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
+    task: Option<TaskId>,
+    /// Only from this time on: 2h (ago), 03:00, 2026-12-24 or "2026-12-24 18:00"
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| past_time(text, &now()))]
+    since: Option<Timestamp>,
+    /// Only before this time
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| past_time(text, &now()))]
+    until: Option<Timestamp>,
     /// Print JSON, one entry a line
     #[arg(long)]
     json: bool,
@@ -36,7 +54,16 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let entries = store.audit_page(args.before, args.limit).await?;
+    let filter = AuditFilter {
+        before: args.before,
+        limit: args.limit,
+        actor: args.actor,
+        action: args.action,
+        since: args.since,
+        until: args.until,
+        task: args.task,
+    };
+    let entries = store.audit_page(&filter).await?;
     let mut out = console.results();
     if args.json {
         for entry in &entries {
@@ -45,8 +72,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         return Ok(out.flush()?);
     }
     let Some(last) = entries.last() else {
-        console.say(match args.before {
-            None => format!("No operations are recorded on {}.", store.place()),
+        console.say(match filter.before {
+            _ if filter.is_narrow() => "No entries match.".to_owned(),
+            None => format!("No operator has changed anything on {}.", store.place()),
             Some(id) => format!("There is no entry before {id}."),
         });
         return Ok(());
@@ -60,12 +88,29 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     writeln!(out, "{}", table(&header, &[0], rows))?;
     out.flush()?;
     if entries.len() == args.limit as usize {
+        let narrowed = narrowed(&filter);
         console.say(format_args!(
             "There may be more: {}",
-            console.command(&format!("audit --limit {} --before {}", args.limit, last.id))
+            console
+                .command(&format!("audit{narrowed} --limit {} --before {}", args.limit, last.id))
         ));
     }
     Ok(())
+}
+
+/// The options of this filter.
+fn narrowed(filter: &AuditFilter) -> String {
+    let text = |name: &str, value: Option<String>| {
+        value.map_or_else(String::new, |value| format!(" --{name} {}", quoted(&value)))
+    };
+    [
+        text("actor", filter.actor.clone()),
+        text("action", filter.action.clone()),
+        text("task", filter.task.map(|id| id.to_string())),
+        text("since", filter.since.map(|time| time.to_string())),
+        text("until", filter.until.map(|time| time.to_string())),
+    ]
+    .concat()
 }
 
 fn line(entry: &AuditEntry, zone: &TimeZone) -> Vec<String> {

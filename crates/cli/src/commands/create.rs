@@ -114,6 +114,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
     }
     let known = Secrets::read(&*store).await?.of_class(&args.class);
+    parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
     task = task.secret(&known).map_err(|error| Fault::Usage(error.to_string()))?;
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
     let creations = store.create_each(&tasks).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
-use task_engine::model::secret::Secrets;
+use task_engine::model::secret::{self, Secrets};
 use task_engine::model::task::Due;
 use task_engine::model::{Edit, EditReport, TaskDetails};
 use task_engine::{NewTask, TaskId, TaskStatus};
@@ -55,9 +55,14 @@ const EXAMPLES: &str = r#"Examples:
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let id = args.id;
-    let edit = wanted(console, args)?;
+    let mut edit = wanted(console, args)?;
     let store = console.database()?.open(Access::MustExist).await?;
     let before = store.task(id).await?;
+    if let (Some(new), Some(before)) = (&edit.parameters, &before) {
+        let secrets = Secrets::read(&*store).await?.redactor_of(before);
+        let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
+        edit.parameters = Some(restored.map_err(parameters::stray)?);
+    }
     let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
         "parameters": edit.parameters.is_some(),
         "due": edit.due.is_some(),

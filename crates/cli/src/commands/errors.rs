@@ -139,7 +139,9 @@ fn say_the_rest(console: &Console, failures: &Failures, filter: &Filter) {
             let filter = filter.to_string();
             let words = if filter.is_empty() { filter } else { format!(" {}", quoted(&filter)) };
             let more = console.command(&format!("errors{words} --before {next}"));
-            console.say(format_args!("Go on with: {more}"));
+            console.say(format_args!(
+                "{number}, searched down to task {next}; older ones are not counted. Go on with: {more}"
+            ));
         }
     }
 }

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use task_engine::model::Filter;
+use task_engine::TaskStatus;
+use task_engine::model::audit::{AuditFilter, check_prune};
 use task_engine::model::search::{PATIENCE, Search};
 use task_engine::model::words::{count, span};
-use task_engine::{Store, TaskStatus};
+use task_engine::model::{Answer, Filter};
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
@@ -18,17 +19,21 @@ use crate::deed::Deed;
 use crate::exit::Fault;
 use crate::times::duration;
 
-/// Delete tasks that ended long ago
+/// Delete tasks that ended long ago, or old entries of the audit
 ///
 /// Engines delete old successful tasks by themselves (start --retention); this
-/// command does it once. A task that waits or runs is never deleted. This cannot
-/// be undone.
+/// command does it once. A task that waits or runs is never deleted, nor an entry
+/// of the audit that is younger than 90 days. This cannot be undone.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Those that ended in this status; `succeeded` means `stopped`
-    #[arg(long, value_name = "STATUS", value_parser = status_of(&ENDED))]
-    status: TaskStatus,
-    /// Those that ended at least this long ago
+    #[arg(long, value_name = "STATUS", required_unless_present = "audit",
+          value_parser = status_of(&ENDED))]
+    status: Option<TaskStatus>,
+    /// Entries of the audit, instead of tasks
+    #[arg(long, conflicts_with = "status")]
+    audit: bool,
+    /// Those that ended, or were written, at least this long ago
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     older_than: Duration,
     /// Do not ask for confirmation; needed in scripts
@@ -47,11 +52,11 @@ const COUNT_MAX: u32 = 10_000;
 const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+    let Some(status) = args.status else { return prune_audit(console, &args).await };
     let store = console.database()?.open(Access::MustExist).await?;
-    let what = format!("{} tasks that ended at least {} ago", args.status, span(args.older_than));
+    let what = format!("{status} tasks that ended at least {} ago", span(args.older_than));
     if !args.yes || args.dry_run {
-        let filter =
-            Filter::default().and_status(&[args.status]).and_unchanged_for(args.older_than);
+        let filter = Filter::default().and_status(&[status]).and_unchanged_for(args.older_than);
         let search = Search { filter, before: None, limit: COUNT_MAX, patience: 5 * PATIENCE };
         let found = search.run(&*store).await?;
         let at_least = if found.next.is_some() { "at least " } else { "" };
@@ -73,7 +78,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             return Ok(());
         }
     }
-    let work = delete(console, &*store, &args);
+    let work = delete(console, || store.prune(status, args.older_than, BATCH));
     let deed = Deed::new("tasks.prune", what);
     let deleted = deed.perform(&*store, work, |deleted| ("removed".to_owned(), *deleted)).await?;
     let mut out = console.results();
@@ -82,15 +87,39 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(out.flush()?)
 }
 
-async fn delete(console: &Console, store: &dyn Store, args: &Arguments) -> Result<u64, Fault> {
+/// What is removed is on record itself, with how old it was.
+async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), Fault> {
+    check_prune(args.older_than).map_err(|error| Fault::Usage(error.to_string()))?;
+    let store = console.database()?.open(Access::MustExist).await?;
+    let what = format!("audit entries that are at least {} old", span(args.older_than));
+    if args.dry_run {
+        let until = now().timestamp().checked_sub(args.older_than);
+        let filter = AuditFilter { until: until.ok(), ..AuditFilter::newest(COUNT_MAX) };
+        let number = store.audit_page(&filter).await?.len();
+        let at_least = if number == COUNT_MAX as usize { "at least " } else { "" };
+        console.say(format_args!("Found {at_least}{number} {what}. Nothing was done."));
+        return Ok(());
+    }
+    if !args.yes && !confirm(&format!("Delete all {what}?"))? {
+        return Ok(());
+    }
+    let work = delete(console, || store.prune_audit(args.older_than, BATCH));
+    let deed = Deed::new("audit.prune", what);
+    let deleted = deed.perform(&*store, work, |deleted| ("removed".to_owned(), *deleted)).await?;
+    let mut out = console.results();
+    writeln!(out, "{} deleted", count(usize::try_from(deleted).unwrap_or(usize::MAX), "entry"))?;
+    Ok(out.flush()?)
+}
+
+async fn delete<'a>(console: &Console, prune: impl Fn() -> Answer<'a, u64>) -> Result<u64, Fault> {
     let progress = bar(console, None, "deleted");
     let mut deleted = 0;
     loop {
-        let more = store.prune(args.status, args.older_than, BATCH).await.map_err(|error| {
+        let more = prune().await.map_err(|error| {
             if deleted == 0 {
                 Fault::from(error)
             } else {
-                Fault::Partial(format!("{deleted} tasks were deleted, and then: {error}"))
+                Fault::Partial(format!("{deleted} were deleted, and then: {error}"))
             }
         })?;
         if more == 0 {

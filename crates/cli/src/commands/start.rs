@@ -18,7 +18,7 @@ use crate::executables::{self, Purpose, resources};
 use crate::exit::Fault;
 use crate::hang_up::HangUp;
 use crate::pools::{AskedQueue, Reserved, Workforce};
-use crate::times::{Keep, duration};
+use crate::times::{Keep, audit_keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
 
@@ -74,6 +74,10 @@ pub(crate) struct Arguments {
     /// How long successful tasks are kept, or `never` to remove none
     #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Keep::parse)]
     retention: Keep,
+    /// How long entries of the audit are kept, at least 90 days, or `never` to
+    /// remove none
+    #[arg(long, default_value = "never", value_name = "DURATION", value_parser = audit_keep)]
+    audit_retention: Keep,
     /// Warn about executions that take longer than this
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     warn_after: Option<Duration>,
@@ -158,6 +162,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .heartbeat(args.heartbeat, args.dead_after)
         .poll(args.poll)
         .retention(args.retention.age())
+        .audit_retention(args.audit_retention.age())
         .migrate_at_start(!args.no_migrate);
     let workforce = Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
     engine = workforce.fitting(&config.classes).staff(engine);

@@ -278,3 +278,31 @@ fn what_has_a_url_is_not_open_to_everybody() {
     let text = browser.page_text();
     assert!(text.contains("Password or token") && !text.contains("WaitingTask"), "{text}");
 }
+
+/// On the page of a task, whatever attempts it has had.
+#[test]
+fn keys_act_on_the_task() {
+    let place = Place::new();
+    place.ok(&["create", "FailingNotRetryTask"]);
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
+    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
+    eventually("the first has failed", || place.status("1") == "failed");
+    let mut browser = Browser::start();
+    browser.go(&engine.at("/tasks/1"));
+    browser.follow(|browser| browser.press("r"));
+    assert!(browser.text(".flash").contains("waits again"), "{}", browser.text(".flash"));
+
+    browser.go(&engine.at("/tasks/2"));
+    browser.press("c");
+    browser.wait("document.querySelector('dialog#confirm[open]') !== null");
+    assert!(browser.text("dialog#confirm").contains("never runs"));
+    browser.press("Escape");
+    browser.wait("document.querySelector('dialog#confirm') === null");
+    assert_eq!(place.status("2"), "waiting", "a key alone cancels nothing");
+    browser.press("c");
+    browser.wait("document.querySelector('dialog#confirm[open]') !== null");
+    browser.follow(|browser| browser.press("Enter"));
+    assert!(browser.text(".flash").contains("cancelled"), "{}", browser.text(".flash"));
+    assert_eq!(place.status("2"), "cancelled");
+    nothing_to_complain(&mut browser);
+}

@@ -16,6 +16,9 @@ const HOSTILE: [&str; 8] = [
     "\u{202e}txt.exe \u{2066}<i id=injected>",
 ];
 
+/// What turns the text beside it round, in the text of a page.
+const TURNED: &str = "document.body.innerText.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f\\u0080-\\u009f]/g)?.length ?? 0";
+
 /// Everything that came from data and became a part of a page.
 const INJECTED: &str = "document.querySelectorAll('#injected, main script, main img[src=x], [onerror], [onload], a[href^=javascript]').length";
 
@@ -89,6 +92,7 @@ fn no_text_becomes_part_of_a_page() {
             "{path}: {}",
             browser.eval("document.querySelector('main').innerHTML")
         );
+        assert_eq!(browser.eval(TURNED), 0, "{path}: {}", browser.page_text());
         // Some of these are not found, or wrong, which the network log tells.
         let complaints: Vec<_> = browser
             .complaints()

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 
+use crate::support::eventually;
 use crate::{Browser, Place, Served, nothing_to_complain};
 
 /// Each page, and the name of its picture.
@@ -110,4 +111,44 @@ fn keep(png: &str, name: &str) {
     fs::create_dir_all(&folder).unwrap();
     let bytes = base64::engine::general_purpose::STANDARD.decode(png).unwrap();
     fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+}
+
+/// Text that is cut off at the edge of its card.
+const CUT_OFF: &str = "[...document.querySelectorAll('.card')].filter((card) => {
+  const walker = document.createTreeWalker(card, NodeFilter.SHOW_TEXT);
+  const edge = card.getBoundingClientRect().right + 1;
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const scrolls = node.parentElement.closest('.scroll, pre, .cut, td.name, td.queue, .visually-hidden');
+    if (!node.data.trim() || scrolls || !node.parentElement.checkVisibility()) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    if (range.getBoundingClientRect().right > edge) return true;
+  }
+  return false;
+}).map((card) => card.innerText.slice(0, 200)).join('|')";
+
+#[test]
+fn long_exceptions_are_wrapped() {
+    let place = Place::new();
+    let name = "Very".repeat(80) + "LongError";
+    let script = format!(
+        "import json, sys
+for line in sys.stdin:
+    error = {{'exception': '{name}', 'message': 'm' * 300}}
+    print(json.dumps({{'id': json.loads(line)['id'], 'error': error, 'retry': False}}), flush=True)"
+    );
+    let class = format!(
+        "[class.long]\nmode = \"lines\"\ncommand = [\"python3\", \"-c\", {}]\n",
+        serde_json::Value::from(script)
+    );
+    fs::write(place.path("task-engine.toml"), class).expect("a file");
+    place.ok(&["create", "long"]);
+    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
+    eventually("it has failed", || place.status("1") == "failed");
+    let mut browser = Browser::start();
+    for path in ["/tasks/1", "/", "/errors", "/tasks"] {
+        browser.go(&engine.at(path));
+        browser.wait("document.body.innerText.includes('long')");
+        assert_eq!(browser.eval(CUT_OFF), "", "{path}");
+    }
 }

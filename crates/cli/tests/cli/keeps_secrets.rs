@@ -175,3 +175,33 @@ fn a_bad_path_is_told_with_its_place() {
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
 }
+
+#[test]
+fn placeholders_keep_stored_secrets() {
+    let place = Place::new();
+    file(&place, &class("log_in", "secret = [\"password\"]", "true"));
+    let parameters = format!(r#"{{"user":"ann","password":"{CANARY}"}}"#);
+    place.ok(&["create", "log_in", &parameters, "--in", "1h"]);
+    place.ok(&["schedules", "add", "nightly", "log_in", &parameters, "--cron", "0 3 * * *"]);
+    let changed = r#"{"user":"bob","password":"[secret]"}"#;
+    place.ok(&["edit", "1", "--parameters", changed]);
+    let shown = place.ok(&["show", "1", "--reveal"]);
+    assert!(shown.contains(CANARY) && shown.contains("bob"), "{shown}");
+    place.ok(&["schedules", "set", "nightly", "--parameters", changed]);
+    assert!(place.ok(&["schedules", "run", "nightly"]).contains('2'));
+    let shown = place.ok(&["show", "2", "--reveal"]);
+    assert!(shown.contains(CANARY) && shown.contains("bob"), "{shown}");
+    let stray = r#"{"user":"[secret]"}"#;
+    for args in [
+        &["create", "log_in", changed][..],
+        &["create", "other", stray],
+        &["edit", "1", "--parameters", stray],
+        &["schedules", "add", "other", "log_in", changed, "--cron", "0 3 * * *"],
+        &["schedules", "set", "nightly", "--parameters", stray],
+        &["schedules", "set", "nightly", "--class", "other", "--parameters", changed],
+    ] {
+        let refused = place.run(args);
+        assert_ne!(refused.code, Some(0), "{args:?}: {refused:?}");
+        assert!(refused.err.contains("cannot be stored"), "{args:?}: {}", refused.err);
+    }
+}

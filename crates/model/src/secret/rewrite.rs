@@ -126,6 +126,8 @@ fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
             write_list(out, items, |_, value, out| by_text(value.get(), redactor, levels, out));
         }
         Shape::Scalar => match serde_json::from_str::<String>(text) {
+            // The placeholder has no secret in it, even if a secret is a part of it.
+            Ok(inner) if inner == SHOWN => out.push_str(text),
             Ok(inner) => match redactor.text(&inner) {
                 std::borrow::Cow::Borrowed(_) => out.push_str(text),
                 std::borrow::Cow::Owned(shown) => out.push_str(&quoted(&shown)),
@@ -136,12 +138,12 @@ fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     // A text always has a JSON form.
     serde_json::to_string(text).unwrap_or_default()
 }
 
-fn write_object(
+pub(super) fn write_object(
     out: &mut String,
     fields: Vec<(String, &RawValue)>,
     mut each: impl FnMut(&str, &RawValue, &mut String),
@@ -156,7 +158,7 @@ fn write_object(
     out.push('}');
 }
 
-fn write_list(
+pub(super) fn write_list(
     out: &mut String,
     items: Vec<&RawValue>,
     mut each: impl FnMut(usize, &RawValue, &mut String),
@@ -172,14 +174,14 @@ fn write_list(
 }
 
 /// One level of a JSON text.
-enum Shape<'a> {
+pub(super) enum Shape<'a> {
     Object(Vec<(String, &'a RawValue)>),
     List(Vec<&'a RawValue>),
     Scalar,
 }
 
 impl<'a> Shape<'a> {
-    fn of(text: &'a str) -> Self {
+    pub(super) fn of(text: &'a str) -> Self {
         match text.trim_start().as_bytes().first() {
             Some(b'{' | b'[') => serde_json::from_str(text).unwrap_or(Self::Scalar),
             _ => Self::Scalar,

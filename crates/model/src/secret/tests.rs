@@ -96,6 +96,32 @@ fn texts_without_the_secrets() {
 }
 
 #[test]
+fn escaped_secrets_are_hidden() {
+    let parameters = r#"{"p":"pa\"ss/wö\\rd\n😀 x","q":"hunter22"}"#;
+    let redactor = redactor(parameters, &["p", "q"]);
+    for text in [
+        r#"{"p":"pa\"ss/wö\\rd\n😀 x"}"#,
+        r#"{"p":"pa\"ss\/w\u00f6\\rd\n\ud83d\ude00 x"}"#,
+        r#"{"p":"pa\u0022ss/w\u00F6\u005crd\u000a\uD83D\uDE00\u0020x"}"#,
+        r#"{\"p\":\"pa\\\"ss/wö\\\\rd\\n😀 x\"}"#,
+        r#"p=pa%22ss%2Fw%C3%B6%5crd%0a%f0%9F%98%80+x"#,
+        r#"p=pa%22ss/w%C3%B6%5Crd%0A%F0%9F%98%80%20x"#,
+        r#"'pa"ss/w\xf6\\rd\n\u{1f600} x'"#,
+        r#"{"q":"\u0068unter22"}"#,
+        r#"cut: pa\"ss\/w\u00f6\"#,
+        r#"cut: pa\"ss\/w\u00"#,
+    ] {
+        let shown = redactor.text(text);
+        assert!(shown.contains("[secret]"), "{text}: {shown}");
+        for part in ["ss", "rd", "unter"] {
+            assert!(!shown.contains(part), "{text}: {shown}");
+        }
+    }
+    let around = r#"C:\new\table is not \"hunter2\" 100%"#;
+    assert_eq!(redactor.text(around), around);
+}
+
+#[test]
 fn a_context_names_secrets_too() {
     let parameters = json(r#"{"p":"hunter22","q":"open"}"#);
     let shown = |context: &str| {

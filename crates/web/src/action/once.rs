@@ -3,26 +3,32 @@
 //! Each has a key of its own, which the store keeps unique in its class for as
 //! long as the task is on record; and each has the mark of its request in its
 //! context, so that a key that comes again with something else is noticed.
+//!
+//! A mark is a hash of the request without its secret parameters, made with the
+//! key of the database. So neither who reads marks nor who sends a request again
+//! learns anything about a secret: a guess that is wrong gets the answer of one
+//! that is right.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
 use task_engine_model::search::Search;
-use task_engine_model::{Creation, Filter, NewTask, Scope, Store, StoreError, TaskId, Unique};
+use task_engine_model::secret::request::{CONTEXT_MARK, unique_key};
+use task_engine_model::{Filter, Json, NewTask, Scope, Store, StoreError, TaskId, Unique};
 
 use super::{Done, create as create_all};
 use crate::app::App;
+use crate::keys::Made;
 use crate::problem::Problem;
-
-/// Where the mark of the request is in the context of a task.
-const CONTEXT_MARK: &str = "http_request";
 
 /// For as long as the task is on record.
 const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The mark of a request: what it says.
-pub(crate) fn mark_of(request: &[u8]) -> String {
-    format!("b3-{}", &blake3::hash(request).to_hex()[..32])
+/// The mark of a request: what it says without its secrets, and which parameters of
+/// a class these are. Marks of which the first two parts differ cannot be compared.
+pub(crate) fn mark_of(keys: &Made, secrets: &str, request: &[u8]) -> String {
+    let hash = |text: &[u8]| blake3::keyed_hash(&keys.requests, text).to_hex();
+    format!("{}.{}.{}", keys.name, &hash(secrets.as_bytes())[..8], &hash(request)[..32])
 }
 
 /// Something that no other form has, in a hidden field: a form that is sent twice
@@ -33,14 +39,19 @@ pub(crate) fn one_time() -> String {
     format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
-/// What makes a task of a request the only one.
-pub(crate) fn unique(key: &str, at: usize) -> Unique {
-    Unique::by(format!("http:{key}:{at}")).scope(Scope::Within(LASTING))
+/// The key of a form, made of what is in that field.
+pub(crate) fn form_key(one_time: &str) -> String {
+    format!("form-{}", &blake3::hash(one_time.as_bytes()).to_hex()[..32])
 }
 
-/// Gives each task of a request its key and the request's mark.
-pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, mark: &str) -> Result<(), Problem> {
-    for (at, task) in tasks.iter_mut().enumerate() {
+/// What makes a task of a request the only one.
+pub(crate) fn unique(key: &str, at: usize) -> Unique {
+    Unique::by(unique_key(key, at)).scope(Scope::Within(LASTING))
+}
+
+/// Gives each task of a request its key and its mark of the request.
+pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Result<(), Problem> {
+    for (at, (task, mark)) in tasks.iter_mut().zip(marks).enumerate() {
         if task.unique.is_some() {
             return Err(Problem::bad(
                 "A task has a `key` of its own, or the request has an Idempotency-Key, not both.",
@@ -52,14 +63,23 @@ pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, mark: &str) -> Result<(
     Ok(())
 }
 
-pub(super) async fn create(app: &App, tasks: &[NewTask], mark: &str) -> Result<Done, Problem> {
+pub(super) async fn create(
+    app: &App,
+    tasks: &[NewTask],
+    marks: &[String],
+) -> Result<Done, Problem> {
     let done = create_all(app, tasks).await?;
-    let (new, old): (Vec<Creation>, Vec<Creation>) =
-        done.creations.iter().partition(|creation| creation.is_new());
-    let mut old: Vec<TaskId> = old.into_iter().map(Creation::id).collect();
-    old.sort_unstable();
-    old.dedup();
-    if old.is_empty() || are_of_request(&*app.store, &old, mark).await? {
+    let mut new = Vec::new();
+    let mut old = BTreeMap::new();
+    for (creation, mark) in done.creations.iter().zip(marks) {
+        if creation.is_new() {
+            new.push(creation.id());
+        } else {
+            old.insert(creation.id(), mark.as_str());
+        }
+    }
+    let Some(first) = old.keys().next().copied() else { return Ok(done) };
+    if are_of_request(&*app.store, &old).await? {
         return Ok(done);
     }
     let undone = undo(&*app.store, &new).await?;
@@ -67,32 +87,77 @@ pub(super) async fn create(app: &App, tasks: &[NewTask], mark: &str) -> Result<D
         axum::http::StatusCode::UNPROCESSABLE_ENTITY,
         "Another request",
         format!(
-            "This Idempotency-Key was used for another request, which created task {}.{undone} Use a new key for each request, and the same one only to send it again.",
-            old[0]
+            "This Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again.",
         ),
     ))
 }
 
-async fn are_of_request(store: &dyn Store, ids: &[TaskId], mark: &str) -> Result<bool, StoreError> {
-    let of_request = Filter::parse(&format!("context.{CONTEXT_MARK}={mark}"), &TimeZone::UTC)
-        .map_err(|bad| StoreError::BadData(bad.to_string()))?;
+/// Whether these tasks have these marks. A mark that was made with another key
+/// (the task was imported), or when other parameters of its class were secret,
+/// cannot be compared: then the Idempotency-Key alone decides, and nothing is
+/// created twice.
+async fn are_of_request(
+    store: &dyn Store,
+    marks: &BTreeMap<TaskId, &str>,
+) -> Result<bool, StoreError> {
+    let ids: Vec<TaskId> = marks.keys().copied().collect();
     let search = Search {
-        filter: Filter::of_ids(ids).and(of_request),
+        filter: Filter::of_ids(&ids).and(Filter::with_request()),
         before: None,
         limit: u32::try_from(ids.len()).unwrap_or(u32::MAX),
         patience: Duration::from_secs(10),
     };
-    Ok(search.run(store).await?.tasks.len() == ids.len())
+    let found = search.run(store).await?.tasks;
+    let pairs: Vec<(String, &str)> = found
+        .iter()
+        .filter_map(|task| Some((mark_in(&task.context)?, *marks.get(&task.row.id)?)))
+        .collect();
+    Ok(pairs.len() == ids.len() && fit(&pairs))
+}
+
+fn mark_in(context: &Json) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Marked {
+        http_request: String,
+    }
+    context.decode::<Marked>().ok().map(|marked| marked.http_request)
+}
+
+/// Marks that tasks have, each with that of the request.
+fn fit(pairs: &[(String, &str)]) -> bool {
+    fn made_by(mark: &str) -> Option<&str> {
+        mark.rsplit_once('.').map(|(made_by, _)| made_by)
+    }
+    pairs.iter().any(|(own, new)| made_by(own) != made_by(new))
+        || pairs.iter().all(|(own, new)| own == new)
 }
 
 /// The longer of two lists of the same key: what came after the end of the
 /// shorter one is new, and was not meant.
-async fn undo(store: &dyn Store, new: &[Creation]) -> Result<String, StoreError> {
+async fn undo(store: &dyn Store, new: &[TaskId]) -> Result<String, StoreError> {
     if new.is_empty() {
         return Ok(" Nothing was created.".to_owned());
     }
-    let ids: Vec<TaskId> = new.iter().map(|creation| creation.id()).collect();
-    store.cancel(&ids).await?;
-    store.remove(&ids).await?;
+    store.cancel(new).await?;
+    store.remove(new).await?;
     Ok(" What was new in this one was cancelled.".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use task_engine_model::login::DatabaseKey;
+
+    use super::*;
+
+    #[test]
+    fn marks_need_the_key() {
+        let mark = |key: u8, secrets: &str, request: &str| {
+            mark_of(&Made::of(&DatabaseKey([key; 32]), None), secrets, request.as_bytes())
+        };
+        let own = mark(1, "a", "x");
+        let fits = |mark: String| fit(&[(mark, own.as_str())]);
+        assert!(fits(mark(1, "a", "x")) && !fits(mark(1, "a", "y")));
+        assert!(fits(mark(2, "a", "y")) && fits(mark(1, "b", "y")), "not comparable");
+        assert!(!own.contains(&blake3::hash(b"x").to_hex()[..8]), "{own}");
+    }
 }

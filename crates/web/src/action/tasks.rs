@@ -125,6 +125,22 @@ pub(crate) struct Meant {
     pub(crate) down_to: Option<TaskId>,
 }
 
+/// Whether it is a choice that anything can be done to.
+pub(super) fn check(choice: &Choice) -> Result<(), Problem> {
+    match choice {
+        Choice::Ids(ids) if ids.is_empty() => {
+            Err(Problem::bad("No tasks were named: give ids, or a filter."))
+        }
+        Choice::Ids(ids) if ids.len() > MAX => {
+            Err(Problem::bad(format!("{} tasks are too many at once (at most {MAX}).", ids.len())))
+        }
+        Choice::Filter(filter) if filter.is_empty() => Err(Problem::bad(
+            "An empty filter means every task there is. Say which ones, like status=failed.",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Finds them, those of a whole history if need be; or as many as can be found
 /// while `patience` lasts.
 pub(crate) async fn meant(
@@ -134,22 +150,9 @@ pub(crate) async fn meant(
     patience: Option<Duration>,
 ) -> Result<Meant, Problem> {
     let begun = Instant::now();
+    check(choice)?;
     let filter = match choice {
-        Choice::Ids(ids) if ids.is_empty() => {
-            return Err(Problem::bad("No tasks were named: give ids, or a filter."));
-        }
-        Choice::Ids(ids) if ids.len() > MAX => {
-            return Err(Problem::bad(format!(
-                "{} tasks are too many at once (at most {MAX}).",
-                ids.len()
-            )));
-        }
         Choice::Ids(ids) => Filter::of_ids(ids),
-        Choice::Filter(filter) if filter.is_empty() => {
-            return Err(Problem::bad(
-                "An empty filter means every task there is. Say which ones, like status=failed.",
-            ));
-        }
         Choice::Filter(filter) if filter.has_status() || verb.statuses().is_empty() => {
             filter.clone()
         }

@@ -28,11 +28,7 @@ impl FromRequest<App> for Body {
         let kind = request.headers().get(header::CONTENT_TYPE).cloned();
         let bytes = Bytes::from_request(request, app).await.map_err(|bad| {
             match bad.into_response().status() {
-                StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "Too large",
-                    "A body has at most 16 MiB. Send fewer tasks at once, and keep large data elsewhere.",
-                ),
+                StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(),
                 _ => Problem::bad("The body ended before it was complete."),
             }
         })?;
@@ -279,11 +275,18 @@ pub(super) fn did_you_mean(typed: &str, known: &[&str]) -> String {
     }
 }
 
-/// A JSON text with the fields of its objects in order and nothing between: the
-/// same for requests that say the same.
-pub(super) fn canonical(value: &RawValue) -> String {
+/// An object with the fields in order and nothing between, and another value for
+/// one of them if it is there: the same for requests that say the same.
+pub(super) fn canonical_with(value: &RawValue, name: &str, other: &str) -> String {
     let mut text = String::new();
-    write_canonical(value.get(), &mut text);
+    let Ok(Fields(mut fields)) = serde_json::from_str(value.get()) else { return text };
+    fields.sort_by(|one, other| one.0.cmp(&other.0));
+    for (field, value) in fields {
+        text.push_str(&serde_json::Value::from(field.as_str()).to_string());
+        text.push(':');
+        write_canonical(if field == name { other } else { value.get() }, &mut text);
+        text.push(',');
+    }
     text
 }
 
@@ -351,7 +354,10 @@ mod tests {
 
     #[test]
     fn requests_that_say_the_same_are_the_same() {
-        let canonical = |text: &str| canonical(serde_json::from_str(text).unwrap());
+        let canonical = |text: &str| {
+            let text = format!(r#"{{"p": {text}, "x": 1}}"#);
+            canonical_with(serde_json::from_str(&text).unwrap(), "x", "2")
+        };
         let one = canonical(r#"{"b": [1, {"z": 1.0, "a": "x y"}], "a": 12345678901234567890123}"#);
         let other = canonical(r#"{"a":12345678901234567890123,"b":[1,{"a":"x y","z":1.0}]}"#);
         assert_eq!(one, other);

@@ -9,12 +9,13 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use task_engine_model::retry::RetryOverride;
+use task_engine_model::secret::Redactor;
 use task_engine_model::{Creation, Json, NewTask, OnConflict, Scope, TaskId, Unique};
 
-use super::body::{Body, Object, canonical, kind, list};
+use super::body::{Body, Object, canonical_with, kind, list};
 use super::times::{duration, time};
 use crate::access::Actor;
-use crate::action::{Action, mark_all, mark_of, perform};
+use crate::action::{Action, create_for, mark_all, mark_of};
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -37,7 +38,6 @@ const FIELDS: [&str; 12] = [
 
 #[derive(Serialize)]
 struct Created {
-    audit_id: i64,
     tasks: Vec<CreatedTask>,
 }
 
@@ -55,17 +55,19 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<Response, Problem> {
     let key = idempotency_key(&headers)?;
-    let (mut tasks, reason) = read(&body)?;
+    let asked = read(&body)?;
+    let places = asked.iter().map(|it| (&it.task, format!("{}/parameters", it.place)));
+    app.check_placeholders(places).await?;
     let action = match key {
-        None => Action::Create(tasks),
+        None => Action::Create(asked.into_iter().map(|it| it.task).collect()),
         Some(key) => {
-            // What was read above is not deep.
-            let mark = mark_of(canonical(body.value()?).as_bytes());
-            mark_all(&mut tasks, key, &mark)?;
-            Action::CreateOnce(tasks, mark)
+            let marks = marks(&app, &asked).await?;
+            let mut tasks: Vec<_> = asked.into_iter().map(|it| it.task).collect();
+            mark_all(&mut tasks, key, &marks)?;
+            Action::CreateOnce(tasks, marks)
         }
     };
-    let done = perform(&app, &actor, action, reason.as_deref()).await?;
+    let done = create_for(&app, &actor, action).await?;
     let tasks: Vec<_> = done
         .creations
         .iter()
@@ -85,27 +87,51 @@ pub(super) async fn create(
         [one] => Some((header::LOCATION, app.path(&format!("/api/v1/tasks/{}", one.id)))),
         _ => None,
     };
-    let answer = Answer(Created { audit_id: done.audit_id, tasks });
+    let answer = Answer(Created { tasks });
     Ok((status, place.map(|place| AppendHeaders([place])), answer).into_response())
 }
 
+/// A task, what was sent, and where in the body.
+struct Asked<'a> {
+    task: NewTask,
+    sent: &'a RawValue,
+    place: String,
+}
+
+/// The marks of the whole request, without its secrets, one for each task.
+async fn marks(app: &App, asked: &[Asked<'_>]) -> Result<Vec<String>, Problem> {
+    let secrets = app.secrets().await?;
+    let (mut request, mut hidden) = (String::new(), Vec::new());
+    for Asked { task, sent, place } in asked {
+        let paths = secrets.of_class(&task.class);
+        let redactor = Redactor::of(&task.parameters, &Json::empty_object(), &paths);
+        let shown = redactor.parameters().unwrap_or(&task.parameters);
+        // What was read is not deep.
+        request.push_str(place);
+        request.push_str(&canonical_with(sent, "parameters", shown.as_str()));
+        request.push('\0');
+        hidden.push(paths.join("\n"));
+    }
+    let keys = app.keys.get(&*app.store).await?;
+    Ok(hidden.iter().map(|paths| mark_of(keys, paths, request.as_bytes())).collect())
+}
+
 /// An object is a task; a list, or a list in an object, is many.
-fn read(body: &Body) -> Result<(Vec<NewTask>, Option<String>), Problem> {
+fn read(body: &Body) -> Result<Vec<Asked<'_>>, Problem> {
     let value = body.value()?;
     if let Some(tasks) = list(value) {
-        return Ok((many(&tasks, "")?, None));
+        return many(&tasks, "");
     }
     if is_of_many(value) {
-        let all = Object::read(value, String::new(), &["tasks", "reason"])?;
+        let all = Object::read(value, String::new(), &["tasks"])?;
         let found = all.raw("tasks").ok_or_else(|| all.wrong("tasks", "it is missing"))?;
         let tasks = list(found).ok_or_else(|| {
             all.wrong("tasks", format!("a list is needed, this is {}", kind(found)))
         })?;
-        return Ok((many(&tasks, "/tasks")?, all.reason()?));
+        return many(&tasks, "/tasks");
     }
-    let fields: Vec<&str> = FIELDS.into_iter().chain(["reason"]).collect();
-    let one = Object::read(value, String::new(), &fields)?;
-    Ok((vec![task(&one)?], one.reason()?))
+    let one = Object::read(value, String::new(), &FIELDS)?;
+    Ok(vec![Asked { task: task(&one)?, sent: value, place: String::new() }])
 }
 
 fn is_of_many(value: &RawValue) -> bool {
@@ -117,13 +143,15 @@ fn is_of_many(value: &RawValue) -> bool {
     serde_json::from_str::<Many<'_>>(value.get()).is_ok_and(|many| many.tasks.is_some())
 }
 
-fn many(values: &[&RawValue], place: &str) -> Result<Vec<NewTask>, Problem> {
+fn many<'a>(values: &[&'a RawValue], place: &str) -> Result<Vec<Asked<'a>>, Problem> {
     if values.is_empty() || values.len() > TASKS_MAX {
         let why = format!("1 to {TASKS_MAX} tasks at once, not {}.", values.len());
         return Err(Problem::field(place, why));
     }
-    let read = |(at, value): (usize, &&RawValue)| {
-        task(&Object::read(value, format!("{place}/{at}"), &FIELDS)?)
+    let read = |(at, sent): (usize, &&'a RawValue)| {
+        let place = format!("{place}/{at}");
+        let task = task(&Object::read(sent, place.clone(), &FIELDS)?)?;
+        Ok(Asked { task, sent, place })
     };
     values.iter().enumerate().map(read).collect()
 }

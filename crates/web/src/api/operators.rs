@@ -4,12 +4,12 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
-use task_engine_model::audit::AuditEntry;
+use task_engine_model::audit::{AuditEntry, AuditFilter};
 use task_engine_model::token::{NewToken, Role, Secret, TokenRow};
 
 use super::body::Body;
 use super::query::{Named, Query};
-use super::times::duration;
+use super::times::{duration, time};
 use crate::access::Actor;
 use crate::action::{Action, Done, perform, words_of};
 use crate::app::App;
@@ -30,9 +30,23 @@ struct Entry {
 }
 
 pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, Problem> {
-    let query = query.with(&["before", "limit"])?;
+    let query = query.with(&["before", "limit", "actor", "action", "task", "since", "until"])?;
     let limit = query.limit(50, 500)?;
-    let entries = app.store.audit_page(query.parse("before")?, limit).await?;
+    let moment = |name| {
+        let read =
+            |text: &str| time(text).map_err(|why| Problem::parameter(name, format!("{why}.")));
+        query.text(name).map(read).transpose()
+    };
+    let filter = AuditFilter {
+        before: query.parse("before")?,
+        limit,
+        actor: query.text("actor").map(str::to_owned),
+        action: query.text("action").map(str::to_owned),
+        since: moment("since")?,
+        until: moment("until")?,
+        task: query.parse("task")?,
+    };
+    let entries = app.store.audit_page(&filter).await?;
     let last = entries.last().filter(|_| entries.len() >= limit as usize);
     let next = last.map(|last| last.id);
     let told = |entry: AuditEntry| Entry { words: words_of(&entry), entry };

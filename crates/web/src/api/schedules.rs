@@ -12,7 +12,7 @@ use task_engine_model::schedule::Preview;
 use task_engine_model::schedule::history::{ScheduleDetails, ScheduleEvent};
 use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
 use task_engine_model::schedule::{Rule, Timetable};
-use task_engine_model::{Json, Missed, Overlap, Schedule, TaskId};
+use task_engine_model::{Json, Missed, NewTask, Overlap, Schedule, TaskId};
 
 use super::body::{Body, Object};
 use super::changes::reason_of;
@@ -141,11 +141,16 @@ pub(super) async fn show(
     }))
 }
 
-/// Reads what a schedule is to say.
-fn read(object: &Object<'_>, name: String) -> Result<Schedule, Problem> {
+/// Reads what a schedule is to say, and the task that it is about.
+async fn read(
+    app: &App,
+    object: &Object<'_>,
+    name: String,
+) -> Result<(Schedule, NewTask), Problem> {
     let rule = object.need_text("rule")?;
     rule.parse::<Rule>().map_err(|bad| object.wrong("rule", bad))?;
-    let mut schedule = Schedule::new(name, rule).new_task(task(object)?);
+    let task = app.with_secrets_named(&[task(object)?]).await?.remove(0);
+    let mut schedule = Schedule::new(name, rule).new_task(task.clone());
     if let Some(zone) = object.text("time_zone")? {
         TimeZone::get(&zone).map_err(|_| {
             object.wrong("time_zone", format!("{zone:?} is not known; write Europe/Paris or UTC"))
@@ -163,7 +168,7 @@ fn read(object: &Object<'_>, name: String) -> Result<Schedule, Problem> {
     }
     // What is wrong with the whole: a day that never comes.
     schedule.definition().map_err(|bad| Problem::field("", format!("{bad}.")))?;
-    Ok(schedule)
+    Ok((schedule, task))
 }
 
 pub(super) async fn create(
@@ -173,7 +178,8 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Answer<Done>), Problem> {
     let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
     let object = body.object(&fields)?;
-    let schedule = read(&object, object.need_text("name")?)?;
+    let (schedule, task) = read(&app, &object, object.need_text("name")?).await?;
+    app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
     let reason = object.reason()?;
     let action = Action::AddSchedule(Box::new(schedule));
     let done = perform(&app, &actor, action, reason.as_deref()).await?;
@@ -188,11 +194,15 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<(StatusCode, Answer<Done>), Problem> {
     let object = body.object(&FIELDS)?;
-    let schedule = Box::new(read(&object, name.clone())?);
+    let (schedule, task) = read(&app, &object, name.clone()).await?;
+    let schedule = Box::new(schedule);
     let reason = object.reason()?;
     let (status, action) = match app.store.schedule(&name).await?.0 {
         Some(_) => (StatusCode::OK, Action::SetSchedule(schedule)),
-        None => (StatusCode::CREATED, Action::AddSchedule(schedule)),
+        None => {
+            app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
+            (StatusCode::CREATED, Action::AddSchedule(schedule))
+        }
     };
     let done = perform(&app, &actor, action, reason.as_deref()).await?;
     Ok((status, Answer(done)))

@@ -270,13 +270,42 @@
   const current = () => $("tr.at") || document.activeElement?.closest?.("tr[data-key]");
 
   // What a key does to the row at hand, or to the page's own task.
+  const pageButton = (name) => $$(`[data-act=${name}]`).find((button) => !button.closest("tr[data-key]"));
   function act(name) {
     const row = current();
-    const button = (row && $(`[data-act=${name}]`, row)) || (!rows().length && $(`[data-act=${name}]`));
-    if (button) { button.click(); return; }
     const box = row && $("input[name=ids]", row);
     const bulk = $(`[data-selected] [data-bulk=${name}]`);
-    if (box && bulk) { box.checked = true; tellSelected(); bulk.click(); }
+    if (box && bulk) { box.checked = true; tellSelected(); bulk.click(); return; }
+    const button = pageButton(name);
+    if (button && name === "cancel") confirmAct(name, button); else button?.click();
+  }
+
+  // A key is pressed by accident more easily than a button.
+  function confirmAct(name, button) {
+    const box = document.createElement("dialog");
+    box.id = "confirm";
+    const title = document.createElement("h2");
+    title.textContent = `${button.textContent.trim()} this task?`;
+    const words = document.createElement("p");
+    words.textContent = button.title;
+    const go = document.createElement("button");
+    go.className = "danger";
+    go.textContent = `${button.textContent.trim()} it`;
+    // The page may have been updated meanwhile.
+    go.addEventListener("click", () => { box.close(); pageButton(name)?.click(); });
+    const back = document.createElement("button");
+    back.className = "plain";
+    back.textContent = "Back";
+    back.addEventListener("click", () => box.close());
+    const row = document.createElement("div");
+    row.className = "row";
+    row.append(go, back);
+    box.setAttribute("aria-label", title.textContent);
+    box.append(title, words, row);
+    box.addEventListener("close", () => box.remove());
+    page.append(box);
+    box.showModal();
+    go.focus();
   }
 
   let prefix = false;

@@ -2,57 +2,115 @@
 
 use std::collections::HashSet;
 
-use axum::extract::{Query, State};
+use axum::extract::{RawQuery, State};
 use jiff::Timestamp;
 use maud::{Markup, html};
-use serde::Deserialize;
-use task_engine_model::Json;
-use task_engine_model::audit::{AuditEntry, AuditOutcome};
+use task_engine_model::audit::{AuditEntry, AuditFilter, AuditOutcome};
+use task_engine_model::typed::past_time;
+use task_engine_model::{Json, TaskId};
 
+use super::actions::Fields;
 use crate::action::words_of;
-use crate::app::App;
+use crate::app::{App, encoded};
 use crate::layout::{self, Viewer};
 use crate::parts;
 use crate::problem::Problem;
 
 const PER_PAGE: u32 = 100;
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct Place {
-    before: Option<i64>,
-}
+/// The fields of the form: name, label, what to write.
+const FIELDS: [(&str, &str, &str); 5] = [
+    ("actor", "Who", "a part of the name"),
+    ("action", "Action", "tasks.retry, or tasks for all of them"),
+    ("task", "Task", "its id"),
+    ("since", "From", "2h (ago), 03:00, 2026-12-24 18:00"),
+    ("until", "To", "the same"),
+];
 
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
-    Query(place): Query<Place>,
+    query: RawQuery,
 ) -> Result<Markup, Problem> {
-    let entries = app.store.audit_page(place.before, PER_PAGE).await?;
+    let fields = Fields::of_query(&query);
     let now = app.glance.now().await?.figures.at;
+    let filter = filter(&app, &fields, now)?;
+    let entries = app.store.audit_page(&filter).await?;
     let older = entries.last().filter(|_| entries.len() >= PER_PAGE as usize).map(|last| last.id);
     let main = html! {
         div .row .between .top {
             h1 { "Audit" }
             a href=(app.path("/tokens")) { "Tokens" }
         }
+        (form(&app, &fields, &filter))
         section .card #audit data-live {
-            @if entries.is_empty() {
+            @if !entries.is_empty() {
+                (table(&app, &entries, now))
+            } @else if filter.is_narrow() {
+                (parts::empty("No entries match.", ""))
+            } @else {
                 (parts::empty(
-                    "Nobody has changed anything yet. What is done here or by the HTTP API is written down; on a terminal:",
+                    "No operator has changed anything yet. What is done here, by the HTTP API or by a command is written down; on a terminal:",
                     "task-engine audit",
                 ))
-            } @else {
-                (table(&app, &entries, now))
             }
         }
         div .row {
-            @if place.before.is_some() { a href=(app.path("/audit")) { "Newest" } }
-            @if let Some(older) = older {
-                a href=(app.path(&format!("/audit?before={older}"))) rel="next" { "Older" }
-            }
+            @if filter.before.is_some() { a href=(address(&app, &fields, None)) { "Newest" } }
+            @if older.is_some() { a href=(address(&app, &fields, older)) rel="next" { "Older" } }
         }
     };
     Ok(layout::page(&app, &viewer, "Audit", "/audit", main).await)
+}
+
+fn filter(app: &App, fields: &Fields, now: Timestamp) -> Result<AuditFilter, Problem> {
+    let zoned = now.to_zoned(app.zone.clone());
+    let time = |name| {
+        let read = |text| past_time(text, &zoned).map_err(|why| Problem::parameter(name, why));
+        fields.get(name).map(read).transpose()
+    };
+    let number = |name| {
+        let wrong = |_| Problem::parameter(name, format!("{name} is a whole number."));
+        fields.get(name).map(|text| text.parse::<i64>().map_err(wrong)).transpose()
+    };
+    Ok(AuditFilter {
+        before: number("before")?,
+        limit: PER_PAGE,
+        actor: fields.get("actor").map(str::to_owned),
+        action: fields.get("action").map(str::to_owned),
+        since: time("since")?,
+        until: time("until")?,
+        task: number("task")?.map(TaskId),
+    })
+}
+
+fn form(app: &App, fields: &Fields, filter: &AuditFilter) -> Markup {
+    html! {
+        form .card .narrow method="get" action=(app.path("/audit")) {
+            div .fields {
+                @for (name, label, hint) in FIELDS {
+                    label {
+                        (label)
+                        input type="text" name=(name) value=(fields.get(name).unwrap_or_default())
+                              placeholder=(hint) autocomplete="off" spellcheck="false";
+                    }
+                }
+            }
+            div .row {
+                button .plain { "Filter" }
+                @if filter.is_narrow() { a href=(app.path("/audit")) { "Show all" } }
+            }
+        }
+    }
+}
+
+/// This page from an entry on, with the same filter.
+fn address(app: &App, fields: &Fields, before: Option<i64>) -> String {
+    let given = FIELDS.iter().filter_map(|(name, ..)| Some((*name, fields.get(name)?)));
+    let mut pairs: Vec<_> = given.map(|(name, text)| format!("{name}={}", encoded(text))).collect();
+    pairs.extend(before.map(|id| format!("before={id}")));
+    let joint = if pairs.is_empty() { "" } else { "?" };
+    app.path(&format!("/audit{joint}{}", pairs.join("&")))
 }
 
 fn table(app: &App, entries: &[AuditEntry], now: Timestamp) -> Markup {

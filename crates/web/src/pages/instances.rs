@@ -112,6 +112,8 @@ fn shown(engines: &[InstanceRow]) -> Vec<&InstanceRow> {
 }
 
 fn row(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
+    // Counted where they are listed: `engine.held` was read a moment later.
+    let held = held_by(now, &[engine.id]);
     html! {
         tr data-key=(engine.id) {
             td {
@@ -126,9 +128,9 @@ fn row(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
                     small .under { "lease " (parts::span(engine.lease)) }
                 }
             }
-            td .number data-label="busy" { (engine.held) " of " (engine.workers) }
+            td .number data-label="busy" { (held.len()) " of " (engine.workers) }
             td data-label="takes" { (takes(engine)) }
-            td data-label="doing" { (doing(app, now, &held_by(now, &[engine.id]), &engine.name)) }
+            td data-label="doing" { (doing(app, now, &held, &engine.name)) }
         }
     }
 }

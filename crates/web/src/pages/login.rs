@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::guard::{self, COOKIE, Shown};
 use crate::layout;
 use crate::problem::Problem;
-use crate::session::{self, MAX_AGE_SECS};
+use crate::session::{self, MAX_AGE_SECS, Session};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct To {
@@ -68,15 +68,11 @@ pub(crate) async fn log_in(
 ) -> Result<Response, Problem> {
     let from = guard::address(&parts);
     let secret = login.secret.trim();
-    let enter = |cookie: &str| {
-        let set = set_cookie(&app, COOKIE, cookie, MAX_AGE_SECS);
-        (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &login.to))).into_response()
-    };
     // A token that is right is nobody's guess. Nor does it excuse wrong
     // passwords: else who has one could try as many as they like.
     if let Some(actor) = guard::by_token(&app, secret).await? {
         let hash = secret.parse::<Secret>().map(|secret| session::to_hex(&secret.hash())).ok();
-        return Ok(enter(&app.sessions.begin(actor.name, actor.role, hash)));
+        return begin(&app, Session::new(actor.name, actor.role, hash), &login.to).await;
     }
     if app.attempts.too_many(from) {
         return Err(Problem::too_many("Too many wrong passwords; wait for a minute."));
@@ -91,7 +87,13 @@ pub(crate) async fn log_in(
         return Ok((axum::http::StatusCode::UNAUTHORIZED, page).into_response());
     }
     app.attempts.succeeded(from);
-    Ok(enter(&app.sessions.begin("admin".to_owned(), Role::Admin, None)))
+    begin(&app, Session::new("admin".to_owned(), Role::Admin, None), &login.to).await
+}
+
+async fn begin(app: &App, session: Session, to: &str) -> Result<Response, Problem> {
+    let cookie = session.cookie(app.keys.get(&*app.store).await?).unwrap_or_default();
+    let set = set_cookie(app, COOKIE, &cookie, MAX_AGE_SECS);
+    Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(app, to))).into_response())
 }
 
 /// That somebody tries is on record; each single try is not, or there would be
@@ -107,9 +109,23 @@ async fn note_attack(app: &App, from: &str) {
     tracing::warn!(from, "too many wrong passwords or tokens");
 }
 
-pub(crate) async fn log_out(State(app): State<App>) -> Response {
-    let set = set_cookie(&app, COOKIE, "", 0);
-    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&app.path("/"))).into_response()
+/// The browser forgets the cookie, and no server takes it any more.
+pub(crate) async fn log_out(State(app): State<App>, parts: Parts) -> Response {
+    let forget = AppendHeaders([(SET_COOKIE, set_cookie(&app, COOKIE, "", 0))]);
+    match end_session(&app, &parts).await {
+        Ok(()) => (forget, Redirect::to(&app.path("/"))).into_response(),
+        Err(problem) => {
+            let detail = "This browser has forgotten the session, but it could not be ended: who has a copy of the cookie can use it until it expires, 12 hours after the login.";
+            (forget, Problem { detail: detail.to_owned(), ..problem }).into_response()
+        }
+    }
+}
+
+async fn end_session(app: &App, parts: &Parts) -> Result<(), Problem> {
+    let Some(session) = guard::session_of(app, &parts.headers).await? else { return Ok(()) };
+    let Some(id) = session.id() else { return Ok(()) };
+    app.store.end_login(id, session.rest()).await?;
+    Ok(())
 }
 
 #[derive(Debug, Deserialize)]

@@ -34,9 +34,16 @@ async fn create(
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&body);
     let now = app.glance.now().await?.figures.at;
-    match task(&app, &fields, now) {
+    let task = match task(&app, &fields, now) {
+        Ok(task) => match app.check_placeholders([(&task, String::new())]).await {
+            Ok(()) => Ok(task),
+            Err(stray) => Err(Mistake::new("parameters", &stray.detail)),
+        },
+        wrong => wrong,
+    };
+    match task {
         Ok(task) => {
-            let action = once(task, &fields, &body)?;
+            let action = once(&app, task, &fields, &body).await?;
             perform_and_return(&app, &actor, &fields, action).await
         }
         Err(mistake) => {
@@ -48,14 +55,20 @@ async fn create(
 
 /// The same form sent again leads to the same task; a key of the task's own does
 /// that already.
-fn once(task: NewTask, fields: &Fields, RawForm(body): &RawForm) -> Result<Action, Problem> {
+async fn once(
+    app: &App,
+    task: NewTask,
+    fields: &Fields,
+    RawForm(body): &RawForm,
+) -> Result<Action, Problem> {
     let mut tasks = vec![task];
     if fields.get("once").is_none() || tasks[0].unique.is_some() {
         return Ok(Action::Create(tasks));
     }
-    let mark = mark_of(body);
-    mark_all(&mut tasks, &mark, &mark)?;
-    Ok(Action::CreateOnce(tasks, mark))
+    let mark = mark_of(app.keys.get(&*app.store).await?, "form", body);
+    let marks = vec![mark];
+    mark_all(&mut tasks, &marks[0], &marks)?;
+    Ok(Action::CreateOnce(tasks, marks))
 }
 
 fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {

@@ -61,7 +61,7 @@ async fn mistakes_in_a_body_have_a_place() {
         (r#"{"class":"a","retry":{"max":1}}"#, "/retry/max", "there are maximum"),
         (r#"{"class":"a","retry":{"jitter":2}}"#, "/retry/jitter", "from 0 to 1"),
         (r#"{"class":"a","retry":{"factor":"2"}}"#, "/retry/factor", "this is a text"),
-        (r#"{"class":"a","reason":"a\nb"}"#, "/reason", "control characters"),
+        (r#"{"class":"a","reason":"x"}"#, "/reason", "not known"),
     ] {
         wrong(&client, "POST", "/api/v1/tasks", body, pointer, words).await;
     }

@@ -35,8 +35,7 @@ async fn tasks_by_hand(client: &Client) {
     let parameters = r#"{"n":123456789012345678901234567890,"f":1.50,"e":1e400,"z":"é","a":[]}"#;
     let body = format!(
         r#"{{"class":"mail","parameters":{parameters},"queue":"slow lane","priority":-3,
-            "at":"2126-12-24T18:00:00Z","correlation":"order/7 ü","retry":{{"maximum":2}},
-            "reason":"by hand"}}"#
+            "at":"2126-12-24T18:00:00Z","correlation":"order/7 ü","retry":{{"maximum":2}}}}"#
     );
     let created = client.ask("POST", "/api/v1/tasks", Some(&body)).await;
     assert_eq!(created.status, 201, "{}", created.text);

@@ -3,7 +3,7 @@
 use futures_util::FutureExt as _;
 use serde_json::json;
 use task_engine_conformance::waiting::eventually;
-use task_engine_model::audit::AuditOutcome;
+use task_engine_model::audit::{AuditFilter, AuditOutcome};
 
 use crate::client::sqlite;
 
@@ -17,7 +17,7 @@ async fn what_was_begun_is_ended_and_on_record() {
     let asking = client.post("/api/v1/tasks/cancel", &all);
     assert!(asking.now_or_never().is_none(), "it takes a moment");
     let ended = eventually("it is done all the same", async || {
-        let newest = tables.store.audit_page(None, 1).await.unwrap().remove(0);
+        let newest = tables.store.audit_page(&AuditFilter::newest(1)).await.unwrap().pop()?;
         (newest.action == "tasks.cancel" && newest.outcome == AuditOutcome::Done).then_some(newest)
     })
     .await;

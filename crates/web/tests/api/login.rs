@@ -69,7 +69,8 @@ async fn whoever_guesses_is_stopped_and_noted() {
     assert_eq!(told[..10], [401; 10]);
     assert_eq!(told[10..], [429; 10]);
     assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by chance");
-    let audit = tables.store.audit_page(None, 100).await.unwrap();
+    let audit =
+        tables.store.audit_page(&task_engine_model::AuditFilter::newest(100)).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
     assert_eq!(noted.len(), 2, "asked and refused, once: {noted:?}");
     let refused = log_in(&client, "guess 20").await;
@@ -181,4 +182,39 @@ async fn what_a_proxy_would_say_is_not_believed() {
     }
     let named = client.header("x-forwarded-host", "localhost").header("host", "evil.test");
     assert_eq!(named.get("/livez").await.status, 421);
+}
+
+#[tokio::test]
+async fn logout_ends_session_everywhere() {
+    let tables = sqlite().await;
+    let token = tables.token("ann", Role::Viewer).await;
+    for secret in [PASSWORD, &token] {
+        let (one, other) = (tables.with(guarded()), tables.with(guarded()));
+        let (session, _) = cookie(&log_in(&one, secret).await);
+        let (another, _) = cookie(&log_in(&one, secret).await);
+        let page = |client: &Client, cookie: &str| client.header("cookie", cookie);
+        assert_eq!(page(&other, &session).get("/").await.status, 200, "known to both");
+        let leaving = page(&one, &session).header("origin", "http://127.0.0.1:8642");
+        let told = leaving.ask("POST", "/logout", Some("")).await;
+        assert!(told.header("set-cookie").contains("Max-Age=0"), "{told:?}");
+        for server in [&one, &other] {
+            page(server, &session).get("/api/v1/tasks").await.problem(401);
+            assert_eq!(page(server, &another).get("/").await.status, 200, "another session");
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_bearer_authorization_is_taken() {
+    let tables = sqlite().await;
+    let client = tables.open();
+    for wrong in ["Basic dXNlcjpwYXNz", "te_0000", "Digest x", ""] {
+        let asked = client.header("authorization", wrong);
+        asked.get("/api/v1/tasks").await.problem(401);
+        asked.post("/api/v1/tasks", &serde_json::json!({"class": "a"})).await.problem(401);
+    }
+    let token = tables.token("ann", Role::Viewer).await;
+    let twice = client.token(&token).header("authorization", "Basic x");
+    twice.get("/api/v1/tasks").await.problem(401);
+    client.token(&token).get("/api/v1/tasks").await.ok();
 }

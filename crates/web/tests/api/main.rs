@@ -1,5 +1,6 @@
 //! What the HTTP interface promises, on real stores.
 
+mod audit;
 mod bad_input;
 mod client;
 mod creation;

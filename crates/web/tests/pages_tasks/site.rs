@@ -115,7 +115,7 @@ impl Site {
 
     /// What operators did, newest first.
     pub(crate) async fn audit(&self) -> Vec<AuditEntry> {
-        self.bench.store.audit_page(None, 100).await.unwrap()
+        self.bench.store.audit_page(&task_engine_model::AuditFilter::newest(100)).await.unwrap()
     }
 }
 

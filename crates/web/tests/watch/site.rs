@@ -117,7 +117,8 @@ impl Site {
 
     /// What was done, the newest first; how it ended, if it did not go well.
     pub(crate) async fn audit(&self) -> Vec<String> {
-        let entries = self.store.audit_page(None, 1000).await.unwrap();
+        let entries =
+            self.store.audit_page(&task_engine_model::AuditFilter::newest(1000)).await.unwrap();
         let ended = entries.into_iter().filter(|entry| entry.of.is_some());
         ended
             .map(|entry| match entry.outcome.as_str() {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine::model::audit::{AuditEntry, NewAuditEntry};
+use task_engine::model::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine::model::check::{Check, Depth, Inventory};
 use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
 use task_engine::model::lock::BlockingSession;
+use task_engine::model::login::{DatabaseKey, LoginId};
 use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
 use task_engine::model::report::{LogFilter, LogRow, Report};
 use task_engine::model::schedule::history::ScheduleEvent;
@@ -283,8 +284,24 @@ impl Store for Witnessed {
         self.store.audit(entry)
     }
 
-    fn audit_page(&self, before: Option<i64>, limit: u32) -> Answer<'_, Vec<AuditEntry>> {
-        self.store.audit_page(before, limit)
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>> {
+        self.store.audit_page(filter)
+    }
+
+    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64> {
+        self.store.prune_audit(age, limit)
+    }
+
+    fn database_key(&self) -> Answer<'_, DatabaseKey> {
+        self.store.database_key()
+    }
+
+    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()> {
+        self.store.end_login(login, lasts)
+    }
+
+    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool> {
+        self.store.is_login_ended(login)
     }
 
     fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {

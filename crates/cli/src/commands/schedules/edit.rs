@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use task_engine::model::BadWord;
+use task_engine::model::schedule::BadSchedule;
 use task_engine::model::schedule::operate::{Done, Schedules};
-use task_engine::model::secret::Secrets;
+use task_engine::model::secret::{Secrets, StrayPlaceholder};
 use task_engine::model::task::DEFAULT_QUEUE;
 use task_engine::model::words::clock_and_relative;
 use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
@@ -143,6 +144,8 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
         console.say(format_args!("Applied migration {applied}"));
     }
     let known = Secrets::read(&*store).await?.of_class(&args.class);
+    let inside = !(known.is_empty() && rules.secret.is_empty());
+    parameters::refuse_placeholders(&task.parameters, inside)?;
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
     let deed = Deed::new("schedules.add", args.name.as_str()).detail(json!({
         "rule": definition.rule,
@@ -159,6 +162,8 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
     let store = console.database()?.open(Access::MustExist).await?;
     let schedules = Schedules::of(&*store);
+    let secrets = Secrets::read(&*store).await?;
+    let stray = |why: StrayPlaceholder| BadSchedule { name: args.name.clone(), why: why.into() };
     let change = schedules.change(&args.name, |stored| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {
@@ -172,6 +177,7 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
         new(&mut definition.queue, &args.queue);
         if let Some(parameters) = &parameters {
             definition.task_parameters = parameters.clone();
+            secrets.restore(&mut definition, stored).map_err(stray)?;
         }
         definition.priority = args.priority.unwrap_or(definition.priority);
         definition.missed = args.missed.unwrap_or(definition.missed);

@@ -258,7 +258,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "/api/v1/audit",
         "listAudit",
         "What operators did, newest first",
-        &["before_entry", "limit"],
+        &["before_entry", "limit", "actor", "action", "task", "since", "until"],
         "Audit",
     ),
     get(

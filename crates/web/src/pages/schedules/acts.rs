@@ -7,7 +7,7 @@ use task_engine_model::schedule::row::ScheduleRow;
 use task_engine_model::token::Role;
 
 use crate::access::Actor;
-use crate::action::{Action, mark_of, one_time};
+use crate::action::{Action, form_key, one_time};
 use crate::app::{App, encoded};
 use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
@@ -133,10 +133,7 @@ pub(crate) async fn run(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    let mark = mark_of(&form.0);
-    let run = |name, fields: &Fields| {
-        Action::RunSchedule(name, fields.get("once").is_some().then_some(mark))
-    };
+    let run = |name, fields: &Fields| Action::RunSchedule(name, fields.get("once").map(form_key));
     act(app, actor, form, run).await
 }
 

@@ -35,7 +35,15 @@ pub(super) async fn edit(
     let id = id_of(fields.need("id")?)?;
     let task = task(&app, id).await?;
     let now = app.glance.now().await?.figures.at;
-    match wanted(&app, &fields, &task, now) {
+    let edit = match wanted(&app, &fields, &task, now) {
+        Ok(edit) => match app.with_secrets_restored(id, edit).await {
+            Ok(edit) => Ok(edit),
+            Err(stray) if stray.pointer.is_some() => Err(Mistake::new("parameters", &stray.detail)),
+            Err(problem) => return Err(problem),
+        },
+        Err(mistake) => Err(mistake),
+    };
+    match edit {
         Ok(edit) => perform_and_return(&app, &actor, &fields, Action::Edit(id, edit)).await,
         Err(mistake) => {
             let again = form(&app, &viewer, &task, Some(&fields), Some(&mistake)).await?;

@@ -24,6 +24,8 @@ pub(super) async fn reveal(
             h2 { "All its parameters" }
             p .soft { "That you have looked at them is in the audit." }
             pre { (task.task_parameters.as_str()) }
+            h2 { "All its context" }
+            pre { (task.context.as_str()) }
             p { "Back to task " (parts::task_link(&app, id)) }
         }
     };

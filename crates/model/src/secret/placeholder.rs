@@ -1,0 +1,282 @@
+//! Parameters that were read with `[secret]` in them, changed, and sent back:
+//! what is hidden stays what it was, and the placeholder is never stored.
+
+use serde_json::value::RawValue;
+
+use super::SHOWN;
+use super::rewrite::{Shape, quoted, write_list, write_object};
+use crate::json::Json;
+
+/// A placeholder that stands for nothing that is stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{SHOWN:?} is shown instead of a hidden value, and cannot be stored (at {pointer:?}). Send the value itself; or send the placeholder back in the place where it was read"
+)]
+pub struct StrayPlaceholder {
+    /// Where it is, as a JSON pointer.
+    pub pointer: String,
+}
+
+/// Refuses a text that is only the placeholder; with `inside`, also one that has
+/// it in it. For parameters of something new, where nothing can be meant by it.
+pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), StrayPlaceholder> {
+    refuse(new.as_str(), inside, "")
+}
+
+/// `new` with what is stored wherever it has a placeholder unchanged. `shown` is
+/// what readers see of `stored`; `None` if they see all of it.
+pub fn restore(new: &Json, stored: &Json, shown: Option<&Json>) -> Result<Json, StrayPlaceholder> {
+    let Some(shown) = shown else {
+        return refuse_placeholders(new, false).map(|()| new.clone());
+    };
+    let mut out = String::with_capacity(new.as_str().len());
+    merge(new.as_str(), stored.as_str(), shown.as_str(), "", &mut out)?;
+    Ok(Json::from_store(out))
+}
+
+fn merge(
+    new: &str,
+    stored: &str,
+    shown: &str,
+    pointer: &str,
+    out: &mut String,
+) -> Result<(), StrayPlaceholder> {
+    match (Shape::of(new), Shape::of(stored), Shape::of(shown)) {
+        (Shape::Object(new), Shape::Object(stored), Shape::Object(shown)) => {
+            let known: Known<'_> = stored.into_iter().zip(shown).collect();
+            merge_objects(new, &known, pointer, out)
+        }
+        (Shape::List(new), Shape::List(stored), Shape::List(shown)) => {
+            merge_lists(new, &stored, &shown, pointer, out)
+        }
+        _ if has_placeholder(new) && same_text(new, shown) => {
+            out.push_str(stored);
+            Ok(())
+        }
+        _ => {
+            refuse(new, true, pointer)?;
+            out.push_str(new);
+            Ok(())
+        }
+    }
+}
+
+/// Fields as they are stored, and as they are shown: in the same order.
+type Known<'a> = Vec<((String, &'a RawValue), (String, &'a RawValue))>;
+
+fn merge_objects(
+    new: Vec<(String, &RawValue)>,
+    known: &Known<'_>,
+    pointer: &str,
+    out: &mut String,
+) -> Result<(), StrayPlaceholder> {
+    let mut result = Ok(());
+    write_object(out, new, |name, value, out| {
+        let below = below(pointer, name);
+        let mut same = known.iter().filter(|(_, shown)| shown.0 == name);
+        // Two names that look the same cannot be told apart.
+        let found = same.next().filter(|_| same.next().is_none());
+        out.push_str(&quoted(found.map_or(name, |(stored, _)| &stored.0)));
+        out.push(':');
+        if result.is_err() {
+            return;
+        }
+        result = match found {
+            Some((stored, shown)) => merge(value.get(), stored.1.get(), shown.1.get(), &below, out),
+            None if name.contains(SHOWN) => Err(StrayPlaceholder { pointer: below }),
+            None => refuse(value.get(), true, &below).map(|()| out.push_str(value.get())),
+        };
+    });
+    result
+}
+
+/// Items have no names. One that is as it was shown is that item, wherever it is
+/// now; a changed one is the item of its place, as long as all others are where
+/// they were.
+fn merge_lists(
+    new: Vec<&RawValue>,
+    stored: &[&RawValue],
+    shown: &[&RawValue],
+    pointer: &str,
+    out: &mut String,
+) -> Result<(), StrayPlaceholder> {
+    let shown_texts: Vec<String> = shown.iter().map(|item| canonical(item.get())).collect();
+    let origin = |at: usize, item: &RawValue| {
+        let text = canonical(item.get());
+        if new.len() == shown.len() && shown_texts[at] == text {
+            return Some(at);
+        }
+        let mut same = (0..shown.len()).filter(|at| shown_texts[*at] == text);
+        same.next().filter(|_| same.next().is_none())
+    };
+    let origins: Vec<Option<usize>> =
+        new.iter().enumerate().map(|(at, item)| origin(at, item)).collect();
+    let in_place = new.len() == shown.len()
+        && origins.iter().enumerate().all(|(at, origin)| origin.is_none_or(|from| from == at));
+    let mut result = Ok(());
+    write_list(out, new, |at, item, out| {
+        if result.is_err() {
+            return;
+        }
+        let below = below(pointer, &at.to_string());
+        result = match origins[at].or(in_place.then_some(at)) {
+            Some(from) => merge(item.get(), stored[from].get(), shown[from].get(), &below, out),
+            None => refuse(item.get(), true, &below).map(|()| out.push_str(item.get())),
+        };
+    });
+    result
+}
+
+fn refuse(text: &str, inside: bool, pointer: &str) -> Result<(), StrayPlaceholder> {
+    let stray = |pointer: &str| Err(StrayPlaceholder { pointer: pointer.to_owned() });
+    if !has_placeholder(text) {
+        return Ok(());
+    }
+    match Shape::of(text) {
+        Shape::Object(fields) => fields.into_iter().try_for_each(|(name, value)| {
+            let below = below(pointer, &name);
+            if name == SHOWN || (inside && name.contains(SHOWN)) {
+                return stray(&below);
+            }
+            refuse(value.get(), inside, &below)
+        }),
+        Shape::List(items) => items.into_iter().enumerate().try_for_each(|(at, item)| {
+            refuse(item.get(), inside, &below(pointer, &at.to_string()))
+        }),
+        Shape::Scalar => match serde_json::from_str::<String>(text) {
+            Ok(text) if text == SHOWN || (inside && text.contains(SHOWN)) => stray(pointer),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Whether it may be in there: cheap, and in doubt yes.
+fn has_placeholder(text: &str) -> bool {
+    text.contains(SHOWN) || text.contains('\\')
+}
+
+/// Whether two JSON texts are the same text.
+fn same_text(one: &str, other: &str) -> bool {
+    let read = |text| serde_json::from_str::<String>(text).ok();
+    read(one).is_some_and(|one| Some(one) == read(other))
+}
+
+/// The same for values that are the same, but for the way numbers are written.
+fn canonical(text: &str) -> String {
+    match Shape::of(text) {
+        Shape::Object(mut fields) => {
+            fields.sort_by(|one, other| one.0.cmp(&other.0));
+            let mut out = String::new();
+            write_object(&mut out, fields, |name, value, out| {
+                out.push_str(&quoted(name));
+                out.push(':');
+                out.push_str(&canonical(value.get()));
+            });
+            out
+        }
+        Shape::List(items) => {
+            let mut out = String::new();
+            write_list(&mut out, items, |_, item, out| out.push_str(&canonical(item.get())));
+            out
+        }
+        Shape::Scalar => {
+            serde_json::from_str::<String>(text).map_or_else(|_| text.to_owned(), |it| quoted(&it))
+        }
+    }
+}
+
+fn below(pointer: &str, name: &str) -> String {
+    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Redactor;
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text).unwrap()
+    }
+
+    const STORED: &str = r#"{"password":"hunter22","url":"https://ann:hunter22@host","card":{"number":4111,"name":"Ann"},"keys":[{"id":1,"key":"aaaa1"},{"id":2,"key":"bbbb2"}],"n":1.50}"#;
+    const PATHS: [&str; 3] = ["password", "card.number", "keys.key"];
+
+    fn sent_back(new: &str) -> Result<String, String> {
+        let stored = json(STORED);
+        let redactor = Redactor::of(&stored, &Json::empty_object(), &PATHS);
+        let merged = restore(&json(new), &stored, redactor.parameters());
+        merged.map(|it| it.as_str().to_owned()).map_err(|stray| stray.pointer)
+    }
+
+    fn shown() -> String {
+        let redactor = Redactor::of(&json(STORED), &Json::empty_object(), &PATHS);
+        redactor.parameters().unwrap().as_str().to_owned()
+    }
+
+    #[test]
+    fn unchanged_placeholders_are_restored() {
+        assert_eq!(sent_back(&shown()).unwrap(), STORED);
+        let changed = shown().replace("1.50", "2");
+        assert_eq!(sent_back(&changed).unwrap(), STORED.replace("1.50", "2"));
+        // Written by another encoder: other order, other escapes.
+        let other = r#"{"n":1,"url":"https:\/\/ann:[secret]@host","password":"\u005bsecret]"}"#;
+        let merged = r#"{"n":1,"url":"https://ann:hunter22@host","password":"hunter22"}"#;
+        assert_eq!(sent_back(other).unwrap(), merged);
+    }
+
+    #[test]
+    fn new_values_replace_secrets() {
+        let anew = r#"{"password":"other","card":{"number":4242,"name":"Bob"}}"#;
+        assert_eq!(sent_back(anew).unwrap(), anew);
+        let half = r#"{"password":"other","card":{"number":"[secret]","name":"Bob"}}"#;
+        let merged = r#"{"password":"other","card":{"number":4111,"name":"Bob"}}"#;
+        assert_eq!(sent_back(half).unwrap(), merged);
+    }
+
+    #[test]
+    fn list_items_keep_their_secrets() {
+        let keys = |items: &str| sent_back(&format!(r#"{{"keys":[{items}]}}"#));
+        let (one, two) = (r#"{"id":1,"key":"[secret]"}"#, r#"{"id":2,"key":"[secret]"}"#);
+        let moved = r#"{"keys":[{"id":2,"key":"bbbb2"},{"id":1,"key":"aaaa1"}]}"#;
+        assert_eq!(keys(&format!("{two},{one}")).unwrap(), moved);
+        assert_eq!(keys(two).unwrap(), r#"{"keys":[{"id":2,"key":"bbbb2"}]}"#);
+        let third = r#"{"id":3,"key":"[secret]"}"#;
+        let edited = r#"{"keys":[{"id":3,"key":"aaaa1"},{"id":2,"key":"bbbb2"}]}"#;
+        assert_eq!(keys(&format!("{third},{two}")).unwrap(), edited);
+        // Whose secret is meant cannot be told.
+        assert_eq!(keys(&format!("{two},{third}")).unwrap_err(), "/keys/1/key");
+        assert_eq!(keys(&format!("{one},{two},{third}")).unwrap_err(), "/keys/2/key");
+    }
+
+    #[test]
+    fn stray_placeholders_are_refused() {
+        for (new, pointer) in [
+            (r#"{"passwd":"[secret]"}"#, "/passwd"),
+            (r#"{"card":{"name":"[secret]"}}"#, "/card/name"),
+            (r#"{"card":"[secret]"}"#, "/card"),
+            (r#"{"url":"https://bob:[secret]@host"}"#, "/url"),
+            (r#"{"a/b~":[{"[secret]":1}]}"#, "/a~1b~0/0/[secret]"),
+        ] {
+            assert_eq!(sent_back(new).unwrap_err(), pointer, "{new}");
+        }
+    }
+
+    #[test]
+    fn new_parameters_have_no_placeholder() {
+        for (new, inside, fits) in [
+            (r#"{"a":"[secret]"}"#, false, false),
+            (r#"{"a":["\u005bsecret]"]}"#, false, false),
+            (r#"{"[secret]":1}"#, false, false),
+            (r#"{"subject":"[secret] Santa"}"#, false, true),
+            (r#"{"subject":"[secret] Santa"}"#, true, false),
+            (r#"{"a":"secret"}"#, true, true),
+        ] {
+            assert_eq!(refuse_placeholders(&json(new), inside).is_ok(), fits, "{new}");
+        }
+        // What is stored already is no placeholder.
+        let stored = json(r#"{"note":"[secret] Santa","p":"hunter22"}"#);
+        let redactor = Redactor::of(&stored, &Json::empty_object(), &["p"]);
+        let shown = redactor.parameters().unwrap();
+        assert_eq!(restore(shown, &stored, Some(shown)).unwrap(), stored);
+    }
+}

@@ -1,0 +1,69 @@
+//! What the context of a task says about the HTTP request that created it, if the
+//! request had an `Idempotency-Key`: the key, and a keyed hash of the request.
+//! Both are for the dashboard alone. Whoever knows the key could send the request
+//! again with a guess, and the hash would let readers who have the key of the
+//! database try guesses by themselves.
+
+use std::fmt::Display;
+
+use super::SHOWN;
+use super::rewrite::{Shape, quoted, write_object};
+use crate::json::Json;
+use crate::unique::CONTEXT_KEY;
+
+/// Under this name, a context has the hash of the request.
+pub const CONTEXT_MARK: &str = "http_request";
+/// Under this name, a context has who created the task through the dashboard or
+/// the HTTP API.
+pub const CONTEXT_CREATOR: &str = "created_by";
+/// Unique keys that begin so are made of an `Idempotency-Key`.
+pub(crate) const KEY_PREFIX: &str = "idempotency-key:";
+
+/// The unique key of one of the tasks of a request.
+#[must_use]
+pub fn unique_key(idempotency_key: &str, at: impl Display) -> String {
+    format!("{KEY_PREFIX}{idempotency_key}:{at}")
+}
+
+/// Hides both in a context.
+pub(super) fn hide(context: &mut Json) {
+    // The usual case costs no parsing.
+    if ![CONTEXT_MARK, KEY_PREFIX].iter().any(|part| context.as_str().contains(part)) {
+        return;
+    }
+    let Shape::Object(fields) = Shape::of(context.as_str()) else { return };
+    let mut out = String::with_capacity(context.as_str().len());
+    write_object(&mut out, fields, |name, value, out| {
+        out.push_str(&quoted(name));
+        out.push(':');
+        let text = serde_json::from_str::<String>(value.get());
+        let is_key = || text.is_ok_and(|text| text.starts_with(KEY_PREFIX));
+        match name {
+            CONTEXT_MARK => out.push_str(&quoted(SHOWN)),
+            CONTEXT_KEY if is_key() => out.push_str(&quoted(SHOWN)),
+            _ => out.push_str(value.get()),
+        }
+    });
+    *context = Json::from_store(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_marks_are_hidden() {
+        for (context, hidden) in [
+            ("{}", "{}"),
+            (r#"{"unique_key": "order-17"}"#, r#"{"unique_key": "order-17"}"#),
+            (
+                r#"{"a": 1, "http_request": "k1", "unique_key": "idempotency-key:x:0"}"#,
+                r#"{"a":1,"http_request":"[secret]","unique_key":"[secret]"}"#,
+            ),
+        ] {
+            let mut json = Json::parse(context).unwrap();
+            hide(&mut json);
+            assert_eq!(json.as_str(), hidden);
+        }
+    }
+}

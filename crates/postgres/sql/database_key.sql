@@ -1,0 +1,1 @@
+SELECT key FROM task_engine.database_key

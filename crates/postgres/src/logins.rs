@@ -1,0 +1,50 @@
+//! Logins to the dashboard.
+
+use std::time::Duration;
+
+use task_engine_model::StoreError;
+use task_engine_model::login::{DatabaseKey, LoginId};
+
+use crate::error::store_error;
+use crate::session::Ask as _;
+use crate::store::{Inner, micros};
+
+const DATABASE_KEY: &str = include_str!("../sql/database_key.sql");
+const LOGIN_END: &str = include_str!("../sql/login_end.sql");
+const LOGIN_IS_ENDED: &str = include_str!("../sql/login_is_ended.sql");
+
+impl Inner {
+    pub(crate) async fn database_key(&self) -> Result<DatabaseKey, StoreError> {
+        let client = self.connections.work().await?;
+        let row = client
+            .query_one(&self.schema.sql(DATABASE_KEY), &[])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let key = <[u8; 32]>::try_from(row.get::<_, &[u8]>("key"));
+        key.map(DatabaseKey).map_err(|_| {
+            StoreError::Refused("the key in the table database_key is not of 32 bytes".to_owned())
+        })
+    }
+
+    pub(crate) async fn end_login(
+        &self,
+        login: LoginId,
+        lasts: Duration,
+    ) -> Result<(), StoreError> {
+        let client = self.connections.work().await?;
+        client
+            .execute(&self.schema.sql(LOGIN_END), &[&&login.0[..], &micros(lasts)])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(())
+    }
+
+    pub(crate) async fn is_login_ended(&self, login: LoginId) -> Result<bool, StoreError> {
+        let client = self.connections.work().await?;
+        let row = client
+            .query_one(&self.schema.sql(LOGIN_IS_ENDED), &[&&login.0[..]])
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(row.get("is_ended"))
+    }
+}
