@@ -114,7 +114,6 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["schedules", "next", "--cron", "* * * * 8"], 2, "at character 9: day of week: 8"),
         (vec!["schedules", "next", "--every", "1h", "--after", "soon"], 2, "is not a time"),
         (vec!["schedules", "next", "--every", "1h", "-n", "0"], 2, "0 is not in 1..=1000"),
-        (vec!["start", "--workers", "0"], 2, "0 is not in 1..=10000"),
         (vec!["start", "--instance", ""], 2, "cannot be the name of an engine"),
         (vec!["start", "--queue", "mail=0"], 2, "not a number of workers from 1 to 10000"),
         (vec!["start", "--queue", "mail=x"], 2, "not a number of workers from 1 to 10000"),
