@@ -8,7 +8,7 @@ mod watch {
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use task_engine_model::audit::{AuditFilter, AuditOutcome};
+use task_engine_model::audit::AuditFilter;
 use task_engine_model::figures::{ClassMinute, Counts, Tally};
 use task_engine_model::schedule::operate::Schedules;
 use task_engine_model::token::{NewToken, Secret};
