@@ -10,8 +10,9 @@ for line in sys.stdin:
     if "cancel" in task:
         continue  # too late: it is answered before the next line is read
     parameters = task["parameters"]
+    work = CLASSES[task["class"]]
     try:
-        answer = {"result": CLASSES[task["class"]](parameters["a"], parameters["b"])}
+        answer = {"result": work(parameters["a"], parameters["b"])}
     except (KeyError, TypeError) as error:
         answer = {"error": {"exception": type(error).__name__, "message": str(error)}, "retry": False}
     print(json.dumps({"id": task["id"], **answer}), flush=True)

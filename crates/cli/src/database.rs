@@ -3,7 +3,7 @@
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use task_engine::postgres::tokio_postgres::Config;
 use task_engine::postgres::{PgStore, Schema};
@@ -86,7 +86,7 @@ impl Database {
         match self {
             Self::Postgres { url, schema } => {
                 let store = PgStore::connect_to_watch(url, schema.clone()).await;
-                store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(unreachable)
+                Ok(keep_open(Arc::new(store.map_err(unreachable)?)))
             }
             other => other.open(Access::MustExist).await,
         }
@@ -112,6 +112,24 @@ impl Database {
     }
 }
 
+/// Stores on servers, which are told when this process is about to end.
+static OPENED: Mutex<Vec<Arc<dyn Store>>> = Mutex::new(Vec::new());
+
+fn keep_open(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(store.clone());
+    store
+}
+
+/// Closes all connections to servers in good order.
+pub(crate) async fn close_all() {
+    let opened = std::mem::take(&mut *OPENED.lock().unwrap_or_else(PoisonError::into_inner));
+    for store in opened {
+        if let Err(error) = store.close().await {
+            tracing::debug!(%error, "connections were not closed in good order");
+        }
+    }
+}
+
 /// Asks the driver, so that a mistake in the URL is told from a server's refusal.
 fn check(url: &str) -> Result<(), String> {
     // The store knows these two modes, the driver does not.
@@ -130,7 +148,7 @@ fn check(url: &str) -> Result<(), String> {
 
 async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, Fault> {
     let store = PgStore::connect_schema(url, schema).await.map_err(unreachable)?;
-    Ok(Arc::new(store))
+    Ok(keep_open(Arc::new(store)))
 }
 
 fn unreachable(error: StoreError) -> Fault {

@@ -111,6 +111,7 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }
     });
+    runtime.block_on(database::close_all());
     // A task that blocks its thread for ever must not keep the process from
     // ending: its attempt has been given back, or is left to recovery.
     runtime.shutdown_background();

@@ -78,12 +78,13 @@ pub async fn all_tasks_of_a_call_or_none(db: &dyn Database) {
     // The last one is not valid for the model; the others are, and are at the
     // limits of a store.
     let endless_wait = new_task(WORK).after(Duration::MAX);
-    let huge_number = Json::parse(r#"{"number":1e200000}"#).unwrap();
-    let huge_number = NewTask::new(WORK, huge_number).unwrap();
+    let mut long_correlation = new_task(WORK);
+    let context = format!(r#"{{"correlation_id":"{}"}}"#, "x".repeat(300));
+    long_correlation.context = Json::parse_object(context).unwrap();
     let mut nameless = new_task(WORK);
     nameless.class.clear();
     let mut there = 0;
-    for odd in [endless_wait, huge_number, nameless] {
+    for odd in [endless_wait, long_correlation, nameless] {
         let mut tasks = vec![new_task(WORK); 1000];
         tasks[700] = odd.clone();
         match bench.store.create(&tasks).await {

@@ -255,6 +255,8 @@ macro_rules! suite {
                 long_numbers_keep_every_digit
                 results_of_every_kind
                 a_mebibyte_is_kept
+                random_json_comes_back_equal
+                the_limits_of_json_hold
                 names_are_only_names
                 errors_come_back_as_they_went_in
             }

@@ -97,9 +97,12 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
     };
     tracing::info!(parent: &ticket.span, "Worker {worker} starting task {}", ticket.task.id.task_id);
     // By hand: wrapped into another future, everything would be moved once more.
-    let (outcome, told) = {
-        let mut work = pin!(ticket.work(run, token));
-        poll_fn(|cx| ticket.span.in_scope(|| work.as_mut().poll(cx))).await
+    let (outcome, told) = match ticket.unreadable() {
+        Some(outcome) => (outcome, None),
+        None => {
+            let mut work = pin!(ticket.work(run, token));
+            poll_fn(|cx| ticket.span.in_scope(|| work.as_mut().poll(cx))).await
+        }
     };
     ticket.end(outcome, told);
 }
@@ -122,6 +125,15 @@ struct Ticket<S: Send + Sync + 'static> {
 }
 
 impl<S: Send + Sync + 'static> Ticket<S> {
+    /// The end of a task whose row cannot be read: another attempt would find the
+    /// same.
+    fn unreadable(&self) -> Option<Outcome> {
+        let why = self.task.unreadable.as_ref()?;
+        let message = format!("task {} cannot be read: {why}", self.task.id.task_id);
+        let error = TaskError::new(TaskError::UNREADABLE_TASK, message);
+        Some(Outcome::Failure(error, Advice::NoRetry))
+    }
+
     async fn work(&self, run: Run<S>, token: CancellationToken) -> (Outcome, Option<Told>) {
         let mut working = Guarded::new(if self.class.hooks.is_empty() {
             self.class.work(&self.task.parameters, run)

@@ -36,7 +36,7 @@ impl History {
             Line::Task(task) => drop(self.tasks.insert(task.id, *task)),
             Line::Instance(instance) => drop(self.instances.insert(instance.id, *instance)),
             Line::Schedule(schedule) => self.schedules.push(*schedule),
-            Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
+            Line::SkippedTask(_) | Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
         }
     }
 

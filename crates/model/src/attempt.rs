@@ -54,6 +54,8 @@ impl TaskError {
     /// The attempt was to complete its task inside a transaction, and returned
     /// without a commit.
     pub const NOT_COMMITTED: &'static str = "NotCommitted";
+    /// The stored task cannot be read, so its code was never called.
+    pub const UNREADABLE_TASK: &'static str = "UnreadableTask";
     /// The attempt postponed its task. Not a failure, although it is stored in
     /// the place of one: see [`ExecutionStatus::Snoozed`](crate::ExecutionStatus).
     pub const SNOOZED: &'static str = "Snoozed";

@@ -154,7 +154,7 @@ pub struct Facts {
     /// Schedules that are due: by name, for how long, and whether they wait for
     /// their last task to end.
     pub due_schedules: Vec<(String, Duration, bool)>,
-    /// Tasks that failed within the last hour, by class; the most first.
+    /// Tasks that failed within the last hour, by class.
     pub failed: Vec<FailedClass>,
     /// Whether more were not looked at.
     pub failed_and_more: bool,

@@ -47,6 +47,8 @@ pub enum Line {
     PausedQueue(PausedQueueRecord),
     /// A task, with all that has happened to it.
     Task(Box<TaskRecord>),
+    /// A task that is not in the file, because it cannot be read.
+    SkippedTask(SkippedTaskRecord),
     /// A schedule.
     Schedule(Box<ScheduleRecord>),
     /// The last.
@@ -94,9 +96,18 @@ impl End {
             Line::PausedQueue(_) => self.paused_queues += 1,
             Line::Task(_) => self.tasks += 1,
             Line::Schedule(_) => self.schedules += 1,
-            Line::Header(_) | Line::End(_) => {}
+            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => {}
         }
     }
+}
+
+/// A task that was left out, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // The names say it.
+pub struct SkippedTaskRecord {
+    pub id: i64,
+    pub reason: String,
 }
 
 /// A life of an engine. It is over wherever the file is read.
@@ -375,11 +386,34 @@ impl TaskRecord {
         ))
     }
 
+    /// The line of this task. If its parameters or its context are out of the
+    /// limits of [`Json`], no store would take them, so the task is left out and
+    /// the line says why; results and errors like that are abbreviated.
+    #[must_use]
+    pub fn into_line(mut self) -> Line {
+        let asked = [("parameters", &self.task_parameters), ("context", &self.context)];
+        let unreadable = asked.into_iter().find_map(|(what, json)| {
+            let why = Json::parse_object(json.as_str()).err()?;
+            Some(format!("its {what} cannot be read: {why}"))
+        });
+        if let Some(reason) = unreadable {
+            return Line::SkippedTask(SkippedTaskRecord { id: self.id, reason });
+        }
+        let ended = self.executions.iter_mut().flat_map(|e| [&mut e.result, &mut e.error]);
+        let late = self.late_results.iter_mut().flat_map(|l| [&mut l.result, &mut l.error]);
+        for json in ended.chain(late).flatten() {
+            if let Err(why) = Json::parse(json.as_str()) {
+                *json = Json::unreadable(&why.to_string());
+            }
+        }
+        Line::Task(Box::new(self))
+    }
+
     /// What a store could take and should not: the invariants of the ledger.
     fn check(&self) -> Result<(), String> {
         let wrong = |why: String| Err(format!("task {}: {why}", self.id));
-        if self.id < 1 {
-            return wrong("an id is a number from 1 up".to_owned());
+        if !(1..i64::MAX).contains(&self.id) {
+            return wrong("an id is a number from 1 up, and not the last one there is".to_owned());
         }
         for (what, name) in [("class", &self.task_class), ("queue", &self.queue)] {
             crate::task::checked_name(what, name.clone())
@@ -461,7 +495,7 @@ impl Shift {
     pub fn fits(&self, header: &Header) -> bool {
         // The ids of claims have a life's id in their upper bits.
         let lives = header.last_instance_id.checked_add(self.instances);
-        header.last_task_id.checked_add(self.tasks).is_some()
+        header.last_task_id.checked_add(self.tasks).is_some_and(|last| last < i64::MAX)
             && header.last_schedule_id.checked_add(self.schedules).is_some()
             && lives.is_some_and(|last| last < 1 << 22)
     }
@@ -497,6 +531,7 @@ impl Shift {
                     event.task_id = event.task_id.map(|id| id + self.tasks);
                 }
             }
+            Line::SkippedTask(skipped) => skipped.id += self.tasks,
             Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
         }
         line

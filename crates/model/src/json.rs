@@ -4,6 +4,11 @@
 //! arrive as they were sent, and nothing is parsed twice. What PostgreSQL's
 //! `jsonb` would refuse, or what would exhaust a parser, is refused here first,
 //! with the place named, so that both stores say the same thing.
+//!
+//! The size that counts is that of the text as PostgreSQL prints it: `jsonb`
+//! writes every number out in full, so that `1e131071` in a request becomes
+//! 131 kB in every answer. The tables of PostgreSQL check the same limits
+//! (`task_engine.json_problem`), because anybody may create tasks by SQL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +17,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// The longest JSON text accepted for parameters, context or a result.
+/// The longest JSON text accepted for parameters, context or a result: as it is
+/// sent, and as PostgreSQL prints it (numbers in full, a blank after each comma
+/// and colon).
 pub const BYTES_MAX: usize = 1024 * 1024;
 /// The deepest nesting accepted.
 pub const DEPTH_MAX: usize = 64;
+/// The most digits accepted before the decimal point of a number, when it is
+/// written out in full. No `f64` has more than 309.
+pub const INTEGER_DIGITS_MAX: usize = 1000;
+/// The same after the decimal point: all that PostgreSQL can keep.
+pub const FRACTION_DIGITS_MAX: usize = 16_383;
 
-/// A valid JSON text within [`BYTES_MAX`] and [`DEPTH_MAX`], without `\u0000`.
+/// A valid JSON text within the limits above, without `\u0000`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 
@@ -33,11 +45,20 @@ pub enum BadJson {
     NotAnObject(&'static str),
     /// Longer than [`BYTES_MAX`].
     #[error(
-        "{bytes} bytes of JSON are too many (at most {BYTES_MAX}); keep the data elsewhere and pass a reference to it"
+        "{bytes} bytes of JSON are too many (at most {BYTES_MAX}, with numbers written out in full and a blank after each comma and colon); keep the data elsewhere and pass a reference to it"
     )]
     TooLong {
-        /// The length of the text.
+        /// The length of the text, as sent or as PostgreSQL prints it.
         bytes: usize,
+    },
+    /// A number with more than [`INTEGER_DIGITS_MAX`] digits before its decimal
+    /// point, or [`FRACTION_DIGITS_MAX`] after it.
+    #[error(
+        "the number at byte {at} has too many digits when it is written out in full (at most {INTEGER_DIGITS_MAX} before and {FRACTION_DIGITS_MAX} after the decimal point); send it as a string"
+    )]
+    NumberTooLong {
+        /// Where it starts.
+        at: usize,
     },
     /// Deeper than [`DEPTH_MAX`].
     #[error("nested deeper than {DEPTH_MAX} levels (at byte {at})")]
@@ -101,6 +122,14 @@ impl Json {
         Self(text.into_boxed_str())
     }
 
+    /// What is shown in place of a stored value that cannot be read: an object
+    /// with the reason as `unreadable`, as PostgreSQL's `task_engine.readable`
+    /// makes it.
+    #[must_use]
+    pub fn unreadable(reason: &str) -> Self {
+        Self(serde_json::json!({ "unreadable": reason }).to_string().into())
+    }
+
     /// Reads the text as a value; the error names the field.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.0)
@@ -160,13 +189,27 @@ fn scan(text: &str) -> Result<(), BadJson> {
     let mut depth = 0_usize;
     let mut in_string = false;
     let mut at = 0;
+    // How long the text is as PostgreSQL prints it, or an upper bound of that.
+    let mut printed = 0_usize;
     while at < bytes.len() {
-        match bytes[at] {
-            b'"' => in_string = !in_string,
-            b'\\' if in_string => {
-                at += check_escape(text, at)?;
-                continue;
+        let byte = bytes[at];
+        if in_string && byte == b'\\' {
+            let length = check_escape(text, at)?;
+            printed += length;
+            at += length;
+            continue;
+        }
+        if !in_string && matches!(byte, b'-' | b'0'..=b'9') {
+            let number = Number::at(bytes, at);
+            if number.before > INTEGER_DIGITS_MAX || number.after > FRACTION_DIGITS_MAX {
+                return Err(BadJson::NumberTooLong { at });
             }
+            printed += number.printed();
+            at += number.length;
+            continue;
+        }
+        match byte {
+            b'"' => in_string = !in_string,
             b'{' | b'[' if !in_string => {
                 depth += 1;
                 if depth > DEPTH_MAX {
@@ -176,9 +219,64 @@ fn scan(text: &str) -> Result<(), BadJson> {
             b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
             _ => {}
         }
+        printed += match byte {
+            _ if in_string => 1,
+            b',' | b':' => 2,
+            b' ' | b'\t' | b'\r' | b'\n' => 0,
+            _ => 1,
+        };
         at += 1;
     }
+    if printed > BYTES_MAX {
+        return Err(BadJson::TooLong { bytes: printed });
+    }
     Ok(())
+}
+
+/// How a number is written, and how many digits it has in full, at the most.
+struct Number {
+    is_negative: bool,
+    length: usize,
+    before: usize,
+    after: usize,
+}
+
+impl Number {
+    /// Reads on until something follows that cannot belong to a number: whether
+    /// it is one, the parser decides later.
+    fn at(bytes: &[u8], start: usize) -> Self {
+        let mut at = start + usize::from(bytes[start] == b'-');
+        let digits = |at: &mut usize| {
+            let first = *at;
+            while bytes.get(*at).is_some_and(u8::is_ascii_digit) {
+                *at += 1;
+            }
+            first..*at
+        };
+        let mut before = digits(&mut at).len();
+        let mut after = 0;
+        if bytes.get(at) == Some(&b'.') {
+            at += 1;
+            after = digits(&mut at).len();
+        }
+        if matches!(bytes.get(at), Some(b'e' | b'E')) {
+            at += 1;
+            let negative = bytes.get(at) == Some(&b'-');
+            at += usize::from(matches!(bytes.get(at), Some(b'+' | b'-')));
+            let exponent = bytes[digits(&mut at)].iter().fold(0_usize, |all, digit| {
+                all.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+            });
+            let moved = if negative { &mut after } else { &mut before };
+            *moved = moved.saturating_add(exponent);
+        }
+        Self { is_negative: bytes[start] == b'-', length: at - start, before, after }
+    }
+
+    /// Exact for a number without an exponent, else an upper bound.
+    fn printed(&self) -> usize {
+        let fraction = if self.after == 0 { 0 } else { 1 + self.after };
+        usize::from(self.is_negative) + self.before + fraction
+    }
 }
 
 /// The length of the escape at `at`, if it can be stored.
@@ -234,6 +332,81 @@ mod tests {
         assert_eq!(Json::parse_object(" 1"), Err(BadJson::NotAnObject("a number")));
         let long = format!("\"{}\"", "x".repeat(BYTES_MAX));
         assert!(matches!(Json::parse(long), Err(BadJson::TooLong { .. })));
+    }
+
+    #[test]
+    fn counts_numbers_as_they_are_printed() {
+        for text in ["1e999", "-1E+999", "1e-16383", "0.5e-999", "1.7976931348623157e308", "5e-324"]
+        {
+            assert!(Json::parse(text).is_ok(), "{text}");
+        }
+        for text in ["1e1000", "1e131071", "1e-16384", "0e99999999999999999999999", "[0.1e-16383]"]
+        {
+            assert!(matches!(Json::parse(text), Err(BadJson::NumberTooLong { .. })), "{text}");
+        }
+        assert_eq!(
+            Json::parse(format!("{{\"a\": {}}}", "7".repeat(INTEGER_DIGITS_MAX + 1))),
+            Err(BadJson::NumberTooLong { at: 6 })
+        );
+        let strings = r#"["1e131071",{"1e131071":"9e9999"}]"#;
+        assert!(Json::parse(strings).is_ok(), "digits in a string are text");
+        let many = format!("[{}1]", "1e999,".repeat(2000));
+        assert!(matches!(Json::parse(many), Err(BadJson::TooLong { bytes }) if bytes > 2_000_000));
+        let wide = format!("[{}1]", "1,".repeat(BYTES_MAX / 2 - 2));
+        assert!(matches!(Json::parse(wide), Err(BadJson::TooLong { .. })), "blanks count");
+        for text in ["-", "1e", "1.", "--1", "1e+", "+1", "01", "-a"] {
+            assert!(matches!(Json::parse(text), Err(BadJson::Syntax(_))), "{text}");
+        }
+    }
+
+    /// For a second, or for `FUZZ_SECONDS`: no text makes the check panic, and what
+    /// it accepts is JSON within the limits.
+    #[test]
+    fn accepts_only_json_within_limits() {
+        let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+        let begun = std::time::Instant::now();
+        let pieces = [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"",
+            "\"a\"",
+            "\\",
+            "\\u0000",
+            "\\ud800",
+            "\\udc00",
+            "\\u00e9",
+            "1",
+            "-",
+            "0",
+            "e",
+            "E",
+            "+",
+            ".",
+            "1e999",
+            "1e-99",
+            "9e9999",
+            "true",
+            "null",
+            " ",
+            "é",
+            "\0",
+            "{\"a\":[1.5e3]}",
+            "[[[[[[[[[[[[[[[[",
+            "]]]]]]]]]]]]]]]]",
+        ];
+        while begun.elapsed().as_secs_f64() < seconds.unwrap_or(1.0) {
+            let count = fastrand::usize(..24);
+            let text: String =
+                (0..count).map(|_| pieces[fastrand::usize(..pieces.len())]).collect();
+            if let Ok(json) = Json::parse(text.as_str()) {
+                assert!(serde_json::from_str::<&RawValue>(json.as_str()).is_ok(), "{text}");
+                assert!(Json::parse(json.to_string()).is_ok(), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::attempt::{Next, Outcome, TaskError, transition};
 use crate::json::Json;
 use crate::retry::RetryOverride;
 use crate::store::TakeBack;
-use crate::task::ClassRules;
+use crate::task::{ClassRules, TaskStatus};
 
 pub use by_name::{LeftTasks, RecoverError, Recovered, recover, why_left};
 
@@ -33,6 +33,8 @@ pub struct Former {
 /// An attempt that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Unended<'a> {
+    /// Its number.
+    pub attempt: i32,
     /// The class of its task.
     pub class: &'a str,
     /// The context of its task.
@@ -52,7 +54,11 @@ impl Former {
         let rule = self.classes.get(attempt.class).map(|rules| rules.retry).unwrap_or_default();
         let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
         let outcome = self.outcome(what, attempt.cancel_requested);
-        let next = transition(&outcome, &rule, attempt.retry_number, chance);
+        let next = match transition(&outcome, &rule, attempt.retry_number, chance) {
+            // There is no number for another attempt.
+            Next::Wait { .. } if attempt.attempt == i32::MAX => Next::End(TaskStatus::Failed),
+            next => next,
+        };
         (outcome, next)
     }
 
@@ -81,7 +87,6 @@ mod tests {
     use super::*;
     use crate::instance::InstanceId;
     use crate::retry::RetryRule;
-    use crate::task::TaskStatus;
 
     const LOST: TakeBack = TakeBack::Lost(InstanceId(1));
 
@@ -95,8 +100,13 @@ mod tests {
             classes: BTreeMap::from([("mail".to_owned(), rules)]),
         };
         let context = Json::parse(context).unwrap();
-        let attempt =
-            Unended { class: "mail", context: &context, retry_number: 1, cancel_requested };
+        let attempt = Unended {
+            attempt: 1,
+            class: "mail",
+            context: &context,
+            retry_number: 1,
+            cancel_requested,
+        };
         former.decide(what, attempt, 0.0).1
     }
 

@@ -54,6 +54,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where this is, without secrets: for logs and messages.
     fn place(&self) -> String;
 
+    /// Closes connections in good order, as far as they are not in use; the store
+    /// is not used after that. For programs that are about to end: a server may
+    /// otherwise log that they were cut off.
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Brings the tables to this version. Returns what was applied.
     fn migrate(&self) -> Answer<'_, Vec<String>>;
 
@@ -410,6 +417,35 @@ pub struct ClaimedTask {
     pub priority: i32,
     /// From when on it could run.
     pub due_at: Timestamp,
+    /// Why the row of the task cannot be read, if it cannot. Such a task is not
+    /// executed: the engine ends it as failed, with this reason.
+    pub unreadable: Option<String>,
+}
+
+impl ClaimedTask {
+    /// The same with its parameters and context, as they are stored. If they are
+    /// out of the limits of [`Json`], or the number of the attempt is, the task is
+    /// [`unreadable`](Self::unreadable).
+    #[must_use]
+    pub fn with_stored_json(mut self, parameters: Vec<u8>, context: Vec<u8>) -> Self {
+        let read = |what: &str, stored: Vec<u8>| {
+            let text = String::from_utf8(stored).map_err(|_| "it is not UTF-8".to_owned());
+            let json = text.and_then(|text| Json::parse_object(text).map_err(|e| e.to_string()));
+            json.map_err(|why| format!("its {what} cannot be read: {why}"))
+        };
+        let attempt = self.id.attempt;
+        let in_range = (1..i32::MAX).contains(&attempt);
+        let numbered = in_range
+            .then_some(())
+            .ok_or_else(|| format!("its attempt has the number {attempt}, which is out of range"));
+        let read = numbered
+            .and_then(|()| Ok((read("parameters", parameters)?, read("context", context)?)));
+        match read {
+            Ok((parameters, context)) => (self.parameters, self.context) = (parameters, context),
+            Err(why) => self.unreadable = Some(why),
+        }
+        self
+    }
 }
 
 /// Without its secrets.
@@ -424,6 +460,7 @@ impl fmt::Debug for ClaimedTask {
             .field("queue", &self.queue)
             .field("priority", &self.priority)
             .field("due_at", &self.due_at)
+            .field("unreadable", &self.unreadable)
             .finish()
     }
 }

@@ -4,9 +4,84 @@
 CREATE TYPE task_engine.task_status AS ENUM ('waiting', 'running', 'stopped', 'failed', 'cancelled');
 CREATE TYPE task_engine.task_execution_status AS ENUM ('running', 'success', 'failure', 'snoozed');
 
+-- What is wrong with a JSON value; null if nothing is. The same limits as in
+-- crates/model/src/json.rs. A value is printed whenever it is read, and jsonb
+-- prints a number like 1e131071 in full: a row of some kilobytes could be an
+-- answer of gigabytes, which no engine can read. So numbers are looked at before
+-- anything is printed; only what cannot be long is printed at once.
+CREATE FUNCTION task_engine.json_problem(value jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  bytes bigint;
+BEGIN
+  IF jsonb_path_exists(value, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")') THEN
+    RETURN 'it is nested deeper than 64 levels';
+  END IF;
+  IF pg_column_size(value) <= 1200 AND octet_length(value::text) <= 1000 THEN
+    RETURN NULL;
+  END IF;
+  IF jsonb_path_exists(value, 'strict $.** ? (@ >= 1e1000 || @ <= -1e1000)') THEN
+    RETURN 'a number in it has more than 1000 digits before the decimal point;'
+      ' send it as a string';
+  END IF;
+  -- No JSON takes eight times as many bytes in a table as it does as text.
+  bytes := pg_column_size(value) / 8;
+  IF bytes <= 1048576 THEN
+    bytes := octet_length(value::text);
+  END IF;
+  IF bytes > 1048576 THEN
+    RETURN format('%s bytes of text are too many (at most 1048576);'
+      ' keep the data elsewhere and pass a reference to it', bytes);
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- Refuses a value that is out of limits, and says why: for the constraints of
+-- tables. They let small values pass without a call: what has fewer than 130 bytes
+-- cannot be nested deeper than 64 levels. No function does that for them, because
+-- the server would plan it anew for every statement that inserts.
+CREATE FUNCTION task_engine.check_json(value jsonb, name text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  problem CONSTANT text := task_engine.json_problem(value);
+BEGIN
+  IF problem IS NOT NULL THEN
+    RAISE EXCEPTION '% cannot be stored: %', name, problem USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN true;
+END $$;
+
+-- What is wrong with a value that is in a table already, also if the server
+-- cannot even read it (a damaged page, a row of a table without constraints).
+CREATE FUNCTION task_engine.json_error(value jsonb) RETURNS text
+LANGUAGE plpgsql STABLE STRICT AS $$
+BEGIN
+  RETURN task_engine.json_problem(value);
+EXCEPTION WHEN OTHERS THEN
+  RETURN SQLERRM;
+END $$;
+CREATE FUNCTION task_engine.unreadable(value jsonb) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT CASE
+    WHEN pg_column_size($1) < 200 AND octet_length($1::text) < 130 THEN NULL
+    ELSE task_engine.json_error($1)
+  END
+$$;
+
+-- For whoever reads: the value, or why it cannot be read, in its place.
+CREATE FUNCTION task_engine.readable(value jsonb) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+  SELECT CASE
+    WHEN task_engine.unreadable($1) IS NULL THEN $1
+    ELSE jsonb_build_object('unreadable', task_engine.unreadable($1))
+  END
+$$;
+
 -- What was asked for. Insert only.
 CREATE TABLE task_engine.created_tasks (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  -- The last number is none: whoever asks for tasks below an id must be able to
+  -- name one that is above all of them.
+  id bigint GENERATED ALWAYS AS IDENTITY (MAXVALUE 9223372036854775806) PRIMARY KEY,
   priority integer NOT NULL,
   scheduled_at timestamptz NOT NULL
     CONSTRAINT "a task is scheduled for a time before the year 9999"
@@ -20,10 +95,16 @@ CREATE TABLE task_engine.created_tasks (
     CHECK (octet_length(queue) BETWEEN 1 AND 200),
   task_parameters jsonb NOT NULL
     CONSTRAINT "task parameters are a JSON object"
-    CHECK (jsonb_typeof(task_parameters) = 'object'),
+    CHECK (jsonb_typeof(task_parameters) = 'object')
+    CONSTRAINT "task parameters are within the limits of JSON"
+    CHECK (pg_column_size(task_parameters) < 200 AND octet_length(task_parameters::text) < 130
+      OR task_engine.check_json(task_parameters, 'the task parameters')),
   context jsonb NOT NULL
     CONSTRAINT "the context of a task is a JSON object"
     CHECK (jsonb_typeof(context) = 'object')
+    CONSTRAINT "the context of a task is within the limits of JSON"
+    CHECK (pg_column_size(context) < 200 AND octet_length(context::text) < 130
+      OR task_engine.check_json(context, 'the context'))
 );
 
 -- The queue, slim. Insert and delete, never update: a claim that has an older
@@ -74,8 +155,14 @@ CREATE TABLE task_engine.ended_executions (
   worker integer,
   next_retry_number integer,              -- the retry number of the next attempt
   ends_task task_engine.task_status,      -- null: the task goes on
-  result jsonb,
-  error jsonb,
+  result jsonb
+    CONSTRAINT "a result is within the limits of JSON"
+    CHECK (pg_column_size(result) < 200 AND octet_length(result::text) < 130
+      OR task_engine.check_json(result, 'the result')),
+  error jsonb
+    CONSTRAINT "an error is within the limits of JSON"
+    CHECK (pg_column_size(error) < 200 AND octet_length(error::text) < 130
+      OR task_engine.check_json(error, 'the error')),
   PRIMARY KEY (task_id, attempt),
   CONSTRAINT "an ending ends its task or has a time for the next attempt"
     CHECK ((ends_task IS NULL) = (retry_at IS NOT NULL))
@@ -89,8 +176,14 @@ CREATE TABLE task_engine.late_results (
   task_id bigint NOT NULL,
   attempt integer NOT NULL,
   arrived_at timestamptz NOT NULL,
-  result jsonb,
-  error jsonb,
+  result jsonb
+    CONSTRAINT "a late result is within the limits of JSON"
+    CHECK (pg_column_size(result) < 200 AND octet_length(result::text) < 130
+      OR task_engine.check_json(result, 'the result')),
+  error jsonb
+    CONSTRAINT "a late error is within the limits of JSON"
+    CHECK (pg_column_size(error) < 200 AND octet_length(error::text) < 130
+      OR task_engine.check_json(error, 'the error')),
   PRIMARY KEY (task_id, attempt)
 );
 
@@ -113,12 +206,18 @@ CREATE TABLE task_engine.instances (
   version text NOT NULL,
   workers integer NOT NULL,
   queues text[] NOT NULL,
-  classes jsonb NOT NULL,
+  classes jsonb NOT NULL
+    CONSTRAINT "the classes of an engine are within the limits of JSON"
+    CHECK (pg_column_size(classes) < 200 AND octet_length(classes::text) < 130
+      OR task_engine.check_json(classes, 'the classes of the engine')),
   lease interval NOT NULL,
   started_at timestamptz NOT NULL,
   heartbeat_at timestamptz NOT NULL,
   stopped_at timestamptz,
-  lost_at timestamptz
+  lost_at timestamptz,
+  CONSTRAINT "the texts of an engine have at most 16 KiB"
+    CHECK (greatest(octet_length(name), octet_length(host), octet_length(process),
+      octet_length(version)) <= 16384)
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX instances_living_by_name
   ON task_engine.instances (name) WHERE stopped_at IS NULL AND lost_at IS NULL;

@@ -19,10 +19,15 @@ CREATE TABLE task_engine.schedules (
   overlap text NOT NULL
     CONSTRAINT "a schedule allows, skips or waits for overlapping tasks"
     CHECK (overlap IN ('allow', 'skip', 'wait')),
-  definition jsonb NOT NULL,
+  definition jsonb NOT NULL
+    CONSTRAINT "a schedule is within the limits of JSON"
+    CHECK (pg_column_size(definition) < 200 AND octet_length(definition::text) < 130
+      OR task_engine.check_json(definition, 'the schedule')),
   declared text,                          -- what an application's code last said
   pause_reason text,
   error text,                             -- why it cannot fire
+  CONSTRAINT "the texts of a schedule have at most 1 MiB"
+    CHECK (greatest(octet_length(declared), octet_length(pause_reason), octet_length(error)) <= 1048576),
   CONSTRAINT "a schedule that is paused or has an error awaits no slot"
     CHECK (next_at IS NULL OR (paused_at IS NULL AND error IS NULL)),
   CONSTRAINT "no slot is awaited that has fired"

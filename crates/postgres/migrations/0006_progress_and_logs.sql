@@ -9,7 +9,9 @@ CREATE TABLE task_engine.execution_progress (
   version bigint NOT NULL,                -- grows with all that is said
   lines integer NOT NULL,                 -- said in all, with those that were dropped
   percent double precision,
-  message text,
+  message text
+    CONSTRAINT "a message of progress has at most 16 KiB"
+    CHECK (octet_length(message) <= 16384),
   -- Of the percentage and the message.
   reported_at timestamptz
     CONSTRAINT "progress is reported before the year 9999"
@@ -25,8 +27,10 @@ CREATE TABLE task_engine.execution_logs (
   logged_at timestamptz NOT NULL
     CONSTRAINT "a line is logged before the year 9999"
     CHECK (isfinite(logged_at) AND logged_at < '9999-01-01Z'),
-  level text NOT NULL,
-  message text NOT NULL,
+  level text NOT NULL
+    CONSTRAINT "a level of a log is a word" CHECK (octet_length(level) <= 16),
+  message text NOT NULL
+    CONSTRAINT "a line of a log has at most 16 KiB" CHECK (octet_length(message) <= 16384),
   PRIMARY KEY (task_id, attempt, line)
 );
 
@@ -38,7 +42,7 @@ CREATE TABLE task_engine.cancellations (
   attempt integer NOT NULL,
   requested_at timestamptz NOT NULL,
   told_at timestamptz,
-  answer text,
+  answer text CONSTRAINT "an answer is a word" CHECK (octet_length(answer) <= 32),
   PRIMARY KEY (task_id, attempt),
   CONSTRAINT "a task is cancelled before the year 9999"
     CHECK (isfinite(requested_at) AND isfinite(coalesce(told_at, requested_at))

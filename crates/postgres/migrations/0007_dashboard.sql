@@ -11,11 +11,17 @@ CREATE TABLE task_engine.audit (
   action text NOT NULL,
   target text NOT NULL,
   reason text,
-  detail jsonb NOT NULL,
+  detail jsonb NOT NULL
+    CONSTRAINT "a detail is within the limits of JSON"
+    CHECK (pg_column_size(detail) < 200 AND octet_length(detail::text) < 130
+      OR task_engine.check_json(detail, 'the detail')),
   outcome text NOT NULL
     CONSTRAINT "an outcome is a known word"
     CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
-  of_id bigint                            -- the entry that asked, if this one tells the outcome
+  of_id bigint,                           -- the entry that asked, if this one tells the outcome
+  CONSTRAINT "the texts of an action have at most 16 KiB"
+    CHECK (greatest(octet_length(actor), octet_length(action), octet_length(target),
+      octet_length(reason)) <= 16384)
 );
 
 CREATE FUNCTION task_engine.audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -38,7 +44,8 @@ FOR EACH ROW EXECUTE FUNCTION task_engine.audit_is_append_only();
 -- Who may use the dashboard. A token itself is nowhere; its hash is of no use.
 CREATE TABLE task_engine.tokens (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  name text NOT NULL,
+  name text NOT NULL
+    CONSTRAINT "a token has a name of 1 to 200 bytes" CHECK (octet_length(name) BETWEEN 1 AND 200),
   role text NOT NULL
     CONSTRAINT "a role is a known word" CHECK (role IN ('viewer', 'operator', 'admin')),
   hash bytea NOT NULL UNIQUE

@@ -1,6 +1,6 @@
 -- Down the primary key, from before $1 on. A filter is compared row by row: what
 -- operators did is not much.
-SELECT id, at, actor, action, target, reason, detail, outcome, of_id
+SELECT id, at, actor, action, target, reason, task_engine.readable(detail) AS detail, outcome, of_id
 FROM task_engine.audit
 WHERE id < $1::bigint
   AND ($3::text IS NULL OR position(lower($3) IN lower(actor)) > 0)

@@ -1,6 +1,7 @@
 -- Takes due tasks of one priority from the queue, and holds them under claim $1
 -- of instance $2. Which ones, is said by one of pick_lane.sql and
--- pick_lanes.sql, in the marker's place.
+-- pick_lanes.sql, in the marker's place; what is read of them, by one of
+-- claim_columns.sql and claim_columns_checked.sql.
 --
 -- Rows are never updated, so a row's address (ctid) stays true for as long as
 -- this statement's snapshot sees the row. ARRAY(...) instead of joins: a LIMIT
@@ -22,7 +23,7 @@ WITH alive AS MATERIALIZED (
 SELECT
   EXISTS (SELECT FROM alive) AS alive,
   t.task_id, t.attempt, t.retry_number, t.task_class, t.queue, t.due_at,
-  c.task_parameters, c.context
+  /* columns */
 FROM (VALUES (1)) AS always(one)
 LEFT JOIN taken t ON true
 LEFT JOIN task_engine.created_tasks c ON c.id = t.task_id

@@ -4,8 +4,8 @@
 SELECT DISTINCT ON (e.stopped_at, e.task_id, e.attempt)
   e.task_id, e.attempt, c.task_class, c.queue, e.instance_id, i.name AS instance,
   e.started_at, e.stopped_at, e.ends_task::text, e.retry_at,
-  CASE WHEN e.ends_task IS NOT NULL OR e.error->>'exception' IS DISTINCT FROM 'Snoozed'
-    THEN left(coalesce((e.error->>'exception') || ': ' || (e.error->>'message'), e.error::text), 500)
+  CASE WHEN e.ends_task IS NOT NULL OR shown.error->>'exception' IS DISTINCT FROM 'Snoozed'
+    THEN left(coalesce((shown.error->>'exception') || ': ' || (shown.error->>'message'), shown.error::text), 500)
   END AS error
 FROM unnest($1::bigint[], $2::bigint[]) AS place(low, high)
 CROSS JOIN LATERAL (
@@ -13,6 +13,7 @@ CROSS JOIN LATERAL (
   WHERE near.task_id BETWEEN place.low AND place.high
   ORDER BY near.task_id DESC, near.attempt DESC LIMIT $3::bigint
 ) AS e
+CROSS JOIN LATERAL (SELECT task_engine.readable(e.error) AS error) AS shown
 JOIN task_engine.created_tasks c ON c.id = e.task_id
 LEFT JOIN task_engine.instances i ON i.id = e.instance_id
 WHERE e.stopped_at >= now() - $4::bigint * interval '1 microsecond'

@@ -8,7 +8,8 @@ FROM (
       WHEN e.ends_task IS NULL AND e.error->>'exception' = 'Snoozed' THEN 'snoozed'
       WHEN e.claim_id IS NULL AND e.ends_task = 'cancelled' THEN 'cancelled'
       ELSE 'failure' END AS status,
-    i.name AS instance, e.worker, e.started_at, e.stopped_at, e.result, e.error,
+    i.name AS instance, e.worker, e.started_at, e.stopped_at,
+    task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error,
     e.ends_task::text, e.retry_at
   FROM task_engine.ended_executions e LEFT JOIN task_engine.instances i ON i.id = e.instance_id
   WHERE e.task_id = $1

@@ -5,7 +5,7 @@ SELECT e.task_id, e.attempt,
     WHEN e.claim_id IS NULL AND e.ends_task = 'cancelled' THEN 'cancelled'
     ELSE 'failure' END AS status,
   i.name AS instance, e.started_at, e.stopped_at, e.retry_at,
-  CASE WHEN jsonb_typeof(e.error) = 'object' THEN e.error - 'backtrace' ELSE e.error END AS error
+  CASE WHEN jsonb_typeof(e.error) = 'object' THEN task_engine.readable(e.error) - 'backtrace' ELSE task_engine.readable(e.error) END AS error
 FROM task_engine.ended_executions e LEFT JOIN task_engine.instances i ON i.id = e.instance_id
 WHERE e.task_id = ANY ($1)
 UNION ALL

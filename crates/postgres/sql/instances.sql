@@ -13,7 +13,7 @@ WITH life AS MATERIALIZED (
   FROM task_engine.instances i
   WHERE $1::text IS NULL OR i.name = $1
 )
-SELECT id, name, host, pid, process, version, workers, queues, classes, pools,
+SELECT id, name, host, pid, process, version, workers, queues, task_engine.readable(classes) AS classes, task_engine.readable(pools) AS pools,
   started_at, heartbeat_at, stopped_at, lost_at,
   greatest(0, extract(epoch FROM clock_timestamp() - heartbeat_at) * 1000000)::bigint AS heartbeat_age_us,
   (extract(epoch FROM lease) * 1000000)::bigint AS lease_us,

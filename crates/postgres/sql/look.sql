@@ -21,5 +21,7 @@ WITH RECURSIVE lane AS (
   ) AS head
 )
 SELECT queue, task_class, priority, due_at, task_id,
-  greatest(0, extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS due_in_us
+  CASE WHEN due_at <= clock_timestamp() THEN 0
+    ELSE (extract(epoch FROM least(due_at, '9999-01-01Z') - clock_timestamp()) * 1000000)::bigint
+  END AS due_in_us
 FROM lane

@@ -3,7 +3,9 @@
 -- ground to sleep on; but it does not read the dead rows before them, which
 -- vacuum cannot remove while somebody holds an old snapshot.
 SELECT lane.place, head.due_at, head.task_id,
-  greatest(0, extract(epoch FROM head.due_at - clock_timestamp()) * 1000000)::bigint AS due_in_us
+  CASE WHEN head.due_at <= clock_timestamp() THEN 0
+    WHEN head.due_at IS NOT NULL THEN (extract(epoch FROM least(head.due_at, '9999-01-01Z') - clock_timestamp()) * 1000000)::bigint
+  END AS due_in_us
 FROM unnest($1::text[], $2::text[], $3::integer[], $4::timestamptz[], $5::bigint[])
   WITH ORDINALITY AS lane(queue, task_class, priority, from_due_at, from_id, place)
 LEFT JOIN LATERAL (

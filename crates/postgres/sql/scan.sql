@@ -5,10 +5,11 @@
 -- What is asked of ended_executions is a scalar subquery, because the planner never
 -- turns one into a scan of all history: it probes the key, a row at a time.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, t.error, t.correlation_id,
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.correlation_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
-  CASE WHEN $11 THEN t.task_parameters END AS task_parameters,
-  CASE WHEN $11 THEN o.context END AS context
+  CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
+  CASE WHEN $11 THEN task_engine.readable(o.context) END AS context
 FROM task_engine.tasks t JOIN task_engine.created_tasks o ON o.id = t.id
 LEFT JOIN LATERAL (
   SELECT l.started_at, l.stopped_at FROM task_engine.ended_executions l

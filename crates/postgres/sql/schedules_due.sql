@@ -15,7 +15,10 @@ SELECT
   ) AS blocked,
   due.*
 FROM moment m LEFT JOIN LATERAL (
-  SELECT s.*, s.overlap = 'skip' AND task_engine.is_open(s.last_task_id) AS last_runs
+  SELECT s.id, s.version, s.name, task_engine.readable(s.definition) AS definition, s.declared,
+    s.overlap, s.anchor, s.paused_at, s.pause_reason, s.error, s.next_at, s.last_slot,
+    s.last_task_id, s.created_at, s.updated_at,
+    s.overlap = 'skip' AND task_engine.is_open(s.last_task_id) AS last_runs
   FROM task_engine.schedules s
   WHERE s.next_at <= m.now
     AND NOT (s.overlap = 'wait' AND task_engine.is_open(s.last_task_id))

@@ -3,7 +3,7 @@
 -- to complete. $2 null: all claims of the instance, if its life is over.
 SELECT k.id, k.task_ids, k.attempts, k.retry_numbers,
   (extract(epoch FROM clock_timestamp() - k.claimed_at) * 1000000)::bigint AS held_us,
-  i.name, i.host, i.pid, i.classes,
+  i.name, i.host, i.pid, task_engine.readable(i.classes) AS classes,
   (extract(epoch FROM clock_timestamp() - i.heartbeat_at) * 1000000)::bigint AS silent_us
 FROM task_engine.claims k
 JOIN task_engine.instances i ON i.id = k.instance_id

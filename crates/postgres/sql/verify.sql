@@ -64,4 +64,34 @@ FROM task_engine.unique_tasks u LEFT JOIN task_engine.created_tasks c ON c.id = 
 UNION ALL
 SELECT format('the unique key %L of class %s belongs to task %s, which has another class or key', u.unique_key, u.task_class, u.task_id)
 FROM task_engine.unique_tasks u JOIN task_engine.created_tasks c ON c.id = u.task_id
-WHERE (c.task_class, c.context ->> 'unique_key') IS DISTINCT FROM (u.task_class, u.unique_key)
+WHERE (c.task_class, task_engine.readable(c.context) ->> 'unique_key') IS DISTINCT FROM (u.task_class, u.unique_key)
+UNION ALL
+SELECT format('%s of task %s cannot be read: %s', bad.what, bad.id, bad.why)
+FROM (
+  SELECT c.id, 'the parameters' AS what, task_engine.unreadable(c.task_parameters) AS why
+  FROM task_engine.created_tasks c
+  UNION ALL
+  SELECT c.id, 'the context', task_engine.unreadable(c.context) FROM task_engine.created_tasks c
+  UNION ALL
+  SELECT e.task_id, format('the result of attempt %s', e.attempt), task_engine.unreadable(e.result)
+  FROM task_engine.ended_executions e
+  UNION ALL
+  SELECT e.task_id, format('the error of attempt %s', e.attempt), task_engine.unreadable(e.error)
+  FROM task_engine.ended_executions e
+  UNION ALL
+  SELECT l.task_id, format('the late result of attempt %s', l.attempt),
+    coalesce(task_engine.unreadable(l.result), task_engine.unreadable(l.error))
+  FROM task_engine.late_results l
+) AS bad WHERE bad.why IS NOT NULL
+UNION ALL
+SELECT format('schedule %s cannot be read: %s', s.name, task_engine.unreadable(s.definition))
+FROM task_engine.schedules s WHERE task_engine.unreadable(s.definition) IS NOT NULL
+UNION ALL
+SELECT format('task %s has a time that no calendar can show', t.id)
+FROM (
+  SELECT c.id, c.created_at AS one, c.scheduled_at AS other FROM task_engine.created_tasks c
+  UNION ALL
+  SELECT w.task_id, w.due_at, w.due_at FROM task_engine.waiting_tasks w
+  UNION ALL
+  SELECT e.task_id, e.stopped_at, coalesce(e.started_at, e.stopped_at) FROM task_engine.ended_executions e
+) AS t WHERE NOT (isfinite(t.one) AND isfinite(t.other) AND greatest(t.one, t.other) < '9999-01-01Z')

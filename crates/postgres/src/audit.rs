@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
-use task_engine_model::{BadWord, StoreError};
+use task_engine_model::{BadWord, Json, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::json::{JsonIn, JsonOut};
+use crate::json::JsonIn;
 use crate::session::Ask as _;
 use crate::store::{Inner, micros};
+use crate::value::read;
 
 const AUDIT: &str = include_str!("../sql/audit.sql");
 const AUDIT_PAGE: &str = include_str!("../sql/audit_page.sql");
@@ -33,7 +34,7 @@ impl Inner {
             )
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(row.get("id"))
+        Ok(read(&row, "id"))
     }
 
     pub(crate) async fn audit_page(
@@ -75,17 +76,17 @@ impl Inner {
 
 fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
     Ok(AuditEntry {
-        id: row.get("id"),
-        at: row.get("at"),
-        actor: row.get("actor"),
-        action: row.get("action"),
-        target: row.get("target"),
-        reason: row.get("reason"),
-        detail: row.get::<_, JsonOut>("detail").0,
+        id: read(row, "id"),
+        at: read(row, "at"),
+        actor: read(row, "actor"),
+        action: read(row, "action"),
+        target: read(row, "target"),
+        reason: read(row, "reason"),
+        detail: read::<Json>(row, "detail"),
         outcome: row
             .get::<_, &str>("outcome")
             .parse()
             .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
-        of: row.get("of_id"),
+        of: read(row, "of_id"),
     })
 }

@@ -2,24 +2,26 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use task_engine_model::instance::InstanceId;
 use task_engine_model::queue::Lanes;
 use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, ClaimedTask, Claimer, Rest, StoreError, TaskId,
+    Answer, AttemptId, Claim, ClaimId, ClaimedTask, Claimer, Json, Rest, StoreError, TaskId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::store_error;
-use crate::json::JsonOut;
-use crate::look::Outlook;
+use crate::error::{in_words, may_be_a_bad_row, store_error};
+use crate::json::JsonBytes;
+use crate::look::{Lane, Outlook};
 use crate::schema::Schema;
-use crate::session::Ask as _;
+use crate::session::{Ask as _, Session};
 use crate::sleep::Sleep;
 use crate::store::{ANSWER_TIMEOUT, Inner};
+use crate::value::{RawTime, read};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
+const COLUMNS: &str = include_str!("../sql/claim_columns.sql");
+const CHECKED_COLUMNS: &str = include_str!("../sql/claim_columns_checked.sql");
 const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
 const PICK_LANES: &str = include_str!("../sql/pick_lanes.sql");
 
@@ -39,7 +41,7 @@ impl Claimer for PgClaimer {
         let inner = self.inner.clone();
         Box::pin(async move {
             let claim = self.claim_or_look(id, limit);
-            inner.connections.answer(Some(ANSWER_TIMEOUT), claim).await
+            inner.answer(Some(ANSWER_TIMEOUT), claim).await
         })
     }
 
@@ -118,6 +120,10 @@ impl PgClaimer {
     }
 
     /// Takes from all due lanes of a priority, in the order of time and id.
+    ///
+    /// If the server cannot read one of the rows, or not print it, the whole
+    /// statement fails and nothing is claimed. Then the rows are claimed with each
+    /// one checked first: those that cannot be read are told from the others.
     async fn take(
         &mut self,
         id: ClaimId,
@@ -127,33 +133,18 @@ impl PgClaimer {
     ) -> Result<Vec<ClaimedTask>, StoreError> {
         let inner = self.inner.clone();
         let client = inner.connections.work().await?;
-        let instance = self.instance.0;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let candidates = i64::try_from(candidates).unwrap_or(i64::MAX);
         let statements = self.statements.clone();
+        let want = Want { id, instance: self.instance, limit, priority, candidates };
         let mut due = self.outlook.due_lanes(priority);
-        let rows = if let [lane] = &due[..] {
-            let (queue, class, (time, task)) = (&lane.queue, &lane.class, &lane.from);
-            let parameters: [&(dyn ToSql + Sync); 8] =
-                [&id.0, &instance, &limit, queue, class, time, task, &priority];
-            client.query_cached(&statements.one_lane, &parameters).await
-        } else {
-            let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
-            let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
-            let times: Vec<Timestamp> = due.iter().map(|lane| lane.from.0).collect();
-            let tasks: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
-            let parameters: [&(dyn ToSql + Sync); 9] = [
-                &id.0,
-                &instance,
-                &limit,
-                &queues,
-                &classes,
-                &times,
-                &tasks,
-                &priority,
-                &candidates,
-            ];
-            client.query_cached(&statements.lanes, &parameters).await
+        let rows = match want.ask(&client, &statements.usual, &due).await {
+            Err(error) if may_be_a_bad_row(&error) => {
+                tracing::warn!(
+                    "A claim failed: {}. Claiming again, with each task checked.",
+                    in_words(&error)
+                );
+                want.ask(&client, &statements.checked, &due).await
+            }
+            rows => rows,
         };
         let rows = rows.map_err(|e| store_error(&e))?;
         if !rows[0].get::<_, bool>(ALIVE) {
@@ -170,7 +161,7 @@ impl PgClaimer {
             };
             let lane = due.iter_mut().find(|l| l.class == task.class && l.queue == task.queue);
             if let Some(lane) = lane {
-                lane.from = (task.due_at, task.id.task_id.0);
+                lane.from = (row.get(DUE_AT), task.id.task_id.0);
             }
             tasks.push(task);
         }
@@ -178,16 +169,62 @@ impl PgClaimer {
     }
 }
 
-/// The two forms of the claim, for this store's schema.
+/// What a claim asks for.
+struct Want {
+    id: ClaimId,
+    instance: InstanceId,
+    limit: usize,
+    priority: i32,
+    candidates: usize,
+}
+
+impl Want {
+    async fn ask(
+        &self,
+        client: &Session,
+        statements: &Form,
+        due: &[&mut Lane],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Self { id: ClaimId(id), instance: InstanceId(instance), priority, .. } = self;
+        let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
+        let candidates = i64::try_from(self.candidates).unwrap_or(i64::MAX);
+        if let [lane] = due {
+            let (queue, class, (time, task)) = (&lane.queue, &lane.class, &lane.from);
+            let parameters: [&(dyn ToSql + Sync); 8] =
+                [id, instance, &limit, queue, class, time, task, priority];
+            return client.query_cached(&statements.one_lane, &parameters).await;
+        }
+        let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
+        let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
+        let times: Vec<RawTime> = due.iter().map(|lane| lane.from.0).collect();
+        let tasks: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
+        let parameters: [&(dyn ToSql + Sync); 9] =
+            [id, instance, &limit, &queues, &classes, &times, &tasks, priority, &candidates];
+        client.query_cached(&statements.lanes, &parameters).await
+    }
+}
+
+/// The claim for this store's schema, as it usually is and with checks.
 struct Statements {
+    usual: Form,
+    checked: Form,
+}
+
+/// Its two forms, for one due lane and for several.
+struct Form {
     one_lane: String,
     lanes: String,
 }
 
 impl Statements {
     fn new(schema: &Schema) -> Self {
-        let with = |picked| schema.moved(&CLAIM.replace("/* picked */", picked));
-        Self { one_lane: with(PICK_LANE), lanes: with(PICK_LANES) }
+        let with = |picked, columns| {
+            let statement = CLAIM.replace("/* picked */", picked).replace("/* columns */", columns);
+            schema.moved(&statement)
+        };
+        let form =
+            |columns| Form { one_lane: with(PICK_LANE, columns), lanes: with(PICK_LANES, columns) };
+        Self { usual: form(COLUMNS), checked: form(CHECKED_COLUMNS) }
     }
 }
 
@@ -202,15 +239,26 @@ const DUE_AT: usize = 6;
 const TASK_PARAMETERS: usize = 7;
 const CONTEXT: usize = 8;
 
+/// Only in the form with checks.
+const UNREADABLE: usize = 9;
+
 fn claimed(row: &Row, priority: i32) -> Option<ClaimedTask> {
-    Some(ClaimedTask {
+    let parameters = row.get::<_, Option<JsonBytes<'_>>>(TASK_PARAMETERS)?.0.to_owned();
+    let context = row.get::<_, Option<JsonBytes<'_>>>(CONTEXT)?.0.to_owned();
+    let task = ClaimedTask {
         id: AttemptId { task_id: TaskId(row.get(TASK_ID)), attempt: row.get(ATTEMPT) },
         retry_number: u32::try_from(row.get::<_, i32>(RETRY_NUMBER)).unwrap_or(0),
-        class: row.get(TASK_CLASS),
-        parameters: row.get::<_, Option<JsonOut>>(TASK_PARAMETERS)?.0,
-        context: row.get::<_, Option<JsonOut>>(CONTEXT)?.0,
-        queue: row.get(QUEUE),
+        class: read(row, TASK_CLASS),
+        parameters: Json::empty_object(),
+        context: Json::empty_object(),
+        queue: read(row, QUEUE),
         priority,
-        due_at: row.get(DUE_AT),
-    })
+        due_at: read(row, DUE_AT),
+        unreadable: None,
+    };
+    let mut task = task.with_stored_json(parameters, context);
+    if row.len() > UNREADABLE {
+        task.unreadable = read::<Option<String>>(row, UNREADABLE).or(task.unreadable);
+    }
+    Some(task)
 }

@@ -9,6 +9,8 @@ use tokio_postgres::types::Type;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
+#[cfg(feature = "sqlx")]
+use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
 use crate::record::{Columns, Fence, attempt_id};
 use crate::schema::Schema;
 use crate::session::{Ask as _, Session, Transaction};
@@ -94,6 +96,7 @@ fn sqlx_error(error: &sqlx::Error, id: AttemptId) -> StoreError {
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref() {
         Some(ATTEMPT_OVER) => StoreError::AttemptOver(id),
+        Some(LOCK_TIMEOUT) => StoreError::Locked(format!("{message}{}", unnamed_blocker())),
         Some(code) if crate::error::is_temporary(code) => StoreError::Unavailable(message),
         Some(code) if crate::error::is_bad_data(code) => StoreError::BadData(message),
         Some(_) => StoreError::Refused(message),

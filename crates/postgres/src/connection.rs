@@ -76,6 +76,9 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Whoever asks so soon after another gets the same answer.
 const PROBE_KEPT: Duration = Duration::from_secs(1);
 
+/// How long the end of a process waits for the server.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Settings of every connection. Plans are made once and kept, often while the
 /// tables are still empty: without the first of these they would be full scans
 /// for ever. The server's own `tcp_user_timeout` frees the locks of an engine
@@ -287,6 +290,26 @@ impl Connections {
             pool.pool.retain(|_, _| false);
         }
         self.distrusted.send_modify(|count| *count += 1);
+    }
+
+    /// Closes connections that are not in use, once the server has done all that
+    /// was sent on them. A transaction that was dropped is rolled back by a
+    /// message that nobody waits for; a process that ends before the server has
+    /// got it would leave an error in the server's log.
+    pub(crate) async fn close(&self) {
+        for ConnectionPool { pool, .. } in [&self.work, &self.lifeline] {
+            let finished = async {
+                let mut idle = Vec::new();
+                for _ in 0..pool.status().available {
+                    idle.extend(pool.get().await.ok());
+                }
+                for client in &idle {
+                    let _ = client.batch_execute("").await;
+                }
+            };
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, finished).await;
+            pool.close();
+        }
     }
 
     /// Ends when connections that there were at this call are given up.

@@ -12,6 +12,8 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
+#[cfg(feature = "sqlx")]
+use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
 use crate::schema::Schema;
 use crate::session::Ask as _;
 use crate::store::{Inner, micros};
@@ -151,11 +153,11 @@ impl Schema {
 fn sqlx_error(error: &sqlx::Error) -> StoreError {
     let message = format!("the tasks were not created: {error}");
     let code = error.as_database_error().and_then(|error| error.code());
-    // The transaction is to be repeated; a lock was not had in time.
-    if code.is_some_and(|code| code.starts_with("40") || code == "55P03") {
-        StoreError::Unavailable(message)
-    } else {
-        StoreError::Refused(message)
+    match code.as_deref() {
+        Some(LOCK_TIMEOUT) => StoreError::Locked(format!("{message}{}", unnamed_blocker())),
+        // The transaction is to be repeated.
+        Some(code) if code.starts_with("40") => StoreError::Unavailable(message),
+        _ => StoreError::Refused(message),
     }
 }
 

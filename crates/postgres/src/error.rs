@@ -6,6 +6,7 @@ use deadpool_postgres::PoolError;
 use task_engine_model::StoreError;
 use tokio_postgres::error::SqlState;
 
+use crate::locks::unnamed_blocker;
 use crate::pooler;
 
 pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
@@ -36,7 +37,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         return StoreError::Unavailable(format!("{}: {message}", pooler::REASON));
     }
     if *code == SqlState::LOCK_NOT_AVAILABLE {
-        return StoreError::Locked(format!("PostgreSQL: {message}"));
+        return StoreError::Locked(format!("PostgreSQL: {message}{}", unnamed_blocker()));
     }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))
@@ -81,6 +82,17 @@ pub(crate) fn is_temporary(code: &str) -> bool {
 /// not fit, a constraint, a limit of the program.
 pub(crate) fn is_bad_data(code: &str) -> bool {
     matches!(&code[..2], "22" | "23" | "54")
+}
+
+/// Whether a row that cannot be read may be why a statement that reads tasks has
+/// failed: the server could not print a value within its limits, its memory or
+/// its time, or found it damaged.
+pub(crate) fn may_be_a_bad_row(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        matches!(&code.code()[..2], "22" | "54" | "XX")
+            || *code == SqlState::QUERY_CANCELED
+            || *code == SqlState::OUT_OF_MEMORY
+    })
 }
 
 /// Whether the server's answer means that the transaction is to be run again.

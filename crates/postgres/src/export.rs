@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 use task_engine_model::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
+    ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord,
+    compact,
 };
 use task_engine_model::{Json, StoreError, TaskStatus};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
-use crate::json::JsonOut;
 use crate::session::{Ask as _, Transaction};
 use crate::store::Inner;
+use crate::value::read;
 
 const LAST_IDS: &str = include_str!("../sql/export/last_ids.sql");
 const INSTANCES: &str = include_str!("../sql/export/instances.sql");
@@ -64,9 +65,9 @@ impl Inner {
         }
         for row in &pages.ask(PAUSED_QUEUES, &[]).await? {
             let paused = PausedQueueRecord {
-                queue: row.get("queue"),
-                reason: row.get("reason"),
-                paused_at: row.get("paused_at"),
+                queue: read(row, "queue"),
+                reason: read(row, "reason"),
+                paused_at: read(row, "paused_at"),
             };
             if !tell(Line::PausedQueue(paused)) {
                 return Ok(());
@@ -76,10 +77,15 @@ impl Inner {
         let mut last = 0;
         loop {
             let page = pages.tasks(last, &held).await?;
-            let Some(newest) = page.last() else { break };
+            let Some((newest, _)) = page.last() else { break };
             last = newest.id;
-            for task in page {
-                if filter.wants(task.status) && !tell(Line::Task(Box::new(task))) {
+            for (task, unreadable) in page {
+                let wanted = filter.wants(task.status);
+                let line = match unreadable {
+                    Some(reason) => Line::SkippedTask(SkippedTaskRecord { id: task.id, reason }),
+                    None => task.into_line(),
+                };
+                if wanted && !tell(line) {
                     return Ok(());
                 }
             }
@@ -129,29 +135,34 @@ impl Pages<'_> {
         let rows = self.ask(HELD, &[]).await?;
         let held = rows.iter().map(|row| {
             let running = RunningRecord {
-                attempt: row.get("attempt"),
-                retry_number: row.get("retry_number"),
-                instance_id: row.get("instance_id"),
-                claimed_at: row.get("claimed_at"),
-                cancel_requested_at: row.get("cancel_requested_at"),
+                attempt: read(row, "attempt"),
+                retry_number: read(row, "retry_number"),
+                instance_id: read(row, "instance_id"),
+                claimed_at: read(row, "claimed_at"),
+                cancel_requested_at: read(row, "cancel_requested_at"),
             };
-            (row.get("task_id"), running)
+            (read(row, "task_id"), running)
         });
         Ok(held.collect())
     }
 
+    /// A page of tasks, each with why it cannot be read, if it cannot.
     async fn tasks(
         &self,
         after: i64,
         held: &HashMap<i64, RunningRecord>,
-    ) -> Result<Vec<TaskRecord>, StoreError> {
+    ) -> Result<Vec<(TaskRecord, Option<String>)>, StoreError> {
         let rows = self.ask(TASKS, &[&after, &PAGE]).await?;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(Vec::new());
         };
         let range: (i64, i64) = (first.get("id"), last.get("id"));
+        let mut unreadable: HashMap<i64, String> = rows
+            .iter()
+            .filter_map(|row| Some((read(row, "id"), read::<Option<String>>(row, "unreadable")?)))
+            .collect();
         let mut page: BTreeMap<i64, TaskRecord> =
-            rows.iter().map(|row| (row.get("id"), task(row, held))).collect();
+            rows.iter().map(|row| (read(row, "id"), task(row, held))).collect();
         for row in &self.ask(EXECUTIONS, &[&range.0, &range.1]).await? {
             if let Some(task) = of(&mut page, row) {
                 task.executions.push(execution(row));
@@ -160,8 +171,8 @@ impl Pages<'_> {
         for row in &self.ask(LATE_RESULTS, &[&range.0, &range.1]).await? {
             if let Some(task) = of(&mut page, row) {
                 task.late_results.push(LateRecord {
-                    attempt: row.get("attempt"),
-                    arrived_at: row.get("arrived_at"),
+                    attempt: read(row, "attempt"),
+                    arrived_at: read(row, "arrived_at"),
                     result: json(row, "result"),
                     error: json(row, "error"),
                 });
@@ -170,69 +181,70 @@ impl Pages<'_> {
         for row in &self.ask(PROGRESS, &[&range.0, &range.1]).await? {
             if let Some(task) = of(&mut page, row) {
                 task.progress.push(ProgressRecord {
-                    attempt: row.get("attempt"),
-                    version: row.get("version"),
-                    lines: row.get("lines"),
-                    percent: row.get("percent"),
-                    message: row.get("message"),
-                    reported_at: row.get("reported_at"),
+                    attempt: read(row, "attempt"),
+                    version: read(row, "version"),
+                    lines: read(row, "lines"),
+                    percent: read(row, "percent"),
+                    message: read(row, "message"),
+                    reported_at: read(row, "reported_at"),
                 });
             }
         }
         for row in &self.ask(LOGS, &[&range.0, &range.1]).await? {
             if let Some(task) = of(&mut page, row) {
                 task.logs.push(LogRecord {
-                    attempt: row.get("attempt"),
-                    line: row.get("line"),
-                    logged_at: row.get("logged_at"),
-                    level: row.get("level"),
-                    message: row.get("message"),
+                    attempt: read(row, "attempt"),
+                    line: read(row, "line"),
+                    logged_at: read(row, "logged_at"),
+                    level: read(row, "level"),
+                    message: read(row, "message"),
                 });
             }
         }
         for row in &self.ask(CANCELLATIONS, &[&range.0, &range.1]).await? {
             if let Some(task) = of(&mut page, row) {
                 task.cancellations.push(CancellationRecord {
-                    attempt: row.get("attempt"),
-                    requested_at: row.get("requested_at"),
-                    told_at: row.get("told_at"),
-                    answer: row.get("answer"),
+                    attempt: read(row, "attempt"),
+                    requested_at: read(row, "requested_at"),
+                    told_at: read(row, "told_at"),
+                    answer: read(row, "answer"),
                 });
             }
         }
         let with_status = page.into_values().map(|mut task| {
             task.status = task.place().ok_or_else(|| task.nowhere())?;
-            Ok(task)
+            let why = unreadable.remove(&task.id);
+            Ok((task, why))
         });
         with_status.collect()
     }
 
     async fn schedule(&self, row: &Row) -> Result<ScheduleRecord, StoreError> {
-        let id: i64 = row.get("id");
+        let id: i64 = read(row, "id");
         let fired = self.ask(FIRED_SLOTS, &[&id]).await?;
         let fired = fired.iter().map(|row| FiredRecord {
-            slot: row.get("slot"),
-            task_id: row.get("task_id"),
-            fired_at: row.get("fired_at"),
+            slot: read(row, "slot"),
+            task_id: read(row, "task_id"),
+            fired_at: read(row, "fired_at"),
         });
         let events = self.ask(SCHEDULE_EVENTS, &[&id]).await?;
         let events = events.iter().map(schedule_event).collect::<Result<_, _>>()?;
         Ok(ScheduleRecord {
             id,
-            version: row.get("version"),
-            name: row.get("name"),
-            definition: compact(row.get::<_, JsonOut>("definition").0.as_str()),
-            declared: row.get("declared"),
+            version: read(row, "version"),
+            name: read(row, "name"),
+            definition: compact(read::<Json>(row, "definition").as_str()),
+            declared: read(row, "declared"),
             overlap: row.get::<_, &str>("overlap").parse().unwrap_or_default(),
-            anchor: row.get("anchor"),
-            paused_at: row.get("paused_at"),
-            pause_reason: row.get("pause_reason"),
-            error: row.get("error"),
-            next_at: row.get("next_at"),
-            last_slot: row.get("last_slot"),
-            last_task_id: row.get("last_task_id"),
-            created_at: row.get("created_at"),
-            updated_at: row.get("updated_at"),
+            anchor: read(row, "anchor"),
+            paused_at: read(row, "paused_at"),
+            pause_reason: read(row, "pause_reason"),
+            error: read(row, "error"),
+            next_at: read(row, "next_at"),
+            last_slot: read(row, "last_slot"),
+            last_task_id: read(row, "last_task_id"),
+            created_at: read(row, "created_at"),
+            updated_at: read(row, "updated_at"),
             fired_slots: fired.collect(),
             events,
         })
@@ -243,57 +255,57 @@ fn schedule_event(row: &Row) -> Result<ScheduleEventRecord, StoreError> {
     let kind: &str = row.get("kind");
     Ok(ScheduleEventRecord {
         kind: kind.parse().map_err(|bad| StoreError::Refused(String::from(bad)))?,
-        first_slot: row.get("first_slot"),
-        last_slot: row.get("last_slot"),
-        slots: row.get("slots"),
-        task_id: row.get("task_id"),
-        requested_by: row.get("requested_by"),
-        recorded_at: row.get("recorded_at"),
+        first_slot: read(row, "first_slot"),
+        last_slot: read(row, "last_slot"),
+        slots: read(row, "slots"),
+        task_id: read(row, "task_id"),
+        requested_by: read(row, "requested_by"),
+        recorded_at: read(row, "recorded_at"),
     })
 }
 
 fn of<'a>(page: &'a mut BTreeMap<i64, TaskRecord>, row: &Row) -> Option<&'a mut TaskRecord> {
-    page.get_mut(&row.get("task_id"))
+    page.get_mut(&read(row, "task_id"))
 }
 
 fn instance(row: &Row) -> InstanceRecord {
     InstanceRecord {
-        id: row.get("id"),
-        name: row.get("name"),
-        host: row.get("host"),
-        pid: row.get("pid"),
-        version: row.get("version"),
-        workers: row.get("workers"),
-        lease_ms: row.get("lease_ms"),
-        queues: row.get("queues"),
-        pools: row.get::<_, JsonOut>("pools").0.decode().unwrap_or_default(),
-        classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
-        started_at: row.get("started_at"),
-        heartbeat_at: row.get("heartbeat_at"),
-        stopped_at: row.get("stopped_at"),
-        lost_at: row.get("lost_at"),
+        id: read(row, "id"),
+        name: read(row, "name"),
+        host: read(row, "host"),
+        pid: read(row, "pid"),
+        version: read(row, "version"),
+        workers: read(row, "workers"),
+        lease_ms: read(row, "lease_ms"),
+        queues: read(row, "queues"),
+        pools: read::<Json>(row, "pools").decode().unwrap_or_default(),
+        classes: read::<Json>(row, "classes").decode().unwrap_or_default(),
+        started_at: read(row, "started_at"),
+        heartbeat_at: read(row, "heartbeat_at"),
+        stopped_at: read(row, "stopped_at"),
+        lost_at: read(row, "lost_at"),
     }
 }
 
 fn task(row: &Row, held: &HashMap<i64, RunningRecord>) -> TaskRecord {
-    let id = row.get("id");
-    let attempt: Option<i32> = row.get("attempt");
+    let id = read(row, "id");
+    let attempt: Option<i32> = read(row, "attempt");
     let waiting = attempt.map(|attempt| WaitingRecord {
         attempt,
-        retry_number: row.get("retry_number"),
-        due_at: row.get("due_at"),
+        retry_number: read(row, "retry_number"),
+        due_at: read(row, "due_at"),
     });
     TaskRecord {
         id,
         status: TaskStatus::Waiting,
-        task_class: row.get("task_class"),
-        queue: row.get("queue"),
-        priority: row.get("priority"),
-        created_at: row.get("created_at"),
-        scheduled_at: row.get("scheduled_at"),
-        task_parameters: compact(row.get::<_, JsonOut>("task_parameters").0.as_str()),
-        context: compact(row.get::<_, JsonOut>("context").0.as_str()),
-        has_unique_key: row.get("has_unique_key"),
+        task_class: read(row, "task_class"),
+        queue: read(row, "queue"),
+        priority: read(row, "priority"),
+        created_at: read(row, "created_at"),
+        scheduled_at: read(row, "scheduled_at"),
+        task_parameters: compact(read::<Json>(row, "task_parameters").as_str()),
+        context: compact(read::<Json>(row, "context").as_str()),
+        has_unique_key: read(row, "has_unique_key"),
         waiting,
         running: held.get(&id).copied(),
         executions: Vec::new(),
@@ -306,13 +318,13 @@ fn task(row: &Row, held: &HashMap<i64, RunningRecord>) -> TaskRecord {
 
 fn execution(row: &Row) -> ExecutionRecord {
     ExecutionRecord {
-        attempt: row.get("attempt"),
-        retry_number: row.get("retry_number"),
-        instance_id: row.get("instance_id"),
-        worker: row.get("worker"),
-        started_at: row.get("started_at"),
-        stopped_at: row.get("stopped_at"),
-        retry_at: row.get("retry_at"),
+        attempt: read(row, "attempt"),
+        retry_number: read(row, "retry_number"),
+        instance_id: read(row, "instance_id"),
+        worker: read(row, "worker"),
+        started_at: read(row, "started_at"),
+        stopped_at: read(row, "stopped_at"),
+        retry_at: read(row, "retry_at"),
         ends_task: row.get::<_, Option<&str>>("ends_task").and_then(|word| word.parse().ok()),
         result: json(row, "result"),
         error: json(row, "error"),
@@ -320,5 +332,5 @@ fn execution(row: &Row) -> ExecutionRecord {
 }
 
 fn json(row: &Row, column: &str) -> Option<Json> {
-    row.get::<_, Option<JsonOut>>(column).map(|json| compact(json.0.as_str()))
+    read::<Option<Json>>(row, column).map(|json| compact(json.as_str()))
 }

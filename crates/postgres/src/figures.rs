@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use crate::error::store_error;
 use crate::session::Ask as _;
 use crate::store::{Inner, from_micros, micros};
+use crate::value::read;
 
 const FIGURES: &str = include_str!("../sql/figures.sql");
 const FIGURES_SINCE: &str = include_str!("../sql/figures_since.sql");
@@ -88,12 +89,12 @@ fn figure(row: &Row) -> FigureRow {
         histogram
     };
     FigureRow {
-        at: row.get("at"),
-        class: row.get("task_class"),
+        at: read(row, "at"),
+        class: read(row, "task_class"),
         ok: number("ok"),
         failed: number("failed"),
         other: number("other"),
-        run_secs_sum: from_micros(row.get("run_us")).as_secs_f64(),
+        run_secs_sum: from_micros(read(row, "run_us")).as_secs_f64(),
         run: histogram("run", "run_max_us"),
         wait: histogram("wait", "wait_max_us"),
     }

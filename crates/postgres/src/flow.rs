@@ -1,14 +1,14 @@
 //! Flows: the tasks that share a correlation id, page by page.
 
 use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
-use task_engine_model::{StoreError, TaskId};
+use task_engine_model::{Json, StoreError, TaskId};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::json::JsonOut;
 use crate::read::{error, execution_status, task_row};
 use crate::session::Ask as _;
 use crate::store::Inner;
+use crate::value::read;
 
 const FLOW: &str = include_str!("../sql/flow.sql");
 const EXECUTIONS: &str = include_str!("../sql/flow_executions.sql");
@@ -34,7 +34,7 @@ impl Inner {
             .await
             .map_err(|e| store_error(&e))?;
         for row in &rows {
-            let id = TaskId(row.get("task_id"));
+            let id = TaskId(read(row, "task_id"));
             if let Ok(at) = tasks.binary_search_by_key(&id, |task| task.row.id) {
                 tasks[at].executions.push(flow_attempt(row));
             }
@@ -45,10 +45,10 @@ impl Inner {
 
 fn flow_task(row: &Row) -> FlowTask {
     let task = task_row(row);
-    let context = row.get::<_, JsonOut>("context").0;
+    let context = read::<Json>(row, "context");
     FlowTask {
         parent_id: Origin::of(task.id, &context).parent_id,
-        due_at: row.get("due_at"),
+        due_at: read(row, "due_at"),
         executions: Vec::new(),
         row: task,
     }
@@ -56,12 +56,12 @@ fn flow_task(row: &Row) -> FlowTask {
 
 fn flow_attempt(row: &Row) -> FlowAttempt {
     FlowAttempt {
-        attempt: row.get("attempt"),
+        attempt: read(row, "attempt"),
         status: execution_status(row),
-        instance: row.get("instance"),
-        started_at: row.get("started_at"),
-        stopped_at: row.get("stopped_at"),
-        retry_at: row.get("retry_at"),
+        instance: read(row, "instance"),
+        started_at: read(row, "started_at"),
+        stopped_at: read(row, "stopped_at"),
+        retry_at: read(row, "retry_at"),
         error: error(row),
     }
 }

@@ -51,7 +51,7 @@ impl Inner {
                 .await?;
             reserving.commit().await.map_err(|e| store_error(&e))?;
         }
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         // Whoever sends the lines may take its time.
         let settings =
             "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
@@ -70,7 +70,7 @@ impl Inner {
         }
         let mut holders = BTreeSet::new();
         let mut batch = Batch::default();
-        for line in &mut file {
+        while let Some(line) = file.next() {
             let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
             let line = shift.apply(line, &header);
             if let Line::Task(task) = &line
@@ -78,9 +78,9 @@ impl Inner {
             {
                 holders.insert(InstanceId(running.instance_id));
             }
-            batch.add(line)?;
+            batch.add(line, file.line())?;
             if batch.is_full() {
-                self.send(&transaction, &std::mem::take(&mut batch)).await?;
+                self.send(&mut transaction, &std::mem::take(&mut batch)).await?;
             }
         }
         let names: Vec<&str> = batch.schedule_names.iter().map(String::as_str).collect();
@@ -88,7 +88,7 @@ impl Inner {
         if let Some(row) = same.map_err(|e| store_error(&e))? {
             return Ok(Imported::same_schedule(row.get("name")));
         }
-        self.send(&transaction, &batch).await?;
+        self.send(&mut transaction, &batch).await?;
         self.send_schedules(&transaction, &batch).await?;
         let woken = transaction.query(&self.schema.sql(WAKE), &[]).await;
         woken.map_err(|e| store_error(&e))?;
@@ -126,7 +126,40 @@ impl Inner {
         Ok(shift)
     }
 
-    async fn send(&self, transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    /// Sends a batch. If the server refuses a value in it, the tasks are sent again
+    /// one by one, to find out which line it is in.
+    async fn send(
+        &self,
+        transaction: &mut Transaction<'_>,
+        batch: &Batch,
+    ) -> Result<(), StoreError> {
+        let part = transaction.savepoint("task_engine_batch").await.map_err(|e| store_error(&e))?;
+        let refused = match self.send_all(&part, batch).await {
+            Ok(()) => return part.commit().await.map_err(|e| store_error(&e)),
+            Err(error @ StoreError::BadData(_)) => error,
+            Err(error) => return Err(error),
+        };
+        part.rollback().await.map_err(|e| store_error(&e))?;
+        self.put(transaction, INSTANCES, &batch.instances).await?;
+        self.put(transaction, PAUSED_QUEUES, &batch.paused_queues).await?;
+        for (line, task) in &batch.lines_of_tasks {
+            let mut one = Batch::default();
+            one.task(task.clone())?;
+            self.send_all(transaction, &one).await.map_err(|error| match error {
+                StoreError::BadData(why) => {
+                    StoreError::BadData(format!("line {line}: task {}: {why}", task.id))
+                }
+                other => other,
+            })?;
+        }
+        Err(refused)
+    }
+
+    async fn send_all(
+        &self,
+        transaction: &Transaction<'_>,
+        batch: &Batch,
+    ) -> Result<(), StoreError> {
         for (statement, rows) in [
             (INSTANCES, &batch.instances),
             (PAUSED_QUEUES, &batch.paused_queues),
@@ -180,6 +213,8 @@ struct Rows(Vec<String>);
 struct Batch {
     bytes: usize,
     lines: usize,
+    /// The tasks, with the lines that they are in.
+    lines_of_tasks: Vec<(u64, TaskRecord)>,
     instances: Rows,
     paused_queues: Rows,
     tasks: Rows,
@@ -201,14 +236,17 @@ impl Batch {
         self.schedules.0.is_empty() && (self.lines >= BATCH_LINES || self.bytes >= BATCH_BYTES)
     }
 
-    fn add(&mut self, line: Line) -> Result<(), StoreError> {
+    fn add(&mut self, line: Line, number: u64) -> Result<(), StoreError> {
         self.lines += 1;
         match line {
             Line::Instance(one) => self.instance(&one),
             Line::PausedQueue(one) => self.paused_queue(&one),
-            Line::Task(one) => self.task(*one),
+            Line::Task(one) => {
+                self.lines_of_tasks.push((number, (*one).clone()));
+                self.task(*one)
+            }
             Line::Schedule(one) => self.schedule(*one),
-            Line::Header(_) | Line::End(_) => Ok(()),
+            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => Ok(()),
         }
     }
 

@@ -3,15 +3,16 @@
 use jiff::Timestamp;
 use task_engine_model::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
 use task_engine_model::store::{HeldTask, Pulse};
-use task_engine_model::{AttemptId, ClaimId, StoreError, TaskId, process};
+use task_engine_model::{AttemptId, ClaimId, Json, StoreError, TaskId, process};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
 use crate::failover::Position;
-use crate::json::{JsonIn, JsonOut};
+use crate::json::JsonIn;
 use crate::session::Ask as _;
 use crate::store::{Inner, from_micros, micros};
+use crate::value::read;
 
 const REGISTER: &str = include_str!("../sql/register.sql");
 const HEARTBEAT: &str = include_str!("../sql/heartbeat.sql");
@@ -60,14 +61,14 @@ impl Inner {
         let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await;
         let rows = rows.map_err(|e| store_error(&e))?;
         let row = rows.first().ok_or(StoreError::InstanceOver)?;
-        self.log_watch.look(Position::of(row.get("log_file"), row.get("log_bytes")));
-        let cancel_tasks: Vec<i64> = row.get("cancel_tasks");
-        let cancel_attempts: Vec<i32> = row.get("cancel_attempts");
+        self.log_watch.look(Position::of(row.get("log_file"), read(row, "log_bytes")));
+        let cancel_tasks: Vec<i64> = read(row, "cancel_tasks");
+        let cancel_attempts: Vec<i32> = read(row, "cancel_attempts");
         let instances =
             |column| row.get::<_, Vec<i64>>(column).into_iter().map(InstanceId).collect();
         Ok(Pulse {
-            alive: row.get("alive"),
-            now: row.get("now"),
+            alive: read(row, "alive"),
+            now: read(row, "now"),
             claims: row.get::<_, Vec<i64>>("claims").into_iter().map(ClaimId).collect(),
             cancel: cancel_tasks
                 .into_iter()
@@ -77,7 +78,7 @@ impl Inner {
             lingering: row.get::<_, Vec<i64>>("lingering").into_iter().map(TaskId).collect(),
             expired: instances("expired"),
             orphaned: instances("orphaned"),
-            waiting_classes: row.get("waiting_classes"),
+            waiting_classes: read(row, "waiting_classes"),
             next_schedule_in: row.get::<_, Option<i64>>("next_schedule_us").map(from_micros),
         })
     }
@@ -131,9 +132,9 @@ impl Inner {
             .await
             .map_err(|e| store_error(&e))?;
         let held = rows.iter().map(|row| HeldTask {
-            id: AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") },
-            class: row.get("task_class"),
-            claimed_at: row.get("claimed_at"),
+            id: AttemptId { task_id: TaskId(read(row, "task_id")), attempt: read(row, "attempt") },
+            class: read(row, "task_class"),
+            claimed_at: read(row, "claimed_at"),
         });
         Ok(held.collect())
     }
@@ -141,27 +142,27 @@ impl Inner {
 
 fn instance_row(row: &Row) -> InstanceRow {
     let (stopped_at, lost_at): (Option<Timestamp>, Option<Timestamp>) =
-        (row.get("stopped_at"), row.get("lost_at"));
-    let process: Option<String> = row.get("process");
+        (read(row, "stopped_at"), read(row, "lost_at"));
+    let process: Option<String> = read(row, "process");
     let ended = stopped_at.is_some() || lost_at.is_some();
     InstanceRow {
         process_gone: !ended && process.as_deref().is_some_and(process::is_gone),
-        id: InstanceId(row.get("id")),
-        name: row.get("name"),
-        host: row.get("host"),
-        pid: row.get("pid"),
+        id: InstanceId(read(row, "id")),
+        name: read(row, "name"),
+        host: read(row, "host"),
+        pid: read(row, "pid"),
         process,
-        version: row.get("version"),
-        workers: row.get("workers"),
-        queues: row.get("queues"),
-        pools: row.get::<_, JsonOut>("pools").0.decode().unwrap_or_default(),
-        classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
-        started_at: row.get("started_at"),
-        heartbeat_at: row.get("heartbeat_at"),
-        heartbeat_age: from_micros(row.get("heartbeat_age_us")),
-        lease: from_micros(row.get("lease_us")),
+        version: read(row, "version"),
+        workers: read(row, "workers"),
+        queues: read(row, "queues"),
+        pools: read::<Json>(row, "pools").decode().unwrap_or_default(),
+        classes: read::<Json>(row, "classes").decode().unwrap_or_default(),
+        started_at: read(row, "started_at"),
+        heartbeat_at: read(row, "heartbeat_at"),
+        heartbeat_age: from_micros(read(row, "heartbeat_age_us")),
+        lease: from_micros(read(row, "lease_us")),
         stopped_at,
         lost_at,
-        held: row.get("held"),
+        held: read(row, "held"),
     }
 }

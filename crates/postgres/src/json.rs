@@ -23,15 +23,27 @@ impl ToSql for JsonIn<'_> {
     to_sql_checked!();
 }
 
+/// JSON to be shown: bytes that are not UTF-8 are replaced.
 #[derive(Debug)]
 pub(crate) struct JsonOut(pub(crate) Json);
 
 impl<'a> FromSql<'a> for JsonOut {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        let text = JsonBytes::from_sql(of, raw)?.0;
+        Ok(Self(Json::from_store(String::from_utf8_lossy(text).into_owned())))
+    }
+
+    accepts!(JSONB);
+}
+
+/// JSON as it is stored, to be checked by whoever asks.
+#[derive(Debug)]
+pub(crate) struct JsonBytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> FromSql<'a> for JsonBytes<'a> {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         match raw.split_first() {
-            Some((&VERSION, text)) => {
-                Ok(Self(Json::from_store(std::str::from_utf8(text)?.to_owned())))
-            }
+            Some((&VERSION, text)) => Ok(Self(text)),
             _ => Err("jsonb of an unknown version".into()),
         }
     }

@@ -87,6 +87,7 @@ mod sleep;
 mod store;
 mod tls;
 mod tokens;
+mod value;
 mod watch;
 
 pub use schema::Schema;

@@ -1,7 +1,9 @@
 //! Who holds up whom: sessions of the server with open transactions and locks.
 
+use std::time::Duration;
+
 use task_engine_model::StoreError;
-use task_engine_model::lock::BlockingSession;
+use task_engine_model::lock::{BlockingSession, blocked_by, suspects};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
@@ -9,6 +11,9 @@ use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
 
 const TRANSACTIONS: &str = include_str!("../sql/checks/transactions.sql");
+
+/// A statement that has waited for a lock in vain is not held up for much longer.
+const NAMING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A transaction of another session.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +40,37 @@ impl Inner {
         let open = self.open_transactions().await?;
         Ok(open.into_iter().map(|transaction| transaction.session).collect())
     }
+
+    /// Waits for an answer as long as the limit says (`Connections::answer`). Of a
+    /// lock timeout it tells which session holds the lock, as far as that can be
+    /// seen afterwards.
+    pub(crate) async fn answer<T>(
+        &self,
+        limit: Option<Duration>,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let message = match self.connections.answer(limit, answer).await {
+            Err(StoreError::Locked(message)) => message,
+            answer => return answer,
+        };
+        Err(self.name_blockers(&message).await)
+    }
+
+    async fn name_blockers(&self, message: &str) -> StoreError {
+        let sessions = tokio::time::timeout(NAMING_TIMEOUT, self.blocking_sessions()).await;
+        let sessions = sessions.ok().and_then(Result::ok).unwrap_or_default();
+        let message = message.strip_suffix(&unnamed_blocker()).unwrap_or(message);
+        StoreError::Locked(format!("{message}; {}", blocked_by(&suspects(sessions))))
+    }
+}
+
+/// The server's name for a lock that was not had in time.
+#[cfg(feature = "sqlx")]
+pub(crate) const LOCK_TIMEOUT: &str = "55P03";
+
+/// How the message of a lock timeout ends where the session cannot be named.
+pub(crate) fn unnamed_blocker() -> String {
+    format!("; {}", blocked_by(&[]))
 }
 
 pub(crate) fn blocking_session(row: &Row) -> BlockingSession {

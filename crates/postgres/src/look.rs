@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
 use task_engine_model::StoreError;
 use task_engine_model::queue::Lanes;
 
 use crate::error::store_error;
 use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
+use crate::value::{RawTime, read};
 
 const LOOK: &str = include_str!("../sql/look.sql");
 const LOOK_AGAIN: &str = include_str!("../sql/look_again.sql");
@@ -25,7 +25,7 @@ const RATION: u32 = 20;
 const RATION_MAX: Duration = Duration::from_secs(2);
 /// Tasks commit in another order than their times have; so far back a look from
 /// a position begins.
-const MARGIN: SignedDuration = SignedDuration::from_millis(100);
+const MARGIN_US: i64 = 100_000;
 
 /// The tasks of one queue, class and priority, in the order of time and id.
 pub(crate) struct Lane {
@@ -33,7 +33,7 @@ pub(crate) struct Lane {
     pub(crate) class: String,
     pub(crate) priority: i32,
     /// Nothing before this is known to wait.
-    pub(crate) from: (Timestamp, i64),
+    pub(crate) from: (RawTime, i64),
     /// When the first one is due, counted from the look; `None` if none waits.
     due_in: Option<Duration>,
 }
@@ -135,8 +135,8 @@ impl Outlook {
             .map_err(|e| store_error(&e))?;
         let took = begun.elapsed();
         let lanes = rows.iter().map(|row| Lane {
-            queue: row.get("queue"),
-            class: row.get("task_class"),
+            queue: read(row, "queue"),
+            class: read(row, "task_class"),
             priority: row.get("priority"),
             from: (row.get("due_at"), row.get("task_id")),
             due_in: Some(from_micros(row.get("due_in_us"))),
@@ -150,7 +150,8 @@ impl Outlook {
         let queues: Vec<&str> = self.lanes.iter().map(|lane| lane.queue.as_str()).collect();
         let classes: Vec<&str> = self.lanes.iter().map(|lane| lane.class.as_str()).collect();
         let priorities: Vec<i32> = self.lanes.iter().map(|lane| lane.priority).collect();
-        let times: Vec<Timestamp> = self.lanes.iter().map(|lane| lane.from.0 - MARGIN).collect();
+        let before = |time: RawTime| RawTime(time.0.saturating_sub(MARGIN_US));
+        let times: Vec<RawTime> = self.lanes.iter().map(|lane| before(lane.from.0)).collect();
         let tasks: Vec<i64> = vec![0; self.lanes.len()];
         let rows = client
             .query_cached(

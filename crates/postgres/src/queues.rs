@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use crate::error::store_error;
 use crate::session::Ask as _;
 use crate::store::Inner;
+use crate::value::read;
 
 const PAUSE_QUEUE: &str = include_str!("../sql/pause_queue.sql");
 const RESUME_QUEUE: &str = include_str!("../sql/resume_queue.sql");
@@ -22,7 +23,7 @@ impl Inner {
             .query_one(&self.schema.sql(PAUSE_QUEUE), &[&pause.queue(), &pause.reason()])
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(row.get("is_new"))
+        Ok(read(&row, "is_new"))
     }
 
     pub(crate) async fn resume_queue(&self, queue: &str) -> Result<bool, StoreError> {
@@ -59,13 +60,13 @@ impl Inner {
             .map_err(|e| store_error(&e))?;
         let mut list = QueueList::default();
         for row in &waiting {
-            list.waiting(row.get("queue"), row.get("due"), row.get("later"));
+            list.waiting(&read::<String>(row, "queue"), read(row, "due"), read(row, "later"));
         }
         for row in &ask(QUEUES_RUNNING).await? {
-            list.running(row.get("queue"), row.get("running"));
+            list.running(&read::<String>(row, "queue"), read(row, "running"));
         }
         for row in &ask(QUEUES_SERVED).await? {
-            list.served(row.get("queue"));
+            list.served(&read::<String>(row, "queue"));
         }
         for row in &ask(PAUSED_QUEUES).await? {
             list.paused(paused_queue(row));
@@ -76,8 +77,8 @@ impl Inner {
 
 fn paused_queue(row: &Row) -> PausedQueue {
     PausedQueue {
-        queue: row.get("queue"),
-        reason: row.get("reason"),
-        paused_at: row.get("paused_at"),
+        queue: read(row, "queue"),
+        reason: read(row, "reason"),
+        paused_at: read(row, "paused_at"),
     }
 }

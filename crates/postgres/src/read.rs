@@ -1,6 +1,5 @@
 //! Reading: pages of tasks, one task whole, the check of the invariants.
 
-use jiff::Timestamp;
 use task_engine_model::cancel::{CancelOutcome, CancelRow};
 use task_engine_model::report::ProgressRow;
 use task_engine_model::task::{ExecutionRow, ExecutionStatus, LateResult};
@@ -10,9 +9,9 @@ use task_engine_model::{
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::json::JsonOut;
 use crate::session::Ask as _;
 use crate::store::Inner;
+use crate::value::read;
 
 const TASKS: &str = include_str!("../sql/tasks.sql");
 const IDS_ALL: &str = include_str!("../sql/ids_all.sql");
@@ -54,14 +53,14 @@ impl Inner {
         };
         let executions = ask(EXECUTIONS).await?;
         let late_results = ask(LATE_RESULTS).await?;
-        let context = row.get::<_, JsonOut>("context").0;
+        let context = read::<Json>(&row, "context");
         let origin = Origin::of(id, &context);
         Ok(Some(TaskDetails {
             row: task_row(&row),
-            task_parameters: row.get::<_, JsonOut>("task_parameters").0,
+            task_parameters: read::<Json>(&row, "task_parameters"),
             context,
             executions: executions.iter().map(execution_row).collect(),
-            cancel_requested: row.get("cancel_requested"),
+            cancel_requested: read(&row, "cancel_requested"),
             late_results: late_results.iter().map(late_result).collect(),
             correlation_id: origin.correlation_id,
             parent_id: origin.parent_id,
@@ -83,36 +82,36 @@ impl Inner {
 
 pub(crate) fn task_row(row: &Row) -> TaskRow {
     TaskRow {
-        id: TaskId(row.get("id")),
+        id: TaskId(read(row, "id")),
         status: status(row.get("status")).unwrap_or(TaskStatus::Waiting),
-        task_class: row.get("task_class"),
-        queue: row.get("queue"),
-        priority: row.get("priority"),
-        created_at: row.get("created_at"),
-        scheduled_at: row.get("scheduled_at"),
-        updated_at: row.get("updated_at"),
-        attempts: row.get("attempts"),
-        retry_number: row.get("retry_number"),
-        instance: row.get("instance"),
+        task_class: read(row, "task_class"),
+        queue: read(row, "queue"),
+        priority: read(row, "priority"),
+        created_at: read(row, "created_at"),
+        scheduled_at: read(row, "scheduled_at"),
+        updated_at: read(row, "updated_at"),
+        attempts: read(row, "attempts"),
+        retry_number: read(row, "retry_number"),
+        instance: read(row, "instance"),
         error: error(row),
     }
 }
 
 fn execution_row(row: &Row) -> ExecutionRow {
     ExecutionRow {
-        attempt: row.get("attempt"),
-        retry_number: row.get("retry_number"),
+        attempt: read(row, "attempt"),
+        retry_number: read(row, "retry_number"),
         status: execution_status(row),
-        instance: row.get("instance"),
-        worker: row.get("worker"),
-        started_at: row.get("started_at"),
-        stopped_at: row.get("stopped_at"),
+        instance: read(row, "instance"),
+        worker: read(row, "worker"),
+        started_at: read(row, "started_at"),
+        stopped_at: read(row, "stopped_at"),
         result: json(row, "result"),
         error: error(row),
         ends_task: row.get::<_, Option<&str>>("ends_task").and_then(status),
-        retry_at: row.get("retry_at"),
+        retry_at: read(row, "retry_at"),
         progress: progress(row),
-        log_lines: row.get("log_lines"),
+        log_lines: read(row, "log_lines"),
         cancel: cancel(row),
     }
 }
@@ -120,16 +119,16 @@ fn execution_row(row: &Row) -> ExecutionRow {
 fn progress(row: &Row) -> Option<ProgressRow> {
     Some(ProgressRow {
         percent: row.get::<_, Option<f64>>("percent")?,
-        message: row.get::<_, Option<String>>("message")?,
-        reported_at: row.get::<_, Option<Timestamp>>("reported_at")?,
+        message: read::<Option<String>>(row, "message")?,
+        reported_at: read::<Option<jiff::Timestamp>>(row, "reported_at")?,
     })
 }
 
 fn cancel(row: &Row) -> Option<CancelRow> {
     let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
     Some(CancelRow {
-        requested_at: row.get::<_, Option<Timestamp>>("cancel_requested_at")?,
-        told_at: row.get("told_at"),
+        requested_at: read::<Option<jiff::Timestamp>>(row, "cancel_requested_at")?,
+        told_at: read(row, "told_at"),
         outcome: CancelOutcome::of(row.get::<_, &str>("status") == "running", answer),
     })
 }
@@ -146,9 +145,9 @@ pub(crate) fn execution_status(row: &Row) -> ExecutionStatus {
 
 fn late_result(row: &Row) -> LateResult {
     LateResult {
-        attempt: row.get("attempt"),
-        arrived_at: row.get("arrived_at"),
-        ended_at: row.get("ended_at"),
+        attempt: read(row, "attempt"),
+        arrived_at: read(row, "arrived_at"),
+        ended_at: read(row, "ended_at"),
         result: json(row, "result"),
         error: error(row),
     }
@@ -159,7 +158,7 @@ pub(crate) fn status(word: &str) -> Option<TaskStatus> {
 }
 
 pub(crate) fn json(row: &Row, column: &str) -> Option<Json> {
-    row.get::<_, Option<JsonOut>>(column).map(|json| json.0)
+    read(row, column)
 }
 
 pub(crate) fn error(row: &Row) -> Option<TaskError> {

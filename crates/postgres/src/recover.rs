@@ -7,13 +7,13 @@ use task_engine_model::attempt::{Outcome, Ran};
 use task_engine_model::instance::InstanceId;
 use task_engine_model::recovery::{Former, Unended};
 use task_engine_model::store::{TakeBack, TakenBack};
-use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
+use task_engine_model::{AttemptId, ClaimId, Ending, Json, Next, StoreError, TaskId};
 use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
-use crate::json::JsonOut;
 use crate::session::{Ask as _, Transaction};
 use crate::store::{Inner, from_micros};
+use crate::value::read;
 
 const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
 const CLOSED: &str = include_str!("../sql/take_back_closed.sql");
@@ -58,14 +58,16 @@ impl Inner {
         let mut endings = Vec::with_capacity(open.len());
         let mut taken = Vec::with_capacity(open.len());
         for row in &open {
-            let id = AttemptId { task_id: TaskId(row.get("task_id")), attempt: row.get("attempt") };
-            let class: String = row.get("task_class");
+            let id =
+                AttemptId { task_id: TaskId(read(row, "task_id")), attempt: read(row, "attempt") };
+            let class: String = read(row, "task_class");
             let held = &held[&id];
             let attempt = Unended {
+                attempt: id.attempt,
                 class: &class,
-                context: &row.get::<_, JsonOut>("context").0,
+                context: &read::<Json>(row, "context"),
                 retry_number: held.retry_number,
-                cancel_requested: row.get("cancel_requested"),
+                cancel_requested: read(row, "cancel_requested"),
             };
             let (outcome, next) = former.decide(what, attempt, fastrand::f64());
             endings.push(held.ending(id, instance, outcome, next));
@@ -86,11 +88,11 @@ impl Inner {
 
 fn former(row: &Row) -> Former {
     Former {
-        name: row.get("name"),
-        host: row.get("host"),
-        pid: row.get("pid"),
-        silent: from_micros(row.get("silent_us")),
-        classes: row.get::<_, JsonOut>("classes").0.decode().unwrap_or_default(),
+        name: read(row, "name"),
+        host: read(row, "host"),
+        pid: read(row, "pid"),
+        silent: from_micros(read(row, "silent_us")),
+        classes: read::<Json>(row, "classes").decode().unwrap_or_default(),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::error::{must_repeat, store_error};
 use crate::record::attempt_id;
 use crate::session::Ask;
 use crate::store::{Inner, micros};
+use crate::value::read;
 
 const REPORT: &str = include_str!("../sql/report.sql");
 const LOGS: &str = include_str!("../sql/logs.sql");
@@ -111,10 +112,10 @@ impl Inner {
 
 fn log_row(row: &Row) -> LogRow {
     LogRow {
-        attempt: row.get("attempt"),
-        line: row.get("line"),
-        logged_at: row.get("logged_at"),
+        attempt: read(row, "attempt"),
+        line: read(row, "line"),
+        logged_at: read(row, "logged_at"),
         level: row.get::<_, &str>("level").parse().unwrap_or(LogLevel::Info),
-        message: row.get("message"),
+        message: read(row, "message"),
     }
 }

@@ -9,6 +9,7 @@ use crate::error::store_error;
 use crate::read::{json, task_row};
 use crate::session::Ask as _;
 use crate::store::Inner;
+use crate::value::read;
 
 const SCAN: &str = include_str!("../sql/scan.sql");
 const SCAN_BOUND: &str = include_str!("../sql/scan_bound.sql");
@@ -88,7 +89,7 @@ impl Inner {
             let id = TaskId(row.get::<_, Option<i64>>("id")?);
             Some((id, row.get::<_, Option<jiff::Timestamp>>("created_at")?))
         };
-        let now = rows.first().map_or(jiff::Timestamp::UNIX_EPOCH, |row| row.get("now"));
+        let now = rows.first().map_or(jiff::Timestamp::UNIX_EPOCH, |row| read(row, "now"));
         Ok(CreationTimes { tasks: rows.iter().map(task).collect(), now })
     }
 }
@@ -144,10 +145,10 @@ fn found_task(row: &Row) -> FoundTask {
     let row_now = task_row(row);
     let runs = row_now.status == TaskStatus::Running;
     FoundTask {
-        started_at: if runs { Some(row_now.updated_at) } else { row.get("last_started_at") },
-        ended_at: if runs { None } else { row.get("last_stopped_at") },
+        started_at: if runs { Some(row_now.updated_at) } else { read(row, "last_started_at") },
+        ended_at: if runs { None } else { read(row, "last_stopped_at") },
         row: row_now,
-        correlation_id: row.get("correlation_id"),
+        correlation_id: read(row, "correlation_id"),
         parameters: object("task_parameters"),
         context: object("context"),
     }

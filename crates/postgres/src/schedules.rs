@@ -13,9 +13,10 @@ use task_engine_model::{Creation, NewTask, StoreError, TaskId};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::json::{JsonIn, JsonOut};
+use crate::json::JsonIn;
 use crate::session::Ask as _;
 use crate::store::{Inner, from_micros};
+use crate::value::read;
 
 const SCHEDULE: &str = include_str!("../sql/schedule.sql");
 const SCHEDULES: &str = include_str!("../sql/schedules.sql");
@@ -40,8 +41,8 @@ impl Inner {
             .query_one(&self.schema.sql(SCHEDULE), &[&name])
             .await
             .map_err(|e| store_error(&e))?;
-        let there: Option<i64> = row.get("id");
-        Ok((there.map(|_| schedule_row(&row)), row.get("now")))
+        let there: Option<i64> = read(&row, "id");
+        Ok((there.map(|_| schedule_row(&row)), read(&row, "now")))
     }
 
     pub(crate) async fn schedules(
@@ -130,7 +131,10 @@ impl Inner {
             rows: rows
                 .iter()
                 .filter(is_there)
-                .map(|row| DueSchedule { row: schedule_row(row), last_runs: row.get("last_runs") })
+                .map(|row| DueSchedule {
+                    row: schedule_row(row),
+                    last_runs: read(row, "last_runs"),
+                })
                 .collect(),
         })
     }
@@ -240,12 +244,12 @@ impl Inner {
             let kind: &str = row.get("kind");
             Ok(ScheduleEvent {
                 kind: kind.parse().map_err(|bad| StoreError::Refused(String::from(bad)))?,
-                first_slot: row.get("first_slot"),
-                last_slot: row.get("last_slot"),
-                slots: row.get("slots"),
+                first_slot: read(row, "first_slot"),
+                last_slot: read(row, "last_slot"),
+                slots: read(row, "slots"),
                 task_id: row.get::<_, Option<i64>>("task_id").map(TaskId),
-                requested_by: row.get("requested_by"),
-                recorded_at: row.get("recorded_at"),
+                requested_by: read(row, "requested_by"),
+                recorded_at: read(row, "recorded_at"),
             })
         };
         rows.iter().map(event).collect()
@@ -262,9 +266,9 @@ impl Inner {
             .await
             .map_err(|e| store_error(&e))?;
         let slot = |row: &Row| FiredSlot {
-            slot: row.get("slot"),
-            task_id: TaskId(row.get("task_id")),
-            fired_at: row.get("fired_at"),
+            slot: read(row, "slot"),
+            task_id: TaskId(read(row, "task_id")),
+            fired_at: read(row, "fired_at"),
         };
         Ok(rows.iter().map(slot).collect())
     }
@@ -336,22 +340,22 @@ impl Columns {
 
 fn schedule_row(row: &Row) -> ScheduleRow {
     let overlap: &str = row.get("overlap");
-    let paused_at: Option<Timestamp> = row.get("paused_at");
+    let paused_at: Option<Timestamp> = read(row, "paused_at");
     ScheduleRow {
-        name: row.get("name"),
-        version: ScheduleVersion { id: row.get("id"), version: row.get("version") },
+        name: read(row, "name"),
+        version: ScheduleVersion { id: read(row, "id"), version: read(row, "version") },
         state: ScheduleState {
-            definition: row.get::<_, JsonOut>("definition").0,
-            declared: row.get("declared"),
+            definition: read(row, "definition"),
+            declared: read(row, "declared"),
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
-            anchor: row.get("anchor"),
-            paused: paused_at.map(|at| Pause { at, reason: row.get("pause_reason") }),
-            error: row.get("error"),
-            next_at: row.get("next_at"),
+            anchor: read(row, "anchor"),
+            paused: paused_at.map(|at| Pause { at, reason: read(row, "pause_reason") }),
+            error: read(row, "error"),
+            next_at: read(row, "next_at"),
         },
-        last_slot: row.get("last_slot"),
+        last_slot: read(row, "last_slot"),
         last_task: row.get::<_, Option<i64>>("last_task_id").map(TaskId),
-        created_at: row.get("created_at"),
-        updated_at: row.get("updated_at"),
+        created_at: read(row, "created_at"),
+        updated_at: read(row, "updated_at"),
     }
 }

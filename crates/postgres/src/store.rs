@@ -118,7 +118,7 @@ impl PgStore {
         limit: Duration,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> Answer<'a, T> {
-        Box::pin(self.inner.connections.answer(Some(limit), answer))
+        Box::pin(self.inner.answer(Some(limit), answer))
     }
 
     /// For many statements in a row: as long as the server answers at all.
@@ -126,7 +126,7 @@ impl PgStore {
         &'a self,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> Answer<'a, T> {
-        Box::pin(self.inner.connections.answer(None, answer))
+        Box::pin(self.inner.answer(None, answer))
     }
 
     /// The schema of the tables, for creation in a transaction of one's own.
@@ -167,6 +167,13 @@ impl Store for PgStore {
         } else {
             format!("{place} (schema {})", self.inner.schema)
         }
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async {
+            self.inner.connections.close().await;
+            Ok(())
+        })
     }
 
     fn migrate(&self) -> Answer<'_, Vec<String>> {

@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use crate::error::{in_words, store_error};
 use crate::session::Ask as _;
 use crate::store::{Inner, micros};
+use crate::value::read;
 
 const TOKEN_ADD: &str = include_str!("../sql/token_add.sql");
 const TOKENS: &str = include_str!("../sql/tokens.sql");
@@ -26,7 +27,7 @@ impl Inner {
             )
             .await
             .map_err(|e| store_error(&e))?;
-        row.map(|row| row.get("id")).ok_or_else(|| new.name_taken())
+        row.map(|row| read(&row, "id")).ok_or_else(|| new.name_taken())
     }
 
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
@@ -60,7 +61,7 @@ impl Inner {
             .map_err(|e| store_error(&e))?;
         let Some(row) = row else { return Ok(None) };
         let mut token = token(&row)?;
-        if row.get("is_stale") {
+        if read(&row, "is_stale") {
             let sql = self.schema.sql(TOKEN_TOUCH);
             // It is good, whether or not that can be written down.
             match client.query_opt(&sql, &[&token.id, &micros(TOUCH_EVERY)]).await {
@@ -79,15 +80,15 @@ impl Inner {
 
 fn token(row: &Row) -> Result<TokenRow, StoreError> {
     Ok(TokenRow {
-        id: row.get("id"),
-        name: row.get("name"),
+        id: read(row, "id"),
+        name: read(row, "name"),
         role: row
             .get::<_, &str>("role")
             .parse()
             .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
-        created_at: row.get("created_at"),
-        expires_at: row.get("expires_at"),
-        last_used_at: row.get("last_used_at"),
-        revoked_at: row.get("revoked_at"),
+        created_at: read(row, "created_at"),
+        expires_at: read(row, "expires_at"),
+        last_used_at: read(row, "last_used_at"),
+        revoked_at: read(row, "revoked_at"),
     })
 }

@@ -15,6 +15,7 @@ use crate::error::store_error;
 use crate::locks::blocking_session;
 use crate::session::{Ask as _, Transaction};
 use crate::store::{Inner, micros};
+use crate::value::read;
 
 pub(crate) const HELD: &str = include_str!("../sql/moving_held.sql");
 const NEWEST: &str = include_str!("../sql/moving_newest.sql");
@@ -58,11 +59,11 @@ impl Inner {
             .await
             .map_err(|e| store_error(&e))?;
         let next = |row: &Row| NextTask {
-            task_id: TaskId(row.get("task_id")),
-            queue: row.get("queue"),
-            task_class: row.get("task_class"),
-            priority: row.get("priority"),
-            due_at: row.get("due_at"),
+            task_id: TaskId(read(row, "task_id")),
+            queue: read(row, "queue"),
+            task_class: read(row, "task_class"),
+            priority: read(row, "priority"),
+            due_at: read(row, "due_at"),
         };
         Ok(rows.iter().map(next).collect())
     }
@@ -84,7 +85,7 @@ impl Inner {
             .query(&self.schema.sql(UNHAPPY), &[&(Unhappy::COUNTED_MAX + 1)])
             .await
             .map_err(|e| store_error(&e))?;
-        let seen = |at: usize| rows.get(at).map_or(0, |row| row.get("seen"));
+        let seen = |at: usize| rows.get(at).map_or(0, |row| read(row, "seen"));
         Ok(Unhappy::of(seen(0), seen(1)))
     }
 
@@ -123,34 +124,34 @@ pub(crate) fn held_row(row: &Row) -> HeldRow {
     let progress = || {
         Some(ProgressRow {
             percent: row.get::<_, Option<f64>>("percent")?,
-            message: row.get::<_, Option<String>>("message")?,
-            reported_at: row.get::<_, Option<jiff::Timestamp>>("reported_at")?,
+            message: read::<Option<String>>(row, "message")?,
+            reported_at: read::<Option<jiff::Timestamp>>(row, "reported_at")?,
         })
     };
     HeldRow {
-        task_id: TaskId(row.get("task_id")),
-        attempt: row.get("attempt"),
-        task_class: row.get("task_class"),
-        queue: row.get("queue"),
-        priority: row.get("priority"),
-        instance_id: InstanceId(row.get("instance_id")),
-        claimed_at: row.get("claimed_at"),
+        task_id: TaskId(read(row, "task_id")),
+        attempt: read(row, "attempt"),
+        task_class: read(row, "task_class"),
+        queue: read(row, "queue"),
+        priority: read(row, "priority"),
+        instance_id: InstanceId(read(row, "instance_id")),
+        claimed_at: read(row, "claimed_at"),
         progress: progress(),
     }
 }
 
 fn ending_row(row: &Row) -> EndingRow {
     EndingRow {
-        task_id: TaskId(row.get("task_id")),
-        attempt: row.get("attempt"),
-        task_class: row.get("task_class"),
-        queue: row.get("queue"),
+        task_id: TaskId(read(row, "task_id")),
+        attempt: read(row, "attempt"),
+        task_class: read(row, "task_class"),
+        queue: read(row, "queue"),
         instance_id: row.get::<_, Option<i64>>("instance_id").map(InstanceId),
-        instance: row.get("instance"),
-        started_at: row.get("started_at"),
-        stopped_at: row.get("stopped_at"),
+        instance: read(row, "instance"),
+        started_at: read(row, "started_at"),
+        stopped_at: read(row, "stopped_at"),
         ends_task: row.get::<_, Option<&str>>("ends_task").and_then(|word| word.parse().ok()),
-        retry_at: row.get("retry_at"),
-        error: row.get("error"),
+        retry_at: read(row, "retry_at"),
+        error: read(row, "error"),
     }
 }

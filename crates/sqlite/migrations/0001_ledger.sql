@@ -7,13 +7,21 @@
 -- What was asked. AUTOINCREMENT: an id is never used again, not even after
 -- retention has removed its task.
 CREATE TABLE task_engine_created_tasks (
-    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- The last number is none: whoever asks for tasks below an id must be able to
+    -- name one that is above all of them.
+    id              INTEGER PRIMARY KEY AUTOINCREMENT
+        CONSTRAINT an_id_is_not_the_last_number CHECK (id < 9223372036854775807),
     task_class      TEXT NOT NULL
-        CONSTRAINT a_task_class_has_a_name CHECK (task_class <> ''),
+        CONSTRAINT a_task_class_has_a_name CHECK (task_class <> '')
+        CONSTRAINT a_task_class_has_at_most_200_bytes CHECK (length(CAST(task_class AS BLOB)) <= 200),
     task_parameters TEXT NOT NULL
+        CONSTRAINT task_parameters_have_at_most_1_mebibyte
+        CHECK (length(CAST(task_parameters AS BLOB)) <= 1048576)
         CONSTRAINT task_parameters_are_a_json_object
         CHECK (CASE WHEN json_valid(task_parameters) THEN json_type(task_parameters) = 'object' ELSE 0 END),
     context         TEXT NOT NULL
+        CONSTRAINT the_context_has_at_most_1_mebibyte
+        CHECK (length(CAST(context AS BLOB)) <= 1048576)
         CONSTRAINT the_context_is_a_json_object
         CHECK (CASE WHEN json_valid(context) THEN json_type(context) = 'object' ELSE 0 END)
         CONSTRAINT a_correlation_id_is_a_text_of_1_to_200_bytes
@@ -23,7 +31,8 @@ CREATE TABLE task_engine_created_tasks (
             ELSE json_type(context, '$.correlation_id') IS NULL
         END),
     queue           TEXT NOT NULL
-        CONSTRAINT a_queue_has_a_name CHECK (queue <> ''),
+        CONSTRAINT a_queue_has_a_name CHECK (queue <> '')
+        CONSTRAINT a_queue_has_at_most_200_bytes CHECK (length(CAST(queue AS BLOB)) <= 200),
     priority        INTEGER NOT NULL
         CONSTRAINT a_priority_has_32_bits CHECK (priority BETWEEN -2147483648 AND 2147483647),
     -- Before the year 9999: what comes later no calendar here can show.
@@ -58,6 +67,8 @@ CREATE TABLE task_engine_claims (
     claimed_at  INTEGER NOT NULL,
     -- [[task_id, attempt, retry_number], …]
     attempts    TEXT NOT NULL
+        CONSTRAINT attempts_are_a_json_array
+        CHECK (CASE WHEN json_valid(attempts) THEN json_type(attempts) = 'array' ELSE 0 END)
 ) STRICT;
 
 -- One row an attempt that has ended: a success if it has no error. One that
@@ -75,8 +86,10 @@ CREATE TABLE task_engine_ended_executions (
     -- Null if it never started.
     started_at   INTEGER,
     stopped_at   INTEGER NOT NULL,
-    result       TEXT,
-    error        TEXT,
+    result       TEXT
+        CONSTRAINT a_result_has_at_most_1_mebibyte CHECK (length(CAST(result AS BLOB)) <= 1048576),
+    error        TEXT
+        CONSTRAINT an_error_has_at_most_1_mebibyte CHECK (length(CAST(error AS BLOB)) <= 1048576),
     -- Not IN (…): SQLite would build a table of the three for every row.
     ends_task    TEXT
         CONSTRAINT a_task_ends_in_a_known_status
@@ -100,8 +113,10 @@ CREATE TABLE task_engine_late_results (
     worker      INTEGER,
     started_at  INTEGER,
     stopped_at  INTEGER NOT NULL,
-    result      TEXT,
-    error       TEXT,
+    result      TEXT
+        CONSTRAINT a_late_result_has_at_most_1_mebibyte CHECK (length(CAST(result AS BLOB)) <= 1048576),
+    error       TEXT
+        CONSTRAINT a_late_error_has_at_most_1_mebibyte CHECK (length(CAST(error AS BLOB)) <= 1048576),
     PRIMARY KEY (task_id, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -271,6 +286,42 @@ BEGIN
         WHEN json_valid(NEW.context) THEN json_type(NEW.context) = 'object'
         ELSE 0
     END;
+
+    -- As the store checks them, but for a lone surrogate, which only a claim finds.
+    -- A path with fewer dots and brackets than levels does not exist; only then is
+    -- the way to the top counted, which is slow.
+    SELECT RAISE(ABORT, 'task_parameters or context is nested deeper than 64 levels')
+    FROM (SELECT NEW.task_parameters AS value UNION ALL SELECT NEW.context) AS given
+    WHERE CASE
+        WHEN EXISTS (
+            SELECT 1
+            FROM json_tree(given.value) AS node
+            WHERE node.type IN ('object', 'array')
+                AND length(node.fullkey) - length(replace(replace(node.fullkey, '.', ''), '[', '')) > 63
+        ) THEN (
+            WITH RECURSIVE nested (id, level) AS (
+                SELECT node.id, 1 FROM json_tree(given.value) AS node WHERE node.parent IS NULL
+                UNION ALL
+                SELECT node.id, nested.level + 1
+                FROM nested CROSS JOIN json_tree(given.value) AS node
+                WHERE node.parent = nested.id AND node.type IN ('object', 'array')
+            )
+            SELECT max(level) FROM nested
+        ) > 64
+        ELSE 0
+    END;
+
+    SELECT RAISE(ABORT, 'task_parameters or context has a number that is too large; send it as a string')
+    FROM (SELECT NEW.task_parameters AS value UNION ALL SELECT NEW.context) AS given
+    WHERE EXISTS (
+        SELECT 1
+        FROM json_tree(given.value) AS node
+        WHERE node.type IN ('integer', 'real') AND abs(node.atom) > 1.7976931348623157e308
+    );
+
+    SELECT RAISE(ABORT, 'task_parameters or context has the character \u0000, which cannot be stored')
+    FROM (SELECT NEW.task_parameters AS value UNION ALL SELECT NEW.context) AS given
+    WHERE instr(replace(given.value, '\\', ''), '\u0000') > 0;
 
     SELECT RAISE(ABORT, 'scheduled_at must be a time in UTC, like 2030-01-31 12:00:00, or Unix seconds')
     WHERE NEW.scheduled_at IS NOT NULL AND julianday(NEW.scheduled_at, 'auto') IS NULL;

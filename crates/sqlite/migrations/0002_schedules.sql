@@ -7,7 +7,8 @@ CREATE TABLE task_engine_schedules (
     name         TEXT NOT NULL UNIQUE
         CONSTRAINT a_schedule_has_a_name CHECK (name <> ''),
     version      INTEGER NOT NULL DEFAULT 1,
-    definition   TEXT NOT NULL,
+    definition   TEXT NOT NULL
+        CONSTRAINT a_schedule_has_at_most_1_mebibyte CHECK (length(CAST(definition AS BLOB)) <= 1048576),
     -- What an application's code last said.
     declared     TEXT,
     overlap      TEXT NOT NULL

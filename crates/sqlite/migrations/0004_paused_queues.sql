@@ -1,7 +1,8 @@
 -- Queues that nobody takes tasks from for now. Every claim looks here itself.
 CREATE TABLE task_engine_paused_queues (
     queue     TEXT PRIMARY KEY,
-    reason    TEXT,
+    reason    TEXT
+        CONSTRAINT the_reason_of_a_pause_has_at_most_1000_bytes CHECK (length(CAST(reason AS BLOB)) <= 1000),
     paused_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 

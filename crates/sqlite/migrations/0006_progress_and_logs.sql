@@ -10,7 +10,8 @@ CREATE TABLE task_engine_execution_progress (
     -- Said in all, with those that were dropped.
     lines       INTEGER NOT NULL,
     percent     REAL,
-    message     TEXT,
+    message     TEXT
+        CONSTRAINT a_message_of_progress_has_at_most_16_kibibytes CHECK (length(message) <= 16384),
     -- Of the percentage and the message.
     reported_at INTEGER,
     PRIMARY KEY (task_id, attempt)
@@ -23,7 +24,8 @@ CREATE TABLE task_engine_execution_logs (
     line      INTEGER NOT NULL,
     logged_at INTEGER NOT NULL,
     level     TEXT NOT NULL,
-    message   TEXT NOT NULL,
+    message   TEXT NOT NULL
+        CONSTRAINT a_line_of_a_log_has_at_most_16_kibibytes CHECK (length(message) <= 16384),
     PRIMARY KEY (task_id, attempt, line)
 ) STRICT;
 

@@ -12,7 +12,9 @@ CREATE TABLE task_engine_audit (
     detail  TEXT NOT NULL,
     outcome TEXT NOT NULL CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
     -- The entry that asked, if this one tells the outcome.
-    of_id   INTEGER
+    of_id   INTEGER,
+    CONSTRAINT an_action_is_told_in_at_most_64_kibibytes
+        CHECK (length(actor) + length(action) + length(target) + length(detail) + length(coalesce(reason, '')) <= 65536)
 ) STRICT;
 
 CREATE TRIGGER task_engine_audit_keeps

@@ -9,6 +9,7 @@ use task_engine_model::{BadWord, Json, StoreError};
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::{micros, timestamp};
+use crate::value::read;
 
 pub(crate) fn audit(turn: &Turn<'_>, entry: &NewAuditEntry) -> Result<i64, Fault> {
     turn.db.prepare_cached(sql!("audit"))?.execute(params![
@@ -51,17 +52,17 @@ pub(crate) fn page(turn: &Turn<'_>, filter: &AuditFilter) -> Result<Vec<AuditEnt
 
 fn entry(row: &Row<'_>) -> Result<AuditEntry, Fault> {
     Ok(AuditEntry {
-        id: row.get(0)?,
-        at: timestamp(row.get(1)?),
-        actor: row.get(2)?,
-        action: row.get(3)?,
-        target: row.get(4)?,
-        reason: row.get(5)?,
-        detail: Json::from_store(row.get(6)?),
+        id: read(row, 0)?,
+        at: timestamp(read(row, 1)?),
+        actor: read(row, 2)?,
+        action: read(row, 3)?,
+        target: read(row, 4)?,
+        reason: read(row, 5)?,
+        detail: Json::from_store(read(row, 6)?),
         outcome: row
             .get::<_, String>(7)?
             .parse()
             .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
-        of: row.get(8)?,
+        of: read(row, 8)?,
     })
 }

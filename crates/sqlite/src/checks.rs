@@ -13,7 +13,7 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::migrate;
 use crate::moment::{between, timestamp};
-use crate::schedules::lossy;
+use crate::value::read;
 
 macro_rules! check_sql {
     ($name:literal) => {
@@ -61,7 +61,7 @@ fn words(fault: Fault) -> String {
 
 fn journal(turn: &Turn<'_>, path: Option<&Path>) -> Result<Check, Fault> {
     const NAME: &str = "journal";
-    let mode: String = turn.db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    let mode: String = turn.db.query_row("PRAGMA journal_mode", [], |row| read(row, 0))?;
     Ok(match (mode.as_str(), path) {
         ("wal", _) => Check::ok(NAME, "journal_mode is wal"),
         (_, None) => Check::ok(NAME, "in memory: gone with its process"),
@@ -77,7 +77,7 @@ fn journal(turn: &Turn<'_>, path: Option<&Path>) -> Result<Check, Fault> {
 /// Of this program's own connections; what others set for theirs holds there.
 fn synchronous(turn: &Turn<'_>) -> Result<Check, Fault> {
     const NAME: &str = "durability";
-    let level: i64 = turn.db.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    let level: i64 = turn.db.query_row("PRAGMA synchronous", [], |row| read(row, 0))?;
     Ok(match level {
         2 | 3 => Check::ok(NAME, "synchronous is FULL: a commit survives a power cut"),
         _ => Check::bad(
@@ -216,7 +216,8 @@ fn drift(turn: &Turn<'_>) -> Result<Check, Fault> {
 
 fn objects(db: &Connection) -> rusqlite::Result<Objects> {
     let mut statement = db.prepare(check_sql!("objects"))?;
-    let rows = statement.query_map([], |row| Ok((row.get(1)?, (row.get(0)?, row.get(2)?))))?;
+    let rows =
+        statement.query_map([], |row| Ok((read(row, 1)?, (read(row, 0)?, read(row, 2)?))))?;
     rows.collect()
 }
 
@@ -224,7 +225,7 @@ fn quick_check(turn: &Turn<'_>) -> Result<Check, Fault> {
     const NAME: &str = "file";
     let mut statement = turn.db.prepare("PRAGMA quick_check(10)")?;
     let words: Vec<String> =
-        statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        statement.query_map([], |row| read(row, 0))?.collect::<rusqlite::Result<_>>()?;
     Ok(if words == ["ok"] {
         Check::ok(NAME, "quick_check finds nothing wrong")
     } else {
@@ -246,13 +247,15 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
     let paused = crate::queues::paused(turn)?;
     let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
     let mut broken = turn.db.prepare_cached(check_sql!("broken_schedules"))?;
-    let broken = broken.query_map([], |row| {
-        Ok((lossy(row, 0)?.unwrap_or_default(), lossy(row, 1)?.unwrap_or_default()))
-    })?;
+    let broken = broken.query_map([], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
     let mut failed = turn.db.prepare_cached(check_sql!("failed"))?;
     let failed = failed.query_map(params![now - HOUR_US, limit], |row| {
-        Ok(FailedClass { class: row.get(0)?, tasks: row.get(1)?, newest: TaskId(row.get(2)?) })
+        Ok(FailedClass {
+            class: read(row, 0)?,
+            tasks: read(row, 1)?,
+            newest: TaskId(read(row, 2)?),
+        })
     })?;
     let failed: Vec<_> = failed.collect::<rusqlite::Result<_>>()?;
     Ok(Facts {
@@ -275,11 +278,11 @@ fn lanes(turn: &Turn<'_>) -> Result<Vec<WaitingLane>, Fault> {
     let mut at = (String::new(), String::new());
     let mut lanes = Vec::new();
     for _ in 0..LANES_MAX {
-        let found = next.query_row(params![at.0, at.1], |row| Ok((row.get(0)?, row.get(1)?)));
+        let found = next.query_row(params![at.0, at.1], |row| Ok((read(row, 0)?, read(row, 1)?)));
         let Some(lane) = found.optional()? else { break };
         at = lane;
         let due_at: Option<i64> =
-            first.query_row(params![at.0, at.1, turn.now()], |row| row.get(0))?;
+            first.query_row(params![at.0, at.1, turn.now()], |row| read(row, 0))?;
         lanes.push(WaitingLane {
             queue: at.0.clone(),
             class: at.1.clone(),

@@ -7,6 +7,7 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::lane::{Head, Lane, Waiting};
 use crate::moment::between;
+use crate::value::read;
 
 /// Who claims, and what it can run.
 #[derive(Debug)]
@@ -89,7 +90,7 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, Fault>
     let mut statement = turn.db.prepare_cached(sql!("claim_lanes"))?;
     let mut lanes = statement
         .query_map(params![wanted.queues, wanted.classes, wanted.lowest_priority], |row| {
-            Ok(Lane::new(row.get(0)?, row.get(1)?, row.get(2)?))
+            Ok(Lane::new(read(row, 0)?, read(row, 1)?, read(row, 2)?))
         })?
         .peekable();
     while waiting.len() < limit {

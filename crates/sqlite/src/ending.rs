@@ -121,7 +121,7 @@ pub(crate) fn wait(
     turn.db.prepare_cached(sql!("wait_again"))?.execute(params![
         ended.task_id.0,
         due_at,
-        ended.attempt + 1,
+        ended.attempt.saturating_add(1),
         retry_number
     ])?;
     turn.brings_work.set(true);

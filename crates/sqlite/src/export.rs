@@ -14,6 +14,7 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
 use crate::schedules::event_kind;
+use crate::value::read;
 
 /// A statement that is about one row of another.
 macro_rules! export_sql {
@@ -45,7 +46,7 @@ pub(crate) fn export(
                 paused_at: paused.paused_at,
             }))
         })
-        && tasks(turn, filter, &mut |task| tell(Line::Task(Box::new(task))))?
+        && tasks(turn, filter, &mut |task| tell(task.into_line()))?
         && each(turn, export_sql!("schedules"), [], |row| {
             Ok(tell(Line::Schedule(Box::new(schedule(turn, row)?))))
         })?
@@ -80,7 +81,7 @@ fn all<T>(
 }
 
 fn header(turn: &Turn<'_>, filter: &ExportFilter, place: String) -> Result<Header, Fault> {
-    let ids = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let ids = |row: &Row<'_>| Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?));
     let (last_task_id, last_instance_id, last_schedule_id) =
         turn.db.query_row(export_sql!("last_ids"), [], ids)?;
     Ok(Header {
@@ -96,20 +97,20 @@ fn header(turn: &Turn<'_>, filter: &ExportFilter, place: String) -> Result<Heade
 }
 
 fn instance(row: &Row<'_>) -> Result<InstanceRecord, Fault> {
-    let text = |column| row.get::<_, String>(column);
+    let text = |column| read::<String>(row, column);
     Ok(InstanceRecord {
-        id: row.get(0)?,
-        name: row.get(1)?,
-        host: row.get(2)?,
-        pid: row.get(3)?,
-        version: row.get(4)?,
-        workers: row.get(5)?,
-        lease_ms: row.get(6)?,
-        queues: serde_json::from_str(&text(7)?)?,
-        pools: serde_json::from_str(&text(8)?)?,
-        classes: serde_json::from_str(&text(9)?)?,
-        started_at: timestamp(row.get(10)?),
-        heartbeat_at: timestamp(row.get(11)?),
+        id: read(row, 0)?,
+        name: read(row, 1)?,
+        host: read(row, 2)?,
+        pid: read(row, 3)?,
+        version: read(row, 4)?,
+        workers: read(row, 5)?,
+        lease_ms: read(row, 6)?,
+        queues: serde_json::from_str(&text(7)?).unwrap_or_default(),
+        pools: serde_json::from_str(&text(8)?).unwrap_or_default(),
+        classes: serde_json::from_str(&text(9)?).unwrap_or_default(),
+        started_at: timestamp(read(row, 10)?),
+        heartbeat_at: timestamp(read(row, 11)?),
         stopped_at: time(row, 12)?,
         lost_at: time(row, 13)?,
     })
@@ -123,13 +124,13 @@ fn tasks(
     let mut held = HashMap::new();
     each(turn, export_sql!("held"), [], |row| {
         let running = RunningRecord {
-            attempt: row.get(1)?,
-            retry_number: row.get(2)?,
-            instance_id: row.get(3)?,
-            claimed_at: timestamp(row.get(4)?),
+            attempt: read(row, 1)?,
+            retry_number: read(row, 2)?,
+            instance_id: read(row, 3)?,
+            claimed_at: timestamp(read(row, 4)?),
             cancel_requested_at: time(row, 5)?,
         };
-        held.insert(row.get::<_, i64>(0)?, running);
+        held.insert(read::<i64>(row, 0)?, running);
         Ok(true)
     })?;
     each(turn, export_sql!("tasks"), [], |row| {
@@ -143,62 +144,62 @@ fn task(
     row: &Row<'_>,
     held: &HashMap<i64, RunningRecord>,
 ) -> Result<TaskRecord, Fault> {
-    let id: i64 = row.get(0)?;
-    let waiting = match row.get::<_, Option<i32>>(8)? {
+    let id: i64 = read(row, 0)?;
+    let waiting = match read::<Option<i32>>(row, 8)? {
         Some(attempt) => Some(WaitingRecord {
             attempt,
-            retry_number: row.get(9)?,
-            due_at: timestamp(row.get(10)?),
+            retry_number: read(row, 9)?,
+            due_at: timestamp(read(row, 10)?),
         }),
         None => None,
     };
     let mut task = TaskRecord {
         id,
         status: TaskStatus::Waiting,
-        task_class: row.get(1)?,
-        queue: row.get(2)?,
-        priority: row.get(3)?,
-        created_at: timestamp(row.get(4)?),
-        scheduled_at: timestamp(row.get(5)?),
-        task_parameters: compact(&row.get::<_, String>(6)?),
-        context: compact(&row.get::<_, String>(7)?),
-        has_unique_key: row.get(11)?,
+        task_class: read(row, 1)?,
+        queue: read(row, 2)?,
+        priority: read(row, 3)?,
+        created_at: timestamp(read(row, 4)?),
+        scheduled_at: timestamp(read(row, 5)?),
+        task_parameters: compact(&read::<String>(row, 6)?),
+        context: compact(&read::<String>(row, 7)?),
+        has_unique_key: read(row, 11)?,
         waiting,
         running: held.get(&id).copied(),
         executions: all(turn, export_sql!("executions"), id, execution)?,
         late_results: all(turn, export_sql!("late_results"), id, |row| {
             Ok(LateRecord {
-                attempt: row.get(0)?,
-                arrived_at: timestamp(row.get(1)?),
+                attempt: read(row, 0)?,
+                arrived_at: timestamp(read(row, 1)?),
                 result: json(row, 2)?,
                 error: json(row, 3)?,
             })
         })?,
         progress: all(turn, export_sql!("progress"), id, |row| {
             Ok(ProgressRecord {
-                attempt: row.get(0)?,
-                version: row.get(1)?,
-                lines: row.get(2)?,
-                percent: row.get(3)?,
-                message: row.get(4)?,
+                attempt: read(row, 0)?,
+                version: read(row, 1)?,
+                lines: read(row, 2)?,
+                percent: read(row, 3)?,
+                message: read(row, 4)?,
                 reported_at: time(row, 5)?,
             })
         })?,
         logs: all(turn, export_sql!("logs"), id, |row| {
             Ok(LogRecord {
-                attempt: row.get(0)?,
-                line: row.get(1)?,
-                logged_at: timestamp(row.get(2)?),
-                level: row.get(3)?,
-                message: row.get(4)?,
+                attempt: read(row, 0)?,
+                line: read(row, 1)?,
+                logged_at: timestamp(read(row, 2)?),
+                level: read(row, 3)?,
+                message: read(row, 4)?,
             })
         })?,
         cancellations: all(turn, export_sql!("cancellations"), id, |row| {
             Ok(CancellationRecord {
-                attempt: row.get(0)?,
-                requested_at: timestamp(row.get(1)?),
+                attempt: read(row, 0)?,
+                requested_at: timestamp(read(row, 1)?),
                 told_at: time(row, 2)?,
-                answer: row.get(3)?,
+                answer: read(row, 3)?,
             })
         })?,
     };
@@ -207,14 +208,14 @@ fn task(
 }
 
 fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
-    let ends_task = row.get::<_, Option<String>>(7)?;
+    let ends_task = read::<Option<String>>(row, 7)?;
     Ok(ExecutionRecord {
-        attempt: row.get(0)?,
-        retry_number: row.get(1)?,
-        instance_id: row.get(2)?,
-        worker: row.get(3)?,
+        attempt: read(row, 0)?,
+        retry_number: read(row, 1)?,
+        instance_id: read(row, 2)?,
+        worker: read(row, 3)?,
         started_at: time(row, 4)?,
-        stopped_at: timestamp(row.get(5)?),
+        stopped_at: timestamp(read(row, 5)?),
         retry_at: time(row, 6)?,
         ends_task: ends_task.and_then(|word| word.parse().ok()),
         result: json(row, 8)?,
@@ -223,29 +224,29 @@ fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
 }
 
 fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
-    let id = row.get(0)?;
-    let overlap: String = row.get(5)?;
+    let id = read(row, 0)?;
+    let overlap: String = read(row, 5)?;
     Ok(ScheduleRecord {
         id,
-        version: row.get(1)?,
-        name: row.get(2)?,
-        definition: compact(&row.get::<_, String>(3)?),
-        declared: row.get(4)?,
+        version: read(row, 1)?,
+        name: read(row, 2)?,
+        definition: compact(&read::<String>(row, 3)?),
+        declared: read(row, 4)?,
         overlap: overlap.parse().unwrap_or_default(),
-        anchor: timestamp(row.get(6)?),
+        anchor: timestamp(read(row, 6)?),
         paused_at: time(row, 7)?,
-        pause_reason: row.get(8)?,
-        error: row.get(9)?,
+        pause_reason: read(row, 8)?,
+        error: read(row, 9)?,
         next_at: time(row, 10)?,
         last_slot: time(row, 11)?,
-        last_task_id: row.get(12)?,
-        created_at: timestamp(row.get(13)?),
-        updated_at: timestamp(row.get(14)?),
+        last_task_id: read(row, 12)?,
+        created_at: timestamp(read(row, 13)?),
+        updated_at: timestamp(read(row, 14)?),
         fired_slots: all(turn, export_sql!("fired_slots"), id, |row| {
             Ok(FiredRecord {
-                slot: timestamp(row.get(0)?),
-                task_id: row.get(1)?,
-                fired_at: timestamp(row.get(2)?),
+                slot: timestamp(read(row, 0)?),
+                task_id: read(row, 1)?,
+                fired_at: timestamp(read(row, 2)?),
             })
         })?,
         events: all(turn, export_sql!("schedule_events"), id, |row| {
@@ -253,19 +254,19 @@ fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
                 kind: event_kind(row)?,
                 first_slot: time(row, 1)?,
                 last_slot: time(row, 2)?,
-                slots: row.get(3)?,
-                task_id: row.get(4)?,
-                requested_by: row.get(5)?,
-                recorded_at: timestamp(row.get(6)?),
+                slots: read(row, 3)?,
+                task_id: read(row, 4)?,
+                requested_by: read(row, 5)?,
+                recorded_at: timestamp(read(row, 6)?),
             })
         })?,
     })
 }
 
 fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<jiff::Timestamp>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+    Ok(read::<Option<i64>>(row, column)?.map(timestamp))
 }
 
 fn json(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Json>> {
-    Ok(row.get::<_, Option<String>>(column)?.map(|text| compact(&text)))
+    Ok(read::<Option<String>>(row, column)?.map(|text| compact(&text)))
 }

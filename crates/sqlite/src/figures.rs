@@ -10,6 +10,7 @@ use task_engine_model::figures::{
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::{between, micros, timestamp};
+use crate::value::read;
 
 const SECOND: i64 = 1_000_000;
 /// Where the histograms begin, behind the step, the class and six numbers.
@@ -62,12 +63,12 @@ fn figure(row: &Row<'_>) -> rusqlite::Result<FigureRow> {
         Ok::<_, rusqlite::Error>(histogram)
     };
     Ok(FigureRow {
-        at: timestamp(row.get(0)?),
-        class: row.get(1)?,
+        at: timestamp(read(row, 0)?),
+        class: read(row, 1)?,
         ok: number(2)?,
         failed: number(3)?,
         other: number(4)?,
-        run_secs_sum: between(0, row.get(5)?).as_secs_f64(),
+        run_secs_sum: between(0, read(row, 5)?).as_secs_f64(),
         run: histogram(RUN, 6)?,
         wait: histogram(WAIT, 7)?,
     })

@@ -9,6 +9,7 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
 use crate::read::{HeldTasks, error, held_tasks, row, running_execution, status};
+use crate::value::read;
 
 /// A page, oldest first.
 pub(crate) fn flow(turn: &Turn<'_>, page: &FlowPage) -> Result<Vec<FlowTask>, Fault> {
@@ -16,7 +17,7 @@ pub(crate) fn flow(turn: &Turn<'_>, page: &FlowPage) -> Result<Vec<FlowTask>, Fa
     let after = page.after.map_or(0, |id| id.0);
     let own = page.own_task().map(|id| id.0);
     let ids: Vec<i64> = statement
-        .query_map(params![page.correlation_id, after, page.limit, own], |row| row.get(0))?
+        .query_map(params![page.correlation_id, after, page.limit, own], |row| read(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
     let held = held_tasks(turn)?;
     let tasks = ids.into_iter().map(|id| flow_task(turn, &held, TaskId(id)));
@@ -30,7 +31,7 @@ fn flow_task(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<Flo
     let (context, due_at): (String, i64) = turn
         .db
         .prepare_cached(sql!("flow_task"))?
-        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let mut executions = ended(turn, id)?;
     executions.extend(held.get(&id).map(|held| {
         let running = running_execution(held);
@@ -58,18 +59,18 @@ fn ended(turn: &Turn<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, Fault> {
     let mut attempts = Vec::new();
     while let Some(row) = rows.next()? {
         let time = |column| -> rusqlite::Result<_> {
-            Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+            Ok(read::<Option<i64>>(row, column)?.map(timestamp))
         };
         let mut error = error(row, 5)?;
         if let Some(error) = &mut error {
             error.backtrace.clear();
         }
-        let ends_task: Option<String> = row.get(6)?;
+        let ends_task: Option<String> = read(row, 6)?;
         let ends_task = ends_task.as_deref().map(status).transpose()?;
         attempts.push(FlowAttempt {
-            attempt: row.get(0)?,
-            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, row.get(7)?),
-            instance: row.get(1)?,
+            attempt: read(row, 0)?,
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, read(row, 7)?),
+            instance: read(row, 1)?,
             started_at: time(2)?,
             stopped_at: time(3)?,
             retry_at: time(4)?,

@@ -49,8 +49,9 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
     let mut holders: Vec<InstanceId> = Vec::new();
     let mut claims = 0;
     let mut conflict = None;
-    for line in &mut file {
+    while let Some(line) = file.next() {
         let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
+        let number = file.line();
         match shift.apply(line, &header) {
             Line::Instance(one) => instance(turn, &one)?,
             Line::PausedQueue(paused) => put(
@@ -63,7 +64,7 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
                     claims += 1;
                     holders.push(InstanceId(running.instance_id));
                 }
-                task(turn, &one, claims)?;
+                task(turn, &one, claims).map_err(|fault| in_line(fault, number, one.id))?;
             }
             Line::Schedule(one) => {
                 let there: Option<i64> = turn
@@ -78,7 +79,7 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
                     schedule(turn, &one)?;
                 }
             }
-            Line::Header(_) | Line::End(_) => {}
+            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => {}
         }
     }
     if let Some(conflict) = conflict {
@@ -96,6 +97,16 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
     holders.sort_unstable();
     holders.dedup();
     Ok(Imported::Done { read: file.seen(), shift, holders })
+}
+
+/// Names the line of a value that cannot be stored, and its task.
+fn in_line(fault: Fault, line: u64, task: i64) -> Fault {
+    match fault.explain("the database") {
+        StoreError::BadData(why) => {
+            StoreError::BadData(format!("line {line}: task {task}: {why}")).into()
+        }
+        other => other.into(),
+    }
 }
 
 fn put(turn: &Turn<'_>, statement: &str, params: impl Params) -> Result<(), Fault> {

@@ -12,6 +12,7 @@ use task_engine_model::{
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::{between, micros, timestamp};
+use crate::value::read;
 
 /// How many classes of waiting tasks a heartbeat tells.
 const CLASSES_MAX: usize = 100;
@@ -46,11 +47,11 @@ pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<Pulse, 
     if renewed == 0 {
         return Ok(Pulse::default());
     }
-    let instance_id = |row: &Row<'_>| Ok(InstanceId(row.get(0)?));
+    let instance_id = |row: &Row<'_>| Ok(InstanceId(read(row, 0)?));
     Ok(Pulse {
         alive: true,
         now: timestamp(turn.now()),
-        claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(row.get(0)?)))?,
+        claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(read(row, 0)?)))?,
         cancel: all(turn, sql!("pulse_cancel"), [instance.0], attempt_id)?,
         // One writer: a wish and an ending cannot meet.
         lingering: Vec::new(),
@@ -100,44 +101,44 @@ pub(crate) fn held(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<HeldTask
     all(turn, sql!("held_by"), [instance.0], |row| {
         Ok(HeldTask {
             id: attempt_id(row)?,
-            class: row.get(2)?,
-            claimed_at: timestamp(row.get(3)?),
+            class: read(row, 2)?,
+            claimed_at: timestamp(read(row, 3)?),
         })
     })
 }
 
 fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
-    let heartbeat_at = row.get(11)?;
-    let lease_ms: i64 = row.get(7)?;
+    let heartbeat_at = read(row, 11)?;
+    let lease_ms: i64 = read(row, 7)?;
     let time =
-        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
+        |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
     let (stopped_at, lost_at) = (time(12)?, time(13)?);
-    let process: Option<String> = row.get(4)?;
+    let process: Option<String> = read(row, 4)?;
     let ended = stopped_at.is_some() || lost_at.is_some();
     Ok(InstanceRow {
         process_gone: !ended && process.as_deref().is_some_and(process::is_gone),
-        id: InstanceId(row.get(0)?),
-        name: row.get(1)?,
-        host: row.get(2)?,
-        pid: row.get(3)?,
+        id: InstanceId(read(row, 0)?),
+        name: read(row, 1)?,
+        host: read(row, 2)?,
+        pid: read(row, 3)?,
         process,
-        version: row.get(5)?,
-        workers: row.get(6)?,
+        version: read(row, 5)?,
+        workers: read(row, 6)?,
         lease: between(0, lease_ms.saturating_mul(1000)),
-        queues: serde_json::from_str(&row.get::<_, String>(8)?)?,
-        classes: serde_json::from_str(&row.get::<_, String>(9)?)?,
-        started_at: timestamp(row.get(10)?),
+        queues: serde_json::from_str(&read::<String>(row, 8)?).unwrap_or_default(),
+        classes: serde_json::from_str(&read::<String>(row, 9)?).unwrap_or_default(),
+        started_at: timestamp(read(row, 10)?),
         heartbeat_at: timestamp(heartbeat_at),
         heartbeat_age: between(heartbeat_at, turn.now()),
         stopped_at,
         lost_at,
-        held: row.get(14)?,
-        pools: serde_json::from_str(&row.get::<_, String>(15)?)?,
+        held: read(row, 14)?,
+        pools: serde_json::from_str(&read::<String>(row, 15)?).unwrap_or_default(),
     })
 }
 
 fn attempt_id(row: &Row<'_>) -> rusqlite::Result<AttemptId> {
-    Ok(AttemptId { task_id: TaskId(row.get(0)?), attempt: row.get(1)? })
+    Ok(AttemptId { task_id: TaskId(read(row, 0)?), attempt: read(row, 1)? })
 }
 
 /// Jumps from class to class: a queue of a million tasks of one class is one look.
@@ -147,7 +148,7 @@ fn waiting_classes(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
     let mut at = (String::new(), String::new());
     for _ in 0..LOOKS_MAX {
         let found =
-            next.query_row([&at.0, &at.1], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            next.query_row([&at.0, &at.1], |row| Ok((read(row, 0)?, read(row, 1)?))).optional()?;
         let Some(pair) = found else { break };
         at = pair;
         classes.insert(at.1.clone());

@@ -8,12 +8,14 @@ use task_engine_model::{AttemptId, ClaimedTask, Json, StoreError, TaskId};
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
+use crate::value::read;
 
 /// Tasks of one queue, class and priority, in the order of time and id.
 pub(crate) struct Lane {
     queue: String,
     class: String,
-    pub(crate) priority: i32,
+    /// Wider than a priority is: whatever the table has must not be in the way.
+    pub(crate) priority: i64,
     /// Due tasks that were read and not taken yet.
     read: VecDeque<Waiting>,
     /// The last one that was read.
@@ -48,7 +50,7 @@ pub(crate) struct Waiting {
 }
 
 impl Lane {
-    pub(crate) fn new(queue: String, class: String, priority: i32) -> Self {
+    pub(crate) fn new(queue: String, class: String, priority: i64) -> Self {
         Self {
             queue,
             class,
@@ -113,7 +115,7 @@ impl Lane {
         ])?;
         self.dry = true;
         while let Some(row) = rows.next()? {
-            let head = Head { task_id: row.get(0)?, due_at: row.get(1)? };
+            let head = Head { task_id: read(row, 0)?, due_at: read(row, 1)? };
             if head.due_at > turn.now() {
                 self.next_due = Some(head.due_at);
                 self.dry = true;
@@ -127,18 +129,21 @@ impl Lane {
     }
 
     fn task(&self, head: Head, row: &Row<'_>) -> rusqlite::Result<Option<ClaimedTask>> {
-        let Some(parameters) = row.get(4)? else {
+        let Some(parameters) = read::<Option<Vec<u8>>>(row, 4)? else {
             return Ok(None);
         };
-        Ok(Some(ClaimedTask {
-            id: AttemptId { task_id: TaskId(head.task_id), attempt: row.get(2)? },
-            retry_number: row.get(3)?,
+        let nearest = self.priority.clamp(i32::MIN.into(), i32::MAX.into());
+        let task = ClaimedTask {
+            id: AttemptId { task_id: TaskId(head.task_id), attempt: read(row, 2)? },
+            retry_number: read(row, 3)?,
             class: self.class.clone(),
-            parameters: Json::from_store(parameters),
-            context: Json::from_store(row.get(5)?),
+            parameters: Json::empty_object(),
+            context: Json::empty_object(),
             queue: self.queue.clone(),
-            priority: self.priority,
+            priority: i32::try_from(nearest).unwrap_or(0),
             due_at: timestamp(head.due_at),
-        }))
+            unreadable: None,
+        };
+        Ok(Some(task.with_stored_json(parameters, read(row, 5)?)))
     }
 }

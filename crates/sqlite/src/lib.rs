@@ -90,6 +90,7 @@ mod schedules;
 mod store;
 mod tokens;
 mod unique;
+mod value;
 mod verify;
 mod watch;
 mod writer;

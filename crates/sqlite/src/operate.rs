@@ -11,6 +11,7 @@ use crate::ending::{EndedAttempt, Fence, wait};
 use crate::fault::Fault;
 use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
+use crate::value::read;
 
 /// Where a task is, as far as a wish depends on it.
 pub(crate) enum Place {
@@ -46,7 +47,7 @@ pub(crate) fn prune(
         TaskStatus::Failed | TaskStatus::Cancelled => {
             let mut statement = turn.db.prepare_cached(sql!("prune_unhappy"))?;
             let ids =
-                statement.query_map(params![status.as_str(), before, limit], |row| row.get(0))?;
+                statement.query_map(params![status.as_str(), before, limit], |row| read(row, 0))?;
             ids.collect::<rusqlite::Result<Vec<i64>>>()?
         }
         TaskStatus::Waiting | TaskStatus::Running => {
@@ -86,9 +87,9 @@ pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Plac
         .prepare_cached(sql!("waiting_one"))?
         .query_row([id.0], |row| {
             Ok(Place::Waiting {
-                id: AttemptId { task_id: id, attempt: row.get(1)? },
-                due_at: row.get(0)?,
-                retry_number: row.get(2)?,
+                id: AttemptId { task_id: id, attempt: read(row, 1)? },
+                due_at: read(row, 0)?,
+                retry_number: read(row, 2)?,
             })
         })
         .optional()?;
@@ -101,7 +102,7 @@ pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Plac
     let ended: Option<(i32, Option<String>)> = turn
         .db
         .prepare_cached(sql!("last_ending"))?
-        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))
         .optional()?;
     Ok(match ended {
         Some((attempt, Some(word))) => {
@@ -178,12 +179,12 @@ fn stopped_before(turn: &Turn<'_>, before: i64, limit: u32) -> Result<Vec<i64>, 
     while ids.len() < limit as usize
         && let Some(row) = rows.next()?
     {
-        let (created_at, stopped_at): (i64, i64) = (row.get(1)?, row.get(2)?);
+        let (created_at, stopped_at): (i64, i64) = (read(row, 1)?, read(row, 2)?);
         if created_at > before {
             break;
         }
         if stopped_at <= before {
-            ids.push(row.get(0)?);
+            ids.push(read(row, 0)?);
         }
     }
     Ok(ids)

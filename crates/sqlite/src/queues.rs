@@ -6,6 +6,7 @@ use task_engine_model::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
+use crate::value::read;
 
 /// Claims are made in the writer's transactions too, one after the other: those
 /// that come after this one see it.
@@ -13,7 +14,7 @@ pub(crate) fn pause(turn: &Turn<'_>, pause: &Pause) -> Result<bool, Fault> {
     let was_paused: bool = turn
         .db
         .prepare_cached(sql!("queue_is_paused"))?
-        .query_row([pause.queue()], |row| row.get(0))?;
+        .query_row([pause.queue()], |row| read(row, 0))?;
     turn.db.prepare_cached(sql!("queue_pause"))?.execute(params![
         pause.queue(),
         pause.reason(),
@@ -32,9 +33,9 @@ pub(crate) fn paused(turn: &Turn<'_>) -> Result<Vec<PausedQueue>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("queues_paused"))?;
     let rows = statement.query_map([], |row| {
         Ok(PausedQueue {
-            queue: row.get(0)?,
-            reason: row.get(1)?,
-            paused_at: timestamp(row.get(2)?),
+            queue: read(row, 0)?,
+            reason: read(row, 1)?,
+            paused_at: timestamp(read(row, 2)?),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -46,12 +47,12 @@ pub(crate) fn queues(turn: &Turn<'_>) -> Result<Vec<QueueRow>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("queues_running"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        list.running(&row.get::<_, String>(0)?, row.get(1)?);
+        list.running(&read::<String>(row, 0)?, read(row, 1)?);
     }
     let mut statement = turn.db.prepare_cached(sql!("queues_served"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        list.served(&row.get::<_, String>(0)?);
+        list.served(&read::<String>(row, 0)?);
     }
     for paused in paused(turn)? {
         list.paused(paused);
@@ -66,13 +67,15 @@ fn waiting(turn: &Turn<'_>, list: &mut QueueList) -> Result<(), Fault> {
     let mut at = (String::new(), String::new(), 0_i32);
     for _ in 0..QueueList::LANES_MAX {
         let found = next
-            .query_row(params![at.0, at.1, at.2], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .query_row(params![at.0, at.1, at.2], |row| {
+                Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
+            })
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
         let (due, later) = count
             .query_row(params![at.0, at.1, at.2, turn.now(), Count::PER_LANE_MAX + 1], |row| {
-                Ok((row.get(0)?, row.get(1)?))
+                Ok((read(row, 0)?, read(row, 1)?))
             })?;
         list.waiting(&at.0, due, later);
     }

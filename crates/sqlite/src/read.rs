@@ -12,6 +12,7 @@ use task_engine_model::{
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
+use crate::value::read;
 
 /// What engines hold, by task. As many as there are busy workers.
 pub(crate) type HeldTasks = HashMap<TaskId, HeldAttempt>;
@@ -29,12 +30,12 @@ pub(crate) struct HeldAttempt {
 pub(crate) fn held_tasks(turn: &Turn<'_>) -> Result<HeldTasks, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("held"))?;
     let held = statement.query_map([], |row| {
-        let task_id = TaskId(row.get(0)?);
+        let task_id = TaskId(read(row, 0)?);
         let held = HeldAttempt {
-            id: AttemptId { task_id, attempt: row.get(1)? },
-            retry_number: row.get(2)?,
-            claimed_at: row.get(3)?,
-            instance: row.get(4)?,
+            id: AttemptId { task_id, attempt: read(row, 1)? },
+            retry_number: read(row, 2)?,
+            claimed_at: read(row, 3)?,
+            instance: read(row, 4)?,
         };
         Ok((task_id, held))
     })?;
@@ -80,16 +81,16 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
     let (parameters, context) = turn
         .db
         .prepare_cached(sql!("task_asked"))?
-        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let running = held.get(&id);
     let cancel_requested = match running {
         Some(held) => turn
             .db
             .prepare_cached(sql!("task_cancel_requested"))?
-            .query_row(params![id.0, held.id.attempt], |row| row.get(0))?,
+            .query_row(params![id.0, held.id.attempt], |row| read(row, 0))?,
         None => false,
     };
-    let context = Json::from_store(context);
+    let context = json(context);
     let origin = Origin::of(id, &context);
     let mut executions = executions(turn, id)?;
     executions.extend(running.map(running_execution));
@@ -98,7 +99,7 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
     }
     Ok(Some(TaskDetails {
         row,
-        task_parameters: Json::from_store(parameters),
+        task_parameters: json(parameters),
         context,
         executions,
         cancel_requested,
@@ -118,28 +119,28 @@ pub(crate) fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Optio
 }
 
 fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<TaskRow, Fault> {
-    let created_at: i64 = row.get(3)?;
-    let scheduled_at: i64 = row.get(4)?;
-    let waits_until: Option<i64> = row.get(5)?;
-    let stopped_at: Option<i64> = row.get(8)?;
+    let created_at: i64 = read(row, 3)?;
+    let scheduled_at: i64 = read(row, 4)?;
+    let waits_until: Option<i64> = read(row, 5)?;
+    let stopped_at: Option<i64> = read(row, 8)?;
     let held = held.filter(|_| waits_until.is_none());
     let held_count = i32::from(held.is_some());
     let mut task = TaskRow {
         id,
         status: TaskStatus::Waiting,
-        task_class: row.get(0)?,
-        queue: row.get(1)?,
-        priority: row.get(2)?,
+        task_class: read(row, 0)?,
+        queue: read(row, 1)?,
+        priority: read(row, 2)?,
         created_at: timestamp(created_at),
         scheduled_at: timestamp(waits_until.unwrap_or(scheduled_at)),
         updated_at: timestamp(stopped_at.unwrap_or(created_at)),
-        attempts: row.get::<_, i32>(13)? + held_count,
-        retry_number: row.get::<_, Option<i32>>(6)?.unwrap_or(0),
+        attempts: read::<i32>(row, 13)? + held_count,
+        retry_number: read::<Option<i32>>(row, 6)?.unwrap_or(0),
         instance: None,
         error: error(row, 9)?,
     };
     if let Some(held) = held {
-        let due_at = row.get::<_, Option<i64>>(11)?.unwrap_or(scheduled_at);
+        let due_at = read::<Option<i64>>(row, 11)?.unwrap_or(scheduled_at);
         task.status = TaskStatus::Running;
         task.scheduled_at = timestamp(due_at);
         task.updated_at = timestamp(held.claimed_at);
@@ -147,11 +148,11 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<Tas
         task.instance = held.instance.clone();
         task.error = None;
     } else if waits_until.is_none()
-        && let Some(word) = row.get::<_, Option<String>>(10)?
+        && let Some(word) = read::<Option<String>>(row, 10)?
     {
         task.status = status(&word)?;
-        task.retry_number = row.get::<_, Option<i32>>(7)?.unwrap_or(0);
-        task.instance = row.get(12)?;
+        task.retry_number = read::<Option<i32>>(row, 7)?.unwrap_or(0);
+        task.instance = read(row, 12)?;
     } else if ExecutionStatus::of_ended(task.error.as_ref(), None, true) == ExecutionStatus::Snoozed
     {
         task.error = None;
@@ -165,20 +166,20 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
     let mut executions = Vec::new();
     while let Some(row) = rows.next()? {
         let time = |column| -> rusqlite::Result<_> {
-            Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+            Ok(read::<Option<i64>>(row, column)?.map(timestamp))
         };
         let error = error(row, 7)?;
-        let ends_task: Option<String> = row.get(8)?;
+        let ends_task: Option<String> = read(row, 8)?;
         let ends_task = ends_task.as_deref().map(status).transpose()?;
         executions.push(ExecutionRow {
-            attempt: row.get(0)?,
-            retry_number: row.get(1)?,
-            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, row.get(10)?),
-            instance: row.get(2)?,
-            worker: row.get(3)?,
+            attempt: read(row, 0)?,
+            retry_number: read(row, 1)?,
+            status: ExecutionStatus::of_ended(error.as_ref(), ends_task, read(row, 10)?),
+            instance: read(row, 2)?,
+            worker: read(row, 3)?,
             started_at: time(4)?,
             stopped_at: time(5)?,
-            result: row.get::<_, Option<String>>(6)?.map(Json::from_store),
+            result: read::<Option<String>>(row, 6)?.map(json),
             error,
             ends_task,
             retry_at: time(9)?,
@@ -215,14 +216,22 @@ fn late_results(turn: &Turn<'_>, id: TaskId) -> Result<Vec<LateResult>, Fault> {
     let mut late = Vec::new();
     while let Some(row) = rows.next()? {
         late.push(LateResult {
-            attempt: row.get(0)?,
-            arrived_at: timestamp(row.get(1)?),
-            ended_at: timestamp(row.get(2)?),
-            result: row.get::<_, Option<String>>(3)?.map(Json::from_store),
+            attempt: read(row, 0)?,
+            arrived_at: timestamp(read(row, 1)?),
+            ended_at: timestamp(read(row, 2)?),
+            result: read::<Option<String>>(row, 3)?.map(json),
             error: error(row, 4)?,
         });
     }
     Ok(late)
+}
+
+/// A stored JSON value to be shown, or why it cannot be read, in its place.
+pub(crate) fn json(text: String) -> Json {
+    match Json::parse(text) {
+        Ok(json) => json,
+        Err(why) => Json::unreadable(&why.to_string()),
+    }
 }
 
 /// A stored status.
@@ -231,6 +240,10 @@ pub(crate) fn status(word: &str) -> Result<TaskStatus, Fault> {
 }
 
 pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {
-    let text: Option<String> = row.get(column)?;
-    Ok(text.as_deref().map(serde_json::from_str).transpose()?)
+    let text: Option<String> = read(row, column)?;
+    // Somebody else's SQL may have written another shape: show it as it is.
+    let read = |text: String| {
+        serde_json::from_str(&text).unwrap_or_else(|_| TaskError::new("Unknown", text).storable())
+    };
+    Ok(text.map(read))
 }

@@ -11,6 +11,7 @@ use crate::desk::Turn;
 use crate::ending::{EndedAttempt, Fence};
 use crate::fault::Fault;
 use crate::record::sweep_cancel_requests;
+use crate::value::read;
 
 /// Whoever deletes a claim ends its attempts, so two recoveries never meet.
 pub(crate) fn take_back(turn: &Turn<'_>, what: &TakeBack) -> Result<Vec<TakenBack>, Fault> {
@@ -63,7 +64,7 @@ fn lost(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, Faul
 }
 
 fn claim_row(row: &Row<'_>) -> rusqlite::Result<(i64, String)> {
-    Ok((row.get(0)?, row.get(1)?))
+    Ok((read(row, 0)?, read(row, 1)?))
 }
 
 fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt>, Fault> {
@@ -91,13 +92,14 @@ fn end(
         .db
         .prepare_cached(sql!("taken_task"))?
         .query_row(params![attempt.id.task_id.0, attempt.id.attempt], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
         })
         .optional()?;
     let Some((class, context, cancel_requested)) = task else {
         return Ok(None);
     };
     let unended = Unended {
+        attempt: attempt.id.attempt,
         class: &class,
         context: &Json::from_store(context),
         retry_number: attempt.retry_number,
@@ -128,13 +130,13 @@ fn former(turn: &Turn<'_>, instance: InstanceId) -> Result<Former, Fault> {
     let now = turn.now();
     let former =
         turn.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
-            let silent = u64::try_from(now - row.get::<_, i64>(3)?).unwrap_or(0);
+            let silent = u64::try_from(now - read::<i64>(row, 3)?).unwrap_or(0);
             Ok(Former {
-                name: row.get(0)?,
-                host: row.get(1)?,
-                pid: row.get(2)?,
+                name: read(row, 0)?,
+                host: read(row, 1)?,
+                pid: read(row, 2)?,
                 silent: Duration::from_micros(silent),
-                classes: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+                classes: serde_json::from_str(&read::<String>(row, 4)?).unwrap_or_default(),
             })
         })?;
     Ok(former)

@@ -9,6 +9,7 @@ use task_engine_model::{AttemptId, Ending, ExecutionRow, TaskId};
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
+use crate::value::read;
 
 /// Writes what attempts have said. There is one writer, so none is passed over.
 pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptId>, Fault> {
@@ -47,11 +48,11 @@ pub(crate) fn logs(turn: &Turn<'_>, id: TaskId, filter: &LogFilter) -> Result<Ve
     let bounds = params![id.0, after.0, after.1, before.0, before.1, filter.limit];
     let rows = statement.query_map(bounds, |row| {
         Ok(LogRow {
-            attempt: row.get(0)?,
-            line: row.get(1)?,
-            logged_at: timestamp(row.get(2)?),
-            level: row.get::<_, String>(3)?.parse().unwrap_or(LogLevel::Info),
-            message: row.get(4)?,
+            attempt: read(row, 0)?,
+            line: read(row, 1)?,
+            logged_at: timestamp(read(row, 2)?),
+            level: read::<String>(row, 3)?.parse().unwrap_or(LogLevel::Info),
+            message: read(row, 4)?,
         })
     })?;
     let mut lines: Vec<LogRow> = rows.collect::<rusqlite::Result<_>>()?;
@@ -70,18 +71,18 @@ pub(crate) fn complete(
     let runs = execution.status == ExecutionStatus::Running;
     let mut ask = turn.db.prepare_cached(sql!("execution_said"))?;
     ask.query_row(params![id.0, execution.attempt], |row| {
-        let percent: Option<f64> = row.get(0)?;
-        let (message, at): (Option<String>, Option<i64>) = (row.get(1)?, row.get(2)?);
+        let percent: Option<f64> = read(row, 0)?;
+        let (message, at): (Option<String>, Option<i64>) = (read(row, 1)?, read(row, 2)?);
         if let (Some(percent), Some(message), Some(at)) = (percent, message, at) {
             execution.progress = Some(ProgressRow { percent, message, reported_at: timestamp(at) });
         }
-        execution.log_lines = row.get(3)?;
-        if let Some(requested_at) = row.get::<_, Option<i64>>(4)? {
-            let answer: Option<String> = row.get(6)?;
+        execution.log_lines = read(row, 3)?;
+        if let Some(requested_at) = read::<Option<i64>>(row, 4)? {
+            let answer: Option<String> = read(row, 6)?;
             let answer: Option<CancelAnswer> = answer.and_then(|word| word.parse().ok());
             execution.cancel = Some(CancelRow {
                 requested_at: timestamp(requested_at),
-                told_at: row.get::<_, Option<i64>>(5)?.map(timestamp),
+                told_at: read::<Option<i64>>(row, 5)?.map(timestamp),
                 outcome: CancelOutcome::of(runs, answer),
             });
         }

@@ -10,7 +10,8 @@ use task_engine_model::{
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::timestamp;
-use crate::read::{HeldTasks, held_tasks, row};
+use crate::read::{HeldTasks, held_tasks, json, row};
+use crate::value::read;
 
 pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let now = timestamp(turn.now());
@@ -29,7 +30,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
     let (lowest, rows): (Option<i64>, i64) = {
         let mut rows = bound.raw_query();
         match rows.next()? {
-            Some(row) => (row.get(0)?, row.get(1)?),
+            Some(row) => (read(row, 0)?, read(row, 1)?),
             None => (None, 0),
         }
     };
@@ -53,7 +54,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
         attempts: [time(ended_from), time(ended_until), scan.with_error.into()],
     };
     bind(&mut step, scan, range, narrow)?;
-    let ids: Vec<i64> = step.raw_query().mapped(|row| row.get(0)).collect::<Result<_, _>>()?;
+    let ids: Vec<i64> = step.raw_query().mapped(|row| read(row, 0)).collect::<Result<_, _>>()?;
     let held = held_tasks(turn)?;
     let tasks = ids.iter().map(|id| found(turn, &held, TaskId(*id), scan.with_json));
     let tasks = tasks.filter_map(Result::transpose).collect::<Result<Vec<_>, Fault>>()?;
@@ -133,15 +134,15 @@ fn found(
     let (parameters, context): (String, String) = turn
         .db
         .prepare_cached(sql!("task_asked"))?
-        .query_row(params![id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        .query_row(params![id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let (started_at, ended_at) = last_times(turn, &row)?;
-    let context = Json::from_store(context);
+    let context = json(context);
     let correlation_id = Origin::of(id, &context).correlation_id;
     let asked = |json: Json| if with_json { json } else { Json::empty_object() };
     Ok(Some(FoundTask {
         row,
         correlation_id,
-        parameters: asked(Json::from_store(parameters)),
+        parameters: asked(json(parameters)),
         context: asked(context),
         started_at,
         ended_at,
@@ -157,7 +158,7 @@ fn last_times(turn: &Turn<'_>, row: &TaskRow) -> Result<TimeRange, Fault> {
         .db
         .prepare_cached(sql!("last_times"))?
         .query_row([row.id.0], |row| {
-            Ok((row.get::<_, Option<i64>>(0)?.map(timestamp), Some(timestamp(row.get(1)?))))
+            Ok((read::<Option<i64>>(row, 0)?.map(timestamp), Some(timestamp(read(row, 1)?))))
         })
         .optional()?;
     Ok(times.unwrap_or_default())
@@ -168,7 +169,7 @@ pub(crate) fn creation_times(turn: &Turn<'_>, ids: &[TaskId]) -> Result<Creation
     let mut tasks = Vec::with_capacity(ids.len());
     for id in ids {
         let task = statement
-            .query_row([id.0], |row| Ok((TaskId(row.get(0)?), timestamp(row.get(1)?))))
+            .query_row([id.0], |row| Ok((TaskId(read(row, 0)?), timestamp(read(row, 1)?))))
             .optional()?;
         tasks.push(task);
     }

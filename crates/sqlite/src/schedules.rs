@@ -16,6 +16,7 @@ use crate::create::create;
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::{between, timestamp};
+use crate::value::read;
 
 pub(crate) fn schedule(
     turn: &Turn<'_>,
@@ -86,7 +87,7 @@ pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Faul
 
 pub(crate) fn remove(turn: &Turn<'_>, name: &str) -> Result<bool, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("schedule_remove"))?;
-    let id: Option<i64> = statement.query_row([name], |row| row.get(0)).optional()?;
+    let id: Option<i64> = statement.query_row([name], |row| read(row, 0)).optional()?;
     if let Some(id) = id {
         turn.db.prepare_cached(sql!("schedule_remove_slots"))?.execute([id])?;
         turn.db.prepare_cached(sql!("schedule_remove_events"))?.execute([id])?;
@@ -132,7 +133,7 @@ pub(crate) fn next_in(turn: &Turn<'_>) -> Result<Option<std::time::Duration>, Fa
 }
 
 fn next_after(turn: &Turn<'_>, time: i64) -> Result<Option<i64>, Fault> {
-    Ok(turn.db.prepare_cached(sql!("schedules_next"))?.query_row([time], |row| row.get(0))?)
+    Ok(turn.db.prepare_cached(sql!("schedules_next"))?.query_row([time], |row| read(row, 0))?)
 }
 
 /// One writer: what is seen here stays so until it is written.
@@ -145,7 +146,7 @@ fn fire_one(turn: &Turn<'_>, firing: &Firing) -> Result<bool, Fault> {
     let as_seen: bool = turn
         .db
         .prepare_cached(sql!("schedule_as_seen"))?
-        .query_row([id, version], |row| row.get(0))?;
+        .query_row([id, version], |row| read(row, 0))?;
     if !as_seen || is_open(turn, firing.after)? {
         return Ok(false);
     }
@@ -220,15 +221,15 @@ pub(crate) fn events(
     let mut statement = turn.db.prepare_cached(sql!("schedule_events"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         let time =
-            |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(timestamp));
+            |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
         Ok(ScheduleEvent {
             kind: event_kind(row)?,
             first_slot: time(1)?,
             last_slot: time(2)?,
-            slots: row.get(3)?,
-            task_id: row.get::<_, Option<i64>>(4)?.map(TaskId),
-            requested_by: lossy(row, 5)?,
-            recorded_at: timestamp(row.get(6)?),
+            slots: read(row, 3)?,
+            task_id: read::<Option<i64>>(row, 4)?.map(TaskId),
+            requested_by: read(row, 5)?,
+            recorded_at: timestamp(read(row, 6)?),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -236,7 +237,7 @@ pub(crate) fn events(
 
 /// The first column; a constraint lets no other word in.
 pub(crate) fn event_kind(row: &Row<'_>) -> rusqlite::Result<ScheduleEventKind> {
-    let kind: String = row.get(0)?;
+    let kind: String = read(row, 0)?;
     kind.parse().map_err(|bad| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(bad))
     })
@@ -246,7 +247,7 @@ fn is_open(turn: &Turn<'_>, task: Option<TaskId>) -> Result<bool, Fault> {
     let Some(task) = task else {
         return Ok(false);
     };
-    Ok(turn.db.prepare_cached(sql!("task_is_open"))?.query_row([task.0], |row| row.get(0))?)
+    Ok(turn.db.prepare_cached(sql!("task_is_open"))?.query_row([task.0], |row| read(row, 0))?)
 }
 
 pub(crate) fn fired_slots(
@@ -257,42 +258,36 @@ pub(crate) fn fired_slots(
     let mut statement = turn.db.prepare_cached(sql!("fired_slots"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         Ok(FiredSlot {
-            slot: timestamp(row.get(0)?),
-            task_id: TaskId(row.get(1)?),
-            fired_at: timestamp(row.get(2)?),
+            slot: timestamp(read(row, 0)?),
+            task_id: TaskId(read(row, 1)?),
+            fired_at: timestamp(read(row, 2)?),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A text, also if it is not UTF-8.
-pub(crate) fn lossy(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
-    let bytes = row.get_ref(column)?.as_bytes_or_null()?;
-    Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-}
-
 fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     let time =
-        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
-    let overlap = lossy(row, 5)?.unwrap_or_default();
-    let reason = lossy(row, 8)?;
+        |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
+    let overlap = read::<Option<String>>(row, 5)?.unwrap_or_default();
+    let reason = read::<Option<String>>(row, 8)?;
     Ok(ScheduleRow {
-        name: lossy(row, 2)?.unwrap_or_default(),
-        version: ScheduleVersion { id: row.get(0)?, version: row.get(1)? },
+        name: read::<Option<String>>(row, 2)?.unwrap_or_default(),
+        version: ScheduleVersion { id: read(row, 0)?, version: read(row, 1)? },
         state: ScheduleState {
             // Text of a damaged row is no reason to read none of them.
-            definition: Json::from_store(lossy(row, 3)?.unwrap_or_default()),
-            declared: lossy(row, 4)?,
+            definition: Json::from_store(read::<Option<String>>(row, 3)?.unwrap_or_default()),
+            declared: read::<Option<String>>(row, 4)?,
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
-            anchor: timestamp(row.get(6)?),
+            anchor: timestamp(read(row, 6)?),
             paused: time(7)?.map(|at| Pause { at, reason }),
-            error: lossy(row, 9)?,
+            error: read::<Option<String>>(row, 9)?,
             next_at: time(10)?,
         },
         last_slot: time(11)?,
-        last_task: row.get::<_, Option<i64>>(12)?.map(TaskId),
-        created_at: timestamp(row.get(13)?),
-        updated_at: timestamp(row.get(14)?),
+        last_task: read::<Option<i64>>(row, 12)?.map(TaskId),
+        created_at: timestamp(read(row, 13)?),
+        updated_at: timestamp(read(row, 14)?),
     })
 }
 

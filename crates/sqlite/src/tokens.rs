@@ -8,6 +8,7 @@ use task_engine_model::token::{NewToken, Role, TOUCH_EVERY, TokenHash, TokenRow}
 use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::{micros, timestamp};
+use crate::value::read;
 
 pub(crate) fn add(turn: &Turn<'_>, new: &NewToken) -> Result<i64, Fault> {
     let expires_at = new.expires_in().map(|time| turn.moment.after(time));
@@ -60,16 +61,16 @@ pub(crate) fn touch(turn: &Turn<'_>, id: i64) -> Result<Timestamp, Fault> {
 }
 
 fn token(row: &Row<'_>) -> rusqlite::Result<Result<TokenRow, StoreError>> {
-    let role = match row.get::<_, String>(2)?.parse::<Role>() {
+    let role = match read::<String>(row, 2)?.parse::<Role>() {
         Ok(role) => role,
         Err(bad) => return Ok(Err(StoreError::Version(bad.to_string()))),
     };
-    let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(timestamp));
+    let time = |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
     Ok(Ok(TokenRow {
-        id: row.get(0)?,
-        name: row.get(1)?,
+        id: read(row, 0)?,
+        name: read(row, 1)?,
         role,
-        created_at: timestamp(row.get(3)?),
+        created_at: timestamp(read(row, 3)?),
         expires_at: time(4)?,
         last_used_at: time(5)?,
         revoked_at: time(6)?,

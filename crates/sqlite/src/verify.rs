@@ -1,10 +1,12 @@
 //! Checks the invariants. Each check is a statement that returns violations in
 //! words.
 
+use task_engine_model::Json;
 use task_engine_model::check::Inventory;
 
 use crate::desk::Turn;
 use crate::fault::Fault;
+use crate::value::read;
 
 /// Names of statements in `sql/verify`, which say what each looks for.
 macro_rules! checks {
@@ -26,7 +28,6 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         "07_held_with_an_old_number",
         "08_ran_after_its_end",
         "09_ended_without_a_word",
-        "10_bad_json",
         "11_held_by_nobody",
         "12_said_by_nobody",
         "13_lines_unsaid",
@@ -37,6 +38,24 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         let mut statement = turn.db.prepare(check)?;
         for violation in statement.query_map([], |row| row.get(0))? {
             violations.push(violation?);
+        }
+    }
+    violations.extend(unreadable(turn)?);
+    Ok(violations)
+}
+
+/// Values that no engine can read. The tables refuse most of them, but a file
+/// knows nothing of digits and levels when they are written by SQL.
+fn unreadable(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
+    let mut violations = Vec::new();
+    let mut statement = turn.db.prepare(include_str!("../sql/verify/10_stored_json.sql"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (id, what): (i64, String) = (read(row, 0)?, read(row, 1)?);
+        let text = String::from_utf8(read(row, 2)?).map_err(|_| "it is not UTF-8".to_owned());
+        let parse = if read(row, 3)? { Json::parse_object } else { Json::parse };
+        if let Err(why) = text.and_then(|text| parse(text).map_err(|why| why.to_string())) {
+            violations.push(format!("{what} of task {id} cannot be read: {why}"));
         }
     }
     Ok(violations)

@@ -15,10 +15,11 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::{micros, timestamp};
 use crate::read::status;
+use crate::value::read;
 
 pub(crate) fn moving(turn: &Turn<'_>, look: MovingLook) -> Result<Moving, Fault> {
     let newest: Option<i64> =
-        turn.db.prepare_cached(sql!("moving_newest"))?.query_row([], |row| row.get(0))?;
+        turn.db.prepare_cached(sql!("moving_newest"))?.query_row([], |row| read(row, 0))?;
     let held = held(turn)?;
     Ok(Moving {
         now: timestamp(turn.now()),
@@ -42,7 +43,9 @@ fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
     let mut next = Vec::new();
     for _ in 0..MovingLook::LANES_MAX {
         let found = next_lane
-            .query_row(params![at.0, at.1, at.2], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .query_row(params![at.0, at.1, at.2], |row| {
+                Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
+            })
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
@@ -51,11 +54,11 @@ fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
         let mut rows = first.query(params![at.0, at.1, at.2, until, limit])?;
         while let Some(row) = rows.next()? {
             next.push(NextTask {
-                task_id: TaskId(row.get(0)?),
+                task_id: TaskId(read(row, 0)?),
                 queue: at.0.clone(),
                 task_class: at.1.clone(),
                 priority: at.2,
-                due_at: timestamp(row.get(1)?),
+                due_at: timestamp(read(row, 1)?),
             });
         }
     }
@@ -80,7 +83,7 @@ pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsLook) -> Result<Vec<EndingR
 pub(crate) fn unhappy(turn: &Turn<'_>) -> Result<Unhappy, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("unhappy"))?;
     let mut seen = |status: &str| {
-        statement.query_row(params![status, Unhappy::COUNTED_MAX + 1], |row| row.get(0))
+        statement.query_row(params![status, Unhappy::COUNTED_MAX + 1], |row| read(row, 0))
     };
     Ok(Unhappy::of(seen("failed")?, seen("cancelled")?))
 }
@@ -89,7 +92,7 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
     let found = turn
         .db
         .prepare_cached(sql!("ahead_of"))?
-        .query_row([look.id.0], |row| Ok((row.get::<_, i32>(0)?, row.get::<_, i64>(1)?)))
+        .query_row([look.id.0], |row| Ok((read::<i32>(row, 0)?, read::<i64>(row, 1)?)))
         .optional()?;
     let Some((priority, due_at)) = found else {
         return Ok(None);
@@ -102,7 +105,8 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
     let mut rows = lanes.query(params![queues, classes, priority])?;
     let mut tasks = Count::default();
     while let Some(row) = rows.next()? {
-        let (queue, class, lane): (String, String, i32) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (queue, class, lane): (String, String, i32) =
+            (read(row, 0)?, read(row, 1)?, read(row, 2)?);
         let (until, id) = if lane > priority {
             (turn.now(), i64::MAX)
         } else {
@@ -111,7 +115,7 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
         tasks.add(
             count.query_row(
                 params![queue, class, lane, until, id, Count::PER_LANE_MAX + 1],
-                |row| row.get(0),
+                |row| read(row, 0),
             )?,
         );
     }
@@ -120,9 +124,9 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
 }
 
 fn held_row(row: &Row<'_>) -> rusqlite::Result<HeldRow> {
-    let percent: Option<f64> = row.get(7)?;
-    let message: Option<String> = row.get(8)?;
-    let reported_at: Option<i64> = row.get(9)?;
+    let percent: Option<f64> = read(row, 7)?;
+    let message: Option<String> = read(row, 8)?;
+    let reported_at: Option<i64> = read(row, 9)?;
     let progress = || {
         Some(ProgressRow {
             percent: percent?,
@@ -131,32 +135,32 @@ fn held_row(row: &Row<'_>) -> rusqlite::Result<HeldRow> {
         })
     };
     Ok(HeldRow {
-        task_id: TaskId(row.get(0)?),
-        attempt: row.get(1)?,
-        instance_id: InstanceId(row.get(2)?),
-        claimed_at: timestamp(row.get(3)?),
-        task_class: row.get(4)?,
-        queue: row.get(5)?,
-        priority: row.get(6)?,
+        task_id: TaskId(read(row, 0)?),
+        attempt: read(row, 1)?,
+        instance_id: InstanceId(read(row, 2)?),
+        claimed_at: timestamp(read(row, 3)?),
+        task_class: read(row, 4)?,
+        queue: read(row, 5)?,
+        priority: read(row, 6)?,
         progress: progress(),
     })
 }
 
 fn ending_row(row: &Row<'_>) -> Result<EndingRow, Fault> {
     let time =
-        |column| -> rusqlite::Result<_> { Ok(row.get::<_, Option<i64>>(column)?.map(timestamp)) };
-    let ends_task: Option<String> = row.get(8)?;
+        |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
+    let ends_task: Option<String> = read(row, 8)?;
     Ok(EndingRow {
-        task_id: TaskId(row.get(0)?),
-        attempt: row.get(1)?,
-        task_class: row.get(2)?,
-        queue: row.get(3)?,
-        instance_id: row.get::<_, Option<i64>>(4)?.map(InstanceId),
-        instance: row.get(5)?,
+        task_id: TaskId(read(row, 0)?),
+        attempt: read(row, 1)?,
+        task_class: read(row, 2)?,
+        queue: read(row, 3)?,
+        instance_id: read::<Option<i64>>(row, 4)?.map(InstanceId),
+        instance: read(row, 5)?,
         started_at: time(6)?,
-        stopped_at: timestamp(row.get(7)?),
+        stopped_at: timestamp(read(row, 7)?),
         ends_task: ends_task.as_deref().map(status).transpose()?,
         retry_at: time(9)?,
-        error: row.get(10)?,
+        error: read(row, 10)?,
     })
 }

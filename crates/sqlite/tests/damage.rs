@@ -1,13 +1,17 @@
 //! What somebody writes into the file by hand harms that row, and nothing else.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use task_engine_conformance::bench::new_instance;
 use task_engine_model::check::Depth;
+use task_engine_model::export::{ExportFilter, Line};
 use task_engine_model::schedule::Schedule;
 use task_engine_model::schedule::decision::firing;
 use task_engine_model::schedule::operate::Schedules;
 use task_engine_model::schedule::row::{ScheduleState, ScheduleWrite};
-use task_engine_model::{Json, NewTask, Store};
+use task_engine_model::store::{ClaimIds, TakeBack};
+use task_engine_model::{Base, Json, Lanes, NewTask, Scan, Store, TaskFilter, TaskId};
 use task_engine_sqlite::SqliteStore;
 
 #[tokio::test]
@@ -84,4 +88,135 @@ async fn a_schedule_without_a_readable_name_hides_no_other() {
     let checks = store.checks(Depth::Usual).await.unwrap();
     let told = checks.iter().any(|check| check.reason.contains("m\u{fffd}"));
     assert!(told, "{checks:#?}");
+}
+
+const DEEP: usize = 200;
+
+fn store_in(folder: &tempfile::TempDir) -> (SqliteStore, rusqlite::Connection) {
+    let path = folder.path().join("tasks.db");
+    (SqliteStore::open(&path).unwrap(), rusqlite::Connection::open(&path).unwrap())
+}
+
+/// What is refused for its size, wherever it is written.
+#[tokio::test]
+async fn sql_refuses_json_beyond_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, by_hand) = store_in(&folder);
+    store.migrate().await.unwrap();
+    let task = NewTask::new("work", Json::empty_object()).unwrap();
+    store.create(&[task]).await.unwrap();
+    let long = format!(r#"{{"t":"{}"}}"#, "x".repeat(1024 * 1024));
+    let deep = format!(r#"{{"d":{}{}}}"#, "[".repeat(DEEP), "]".repeat(DEEP));
+    let nul = r#"{"t":"\u0000"}"#.to_owned();
+    let infinite = r#"{"n":[1,1e999999]}"#.to_owned();
+    for json in [&long, &deep, &nul, &infinite] {
+        for column in ["task_parameters", "context"] {
+            let insert =
+                format!("INSERT INTO task_engine_tasks (task_class, {column}) VALUES ('work', ?1)");
+            assert!(by_hand.execute(&insert, [json]).is_err(), "{column}: {:.40}", json);
+        }
+    }
+    for harm in [
+        "UPDATE task_engine_created_tasks SET task_parameters = ?1",
+        "UPDATE task_engine_created_tasks SET context = ?1",
+        "INSERT INTO task_engine_ended_executions
+           (task_id, attempt, retry_number, stopped_at, ends_task, result)
+         VALUES (1, 1, 0, 1, 'stopped', ?1)",
+        "INSERT INTO task_engine_ended_executions
+           (task_id, attempt, retry_number, stopped_at, ends_task, error)
+         VALUES (1, 1, 0, 1, 'failed', ?1)",
+    ] {
+        assert!(by_hand.execute(harm, [&long]).is_err(), "{harm}");
+    }
+    let last = "INSERT INTO task_engine_created_tasks VALUES
+        (9223372036854775807, 'work', '{}', '{}', 'default', 0, 1, 1)";
+    assert!(by_hand.execute(last, []).is_err(), "no page could begin above this id");
+    let fine = format!(r#"{{"d":{}1e300{},"t":"\ud83d\ude00"}}"#, "[".repeat(63), "]".repeat(63));
+    let insert = "INSERT INTO task_engine_tasks (task_class, task_parameters) VALUES ('work', ?1)";
+    by_hand.execute(insert, [&fine]).unwrap();
+}
+
+/// Rows that got in all the same: a claim tells them from the others, and every
+/// reader answers.
+#[tokio::test]
+async fn claims_and_readers_go_past_unreadable_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, by_hand) = store_in(&folder);
+    store.migrate().await.unwrap();
+    let task = || NewTask::new("work", Json::empty_object()).unwrap();
+    let ids = store.create(&vec![task(); 10]).await.unwrap();
+    by_hand.execute_batch("PRAGMA ignore_check_constraints = ON").unwrap();
+    let deep = format!(r#"{{"d":{}{}}}"#, "[".repeat(DEEP), "]".repeat(DEEP));
+    let set = "UPDATE task_engine_created_tasks SET task_parameters = ?2 WHERE id = ?1";
+    for (place, text) in [(0, "no JSON"), (2, &*deep), (3, r#"{"n":1e131071}"#), (4, "[1]")] {
+        by_hand.execute(set, rusqlite::params![ids[place].0, text]).unwrap();
+    }
+    by_hand
+        .execute_batch(&format!(
+            "UPDATE task_engine_created_tasks SET task_parameters = CAST(x'7b22ff' AS TEXT) WHERE id = {};
+             UPDATE task_engine_waiting_tasks SET attempt = 1099511627776 WHERE task_id = {};
+             UPDATE task_engine_waiting_tasks SET priority = 1099511627776 WHERE task_id = {};
+             UPDATE task_engine_waiting_tasks SET due_at = -9223372036854775808 WHERE task_id = {};
+             UPDATE task_engine_created_tasks SET queue = CAST(x'ff' AS TEXT), priority = 1099511627776,
+               scheduled_at = 9223372036854775807, created_at = -9223372036854775808 WHERE id = {};
+             DELETE FROM task_engine_waiting_tasks WHERE task_id = {};
+             INSERT INTO task_engine_ended_executions
+               (task_id, attempt, retry_number, instance_id, stopped_at, ends_task, error)
+             VALUES ({}, 1, 0, 77, 9223372036854775807, 'failed', 'no JSON')",
+            ids[5].0, ids[6].0, ids[7].0, ids[8].0, ids[0].0, ids[9].0, ids[9].0
+        ))
+        .unwrap();
+
+    let engine = store.register(&new_instance("a")).await.unwrap();
+    let lanes = Lanes::new(vec!["default".to_owned()], vec!["work".to_owned()]);
+    let mut claimer = store.claimer(engine, lanes);
+    let claim = claimer.claim(ClaimIds::new(engine).take(), 20).await.unwrap();
+    let mut bad: Vec<_> = claim.tasks.iter().filter(|task| task.unreadable.is_some()).collect();
+    bad.sort_unstable_by_key(|task| task.id);
+    let bad_ids: Vec<_> = bad.iter().map(|task| task.id.task_id).collect();
+    assert_eq!(bad_ids, [ids[0], ids[2], ids[3], ids[4], ids[5], ids[6]], "{bad:?}");
+    assert_eq!(claim.tasks.len(), 9);
+
+    for id in &ids {
+        assert!(store.task(*id).await.unwrap().is_some(), "{id}");
+    }
+    let page = TaskFilter { limit: 20, ..TaskFilter::default() };
+    assert_eq!(store.tasks(&page).await.unwrap().len(), 10);
+    let scan = Scan {
+        base: Base::All,
+        from: TaskId(0),
+        before: TaskId(i64::MAX),
+        rows: 20,
+        tasks: 20,
+        classes: None,
+        queues: None,
+        created: Vec::new(),
+        ended: Vec::new(),
+        with_error: false,
+        with_json: true,
+    };
+    assert_eq!(store.scan(&scan).await.unwrap().tasks.len(), 10);
+    assert!(store.heartbeat(engine).await.unwrap().alive);
+    assert_eq!(store.queues().await.unwrap().len(), 2, "one has a name that cannot be read");
+    assert_eq!(store.instances(None).await.unwrap().len(), 1);
+    store.checks(Depth::Usual).await.unwrap();
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = {
+        let lines = lines.clone();
+        Box::new(move |line| {
+            lines.lock().unwrap().push(line);
+            true
+        })
+    };
+    store.export(&ExportFilter::default(), sink).await.unwrap();
+    let lines = lines.lock().unwrap();
+    let skipped = lines.iter().filter(|line| matches!(line, Line::SkippedTask(_))).count();
+    assert_eq!(skipped, 5, "{lines:#?}");
+    let violations = store.verify().await.unwrap().join("\n");
+    assert!(violations.contains("the parameters of task 1 cannot be read"), "{violations}");
+    assert!(violations.contains("the error of attempt 1 of task 10"), "{violations}");
+
+    // An engine that dies with such rows in its hands is recovered.
+    assert!(store.declare_lost(engine, true).await.unwrap());
+    assert_eq!(store.take_back(TakeBack::Lost(engine)).await.unwrap().len(), 9);
 }

@@ -17,8 +17,8 @@ use crate::table::table;
 
 /// Check the file task-engine.toml, without a database
 ///
-/// Prints the classes and the programs that were found for them. Every mistake is
-/// told with its line and column (exit code 2).
+/// Prints the classes and the programs that were found for them. Every mistake has
+/// its line and column (exit code 2).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The file [default: task-engine.toml]

@@ -87,7 +87,7 @@ fn unreachable(why: &str) -> Check {
         "connection",
         Verdict::Wrong,
         why,
-        "start the server, or mend the URL: TASK_ENGINE_DATABASE_URL or --database",
+        "start the server, or fix the URL: TASK_ENGINE_DATABASE_URL or --database",
     )
 }
 

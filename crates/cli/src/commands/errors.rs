@@ -28,7 +28,7 @@ use crate::table::{fit_lines, table};
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
-    /// Only tasks that this filter means
+    /// Only tasks that match this filter
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
     /// How many failures to look at, the newest
@@ -139,7 +139,9 @@ fn say_the_rest(console: &Console, failures: &Failures, filter: &Filter) {
             let filter = filter.to_string();
             let words = if filter.is_empty() { filter } else { format!(" {}", quoted(&filter)) };
             let more = console.command(&format!("errors{words} --before {next}"));
-            console.say(format_args!("Go on with: {more}"));
+            console.say(format_args!(
+                "{number}, searched down to task {next}; older ones are not counted. Go on with: {more}"
+            ));
         }
     }
 }

@@ -54,11 +54,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         )));
     }
     let state = Arc::new(Mutex::new((End::default(), None)));
+    let skipped = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let state = state.clone();
+        let skipped = skipped.clone();
         let mut out = BufWriter::new(io::stdout());
         Box::new(move |line: Line| {
             let written = write(&mut out, &line);
+            if let Line::SkippedTask(one) = &line {
+                skipped.lock().unwrap_or_else(PoisonError::into_inner).push(one.clone());
+            }
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.0.count(&line);
             match written {
@@ -76,6 +81,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         return Err(error.into());
     }
     console.say(format_args!("Exported {} from {}.", words(state.0), store.place()));
+    for one in skipped.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        console.say(format_args!("Left out task {}: {}.", one.id, escape(&one.reason)));
+    }
     Ok(())
 }
 

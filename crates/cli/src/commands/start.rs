@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     /// How long after its last heartbeat it counts as dead
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     dead_after: Duration,
-    /// How often it looks for work that no wake-up told it about, at most 10s
+    /// How often it looks for work without a wake-up, at most 10s
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     poll: Duration,
     /// How long successful tasks are kept, or `never` to remove none

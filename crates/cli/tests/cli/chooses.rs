@@ -146,7 +146,7 @@ fn reruns_and_errors(place: &Place) {
 
     let errors = place.run(&["errors"]);
     code_and_words(&errors, 0, &["4 tasks with an error: all there are"]);
-    assert_eq!(errors.out.lines().count(), 2, "one group: {errors:?}");
+    assert_eq!(errors.out.lines().count(), 3, "one group and its example: {errors:?}");
     let group = errors.out.lines().nth(1).unwrap();
     assert!(group.trim_start().starts_with("4  FailingNotRetryTask"), "{group}");
     let some = place.run(&["errors", "--limit", "3", "--json"]);

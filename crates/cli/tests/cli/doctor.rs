@@ -257,6 +257,32 @@ async fn doctor_names_all_affected_tables() {
     assert_found(&distributed, "wrong", "claims (distributed by Citus)", "undistribute_table");
 }
 
+/// Processes that end leave no open transaction and no statement under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_leave_server_log_clean() {
+    let server = TestServer::start();
+    let place = Place::with_database(&server.create_database().await);
+    place.ok(&["migrate"]);
+    place.ok(&["create", "WaitingTask", "--count", "200"]);
+    for _ in 0..3 {
+        for command in [
+            &["verify"][..],
+            &["doctor"],
+            &["tasks"],
+            &["why", "1"],
+            &["show", "1"],
+            &["stats"],
+            &["export"],
+        ] {
+            place.ok(command);
+        }
+    }
+    let log = server.log();
+    for words in ["unexpected EOF", "connection to client lost", "could not send data"] {
+        assert!(!log.contains(words), "{words}: {log}");
+    }
+}
+
 /// What a pooler in transaction mode does to notifications: they are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_that_hears_nothing() {

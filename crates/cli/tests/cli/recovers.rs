@@ -92,6 +92,7 @@ async fn recover_fails_under_table_lock() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     let (engine, _) = place.start_on_witness(60_000, &["start", "--instance", "w9"]);
+    let second = place.ok(&["create", "WaitingTask", "--in", "1h"]);
     engine.signal("KILL");
     engine.end();
     let connect = format!("{url}?application_name=forgetful");
@@ -111,6 +112,10 @@ async fn recover_fails_under_table_lock() {
     }
     let why = place.ok(&["why", "1"]);
     assert!(why.contains(&blocker), "{why}");
+    // What changes the queue waits for the lock, and then says who has it.
+    let retried = place.run(&["retry", second.trim(), "--yes"]);
+    assert_eq!(retried.code, Some(1), "{retried:?}");
+    assert!(retried.err.contains(&blocker), "{}", retried.err);
     client.batch_execute("COMMIT").await.unwrap();
     let recovered = place.run(&["recover", "w9"]);
     assert_eq!(recovered.code, Some(0), "{recovered:?}");

@@ -12,6 +12,7 @@ mod hooks;
 mod keeps_schedules;
 mod keeps_secrets;
 mod knows_its_name;
+mod outlives_bad_rows;
 mod outlives_its_database;
 mod outlives_its_tasks;
 mod runs_tasks;

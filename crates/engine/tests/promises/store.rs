@@ -1,5 +1,6 @@
 //! Empty stores, engines on them, and words for what tests wait for.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,26 +39,40 @@ pub(crate) use on_every_store;
 /// A store with its tables, for one test.
 pub(crate) struct Fresh {
     pub(crate) store: Arc<dyn Store>,
-    _folder: Option<tempfile::TempDir>,
+    folder: Option<tempfile::TempDir>,
+    url: String,
 }
 
 pub(crate) async fn postgres() -> Fresh {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    Fresh { store: Arc::new(store), _folder: None }
+    Fresh { store: Arc::new(store), folder: None, url }
 }
 
 pub(crate) async fn sqlite() -> Fresh {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(folder.path().join("tasks.db")).unwrap();
     store.migrate().await.unwrap();
-    Fresh { store: Arc::new(store), _folder: Some(folder) }
+    Fresh { store: Arc::new(store), folder: Some(folder), url: String::new() }
 }
 
 impl Fresh {
     pub(crate) fn on(store: Arc<dyn Store>) -> Self {
-        Self { store, _folder: None }
+        Self { store, folder: None, url: String::new() }
+    }
+
+    /// The file of the store, if it is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.path().join("tasks.db"))
+    }
+
+    /// A connection to the store's server.
+    pub(crate) async fn client(&self) -> tokio_postgres::Client {
+        let (client, connection) =
+            tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
     }
 
     pub(crate) fn engine(&self) -> Engine<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Check, Facts, Verdict, span};
+use super::{Check, Facts, FailedClass, Verdict, span};
 use crate::instance::{InstanceRow, InstanceState};
 use crate::watch::HeldRow;
 
@@ -377,11 +377,13 @@ impl Facts {
     fn failures(&self) -> Check {
         const NAME: &str = "failures";
         let failed: i64 = self.failed.iter().map(|one| one.tasks).sum();
-        let Some(first) = self.failed.first() else {
+        let mut by_number: Vec<&FailedClass> = self.failed.iter().collect();
+        by_number.sort_by_key(|one| (std::cmp::Reverse(one.tasks), &one.class));
+        let Some(first) = by_number.first() else {
             return Check::ok(NAME, "no task has failed in the last hour");
         };
         let at_least = if self.failed_and_more { "at least " } else { "" };
-        let classes = self.failed.iter().map(|one| format!("{} ({})", one.class, one.tasks));
+        let classes = by_number.iter().map(|one| format!("{} ({})", one.class, one.tasks));
         let classes: Vec<_> = classes.collect();
         let reason = format!(
             "{at_least}{} failed for good in the last hour: {}",
@@ -394,7 +396,7 @@ impl Facts {
                 first.newest
             )
         } else {
-            let retry = self.failed.iter().map(|one| {
+            let retry = by_number.iter().map(|one| {
                 let filter = format!("status=failed class={} updated<1h", value(&one.class));
                 format!("task-engine retry {}", word(&filter))
             });

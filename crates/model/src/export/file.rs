@@ -87,6 +87,12 @@ impl File {
         &self.header
     }
 
+    /// The number of the line that was read last.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
     /// How many lines of each kind were read so far.
     #[must_use]
     pub fn seen(&self) -> End {
@@ -133,6 +139,10 @@ impl File {
         serde_json::from_str(text).map_err(|error| {
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default().to_owned();
+            let why = match task_id_in(text) {
+                Some(id) => format!("task {id}: {why}"),
+                None => why,
+            };
             BadLine { line: self.line, column: Some(error.column()), why }
         })
     }
@@ -195,7 +205,7 @@ impl File {
             Line::PausedQueue(paused) => {
                 return crate::queue::check_queue_name(&paused.queue).map_err(|e| e.to_string());
             }
-            Line::End(_) => return Ok(()),
+            Line::SkippedTask(_) | Line::End(_) => return Ok(()),
         };
         if id <= *last {
             return Err(format!(
@@ -210,6 +220,19 @@ impl File {
         *last = id;
         Ok(())
     }
+}
+
+/// The task that a line is about that could not be read as a whole.
+fn task_id_in(text: &str) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Any {
+        task: Id,
+    }
+    #[derive(Deserialize)]
+    struct Id {
+        id: i64,
+    }
+    serde_json::from_str::<Any>(text).ok().map(|any| any.task.id)
 }
 
 impl Iterator for File {

@@ -118,7 +118,7 @@ mod tests {
         let waits: Vec<_> = (1..=4).flat_map(|n| [minutes(n); 25]).collect();
         assert!(of(&waits).quantile(95).unwrap() <= minutes(4));
         let days = of(&[minutes(3 * 24 * 60); 10]);
-        assert_eq!((days.quantile(50).unwrap() < minutes(3 * 24 * 60)), true);
+        assert!(days.quantile(50).unwrap() < minutes(3 * 24 * 60));
         assert_eq!(days.quantile(100), Some(minutes(3 * 24 * 60)));
         assert!(of(&[Duration::MAX]).quantile(95).unwrap() < Duration::MAX);
         let mut huge = of(&[Duration::from_secs(500)]);

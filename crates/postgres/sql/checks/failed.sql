@@ -8,4 +8,4 @@ WITH last AS MATERIALIZED (
 SELECT c.task_class, count(*) AS failed, max(last.task_id) AS newest
 FROM last JOIN task_engine.created_tasks c ON c.id = last.task_id
 WHERE last.stopped_at >= now() - interval '1 hour'
-GROUP BY c.task_class ORDER BY count(*) DESC, c.task_class
+GROUP BY c.task_class

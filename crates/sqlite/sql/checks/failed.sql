@@ -10,4 +10,3 @@ FROM (
 CROSS JOIN task_engine_created_tasks AS created ON created.id = last.task_id
 WHERE last.stopped_at >= ?1
 GROUP BY created.task_class
-ORDER BY count(*) DESC, created.task_class

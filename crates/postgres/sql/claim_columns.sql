@@ -1,0 +1,1 @@
+c.task_parameters, c.context

@@ -1,0 +1,87 @@
+//! Values as they are stored, read so that none of them can stop a reader: a text
+//! that is not UTF-8 is shown with the bad bytes replaced, a number out of range as
+//! the nearest one. The tables refuse such values; a damaged file, or whoever turns
+//! their checks off, does not ask them.
+
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+
+/// Reads a column.
+pub(crate) fn read<T: Stored>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    Ok(T::of(row.get_ref(column)?))
+}
+
+/// A value that is read from a column, whatever is in there.
+pub(crate) trait Stored {
+    fn of(value: ValueRef<'_>) -> Self;
+}
+
+impl Stored for String {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::new(),
+            ValueRef::Integer(number) => number.to_string(),
+            ValueRef::Real(number) => number.to_string(),
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                Self::from_utf8_lossy(bytes).into_owned()
+            }
+        }
+    }
+}
+
+/// The bytes of a text, to be checked by whoever asks.
+impl Stored for Vec<u8> {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_owned(),
+            other => String::of(other).into_bytes(),
+        }
+    }
+}
+
+impl Stored for i64 {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Integer(number) => number,
+            ValueRef::Real(number) => number as Self,
+            other => String::of(other).parse().unwrap_or(0),
+        }
+    }
+}
+
+impl Stored for i32 {
+    fn of(value: ValueRef<'_>) -> Self {
+        let nearest = i64::of(value).clamp(Self::MIN.into(), Self::MAX.into());
+        Self::try_from(nearest).unwrap_or(0)
+    }
+}
+
+impl Stored for u32 {
+    fn of(value: ValueRef<'_>) -> Self {
+        Self::try_from(i64::of(value).clamp(0, Self::MAX.into())).unwrap_or(0)
+    }
+}
+
+impl Stored for f64 {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Real(number) => number,
+            other => i64::of(other) as Self,
+        }
+    }
+}
+
+impl Stored for bool {
+    fn of(value: ValueRef<'_>) -> Self {
+        i64::of(value) != 0
+    }
+}
+
+impl<T: Stored> Stored for Option<T> {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => None,
+            some => Some(T::of(some)),
+        }
+    }
+}
