@@ -85,7 +85,7 @@ async fn the_record_is_shown(place: &Place, store: &dyn Store) {
         (&["--until", "1h"], 0),
         (&["--task", "17"], 0),
     ] {
-        let found = place.ok(&[&["audit", "--json"], filter].concat());
+        let found = place.ok(&[&["audit", "--json"][..], filter].concat());
         assert_eq!(found.lines().count(), number, "{filter:?}: {found}");
     }
     let young = place.run(&["prune", "--audit", "--older-than", "1day", "--yes"]);
