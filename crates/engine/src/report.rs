@@ -426,7 +426,8 @@ mod tests {
             journal.progress(50.0, "half");
         }
         assert!(reports.write(|_| true).await.is_err());
-        let kept: usize = journals.iter().map(|j| lock(&j.draft).lines.len()).sum();
+        let lines = |draft: &Draft| draft.lines.len() + draft.tail.len();
+        let kept: usize = journals.iter().map(|journal| lines(&lock(&journal.draft))).sum();
         assert!(kept * LINE_BYTES_MAX <= UNWRITTEN_BYTES_MAX, "{kept} lines");
         assert!(kept * LINE_BYTES_MAX > UNWRITTEN_BYTES_MAX / 2, "{kept} lines");
         assert!(reports.bytes.load(Ordering::Relaxed) <= UNWRITTEN_BYTES_MAX);

@@ -56,7 +56,7 @@ async fn tokens_come_and_go(place: &Place, store: &dyn Store) {
 async fn the_record_is_shown(place: &Place, store: &dyn Store) {
     let nothing = place.run(&["audit"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
-    assert!(nothing.err.contains("No operations are recorded"), "{}", nothing.err);
+    assert!(nothing.err.contains("No operator has changed anything"), "{}", nothing.err);
     let detail = Json::parse(r#"{"matched": 3}"#).unwrap();
     let why = Some("bad \u{202e}deploy".to_owned());
     let asked = NewAuditEntry::asked("ada", "tasks.retry", "status=failed", why, detail).unwrap();
@@ -79,6 +79,18 @@ async fn the_record_is_shown(place: &Place, store: &dyn Store) {
     assert_eq!((&rows[1]["of"], &rows[1]["detail"]["retried"]), (&json!(id), &json!(3)));
     let page = place.run(&["audit", "--limit", "1"]);
     assert!(page.err.contains("audit --limit 1 --before 3"), "{}", page.err);
+    for (filter, number) in [
+        (&["--actor", "ADA", "--action", "tasks", "--since", "1h"][..], 2),
+        (&["--actor", "bob"], 0),
+        (&["--until", "1h"], 0),
+        (&["--task", "17"], 0),
+    ] {
+        let found = place.ok(&[&["audit", "--json"][..], filter].concat());
+        assert_eq!(found.lines().count(), number, "{filter:?}: {found}");
+    }
+    let young = place.run(&["prune", "--audit", "--older-than", "1day", "--yes"]);
+    assert_eq!(young.code, Some(2), "{young:?}");
+    assert!(young.err.contains("at least 90 days"), "{}", young.err);
     let rest = lines(&place.ok(&["audit", "--json", "--before", "2"]));
     assert_eq!((rest.len(), &rest[0]["id"]), (1, &json!(1)));
 }

@@ -27,6 +27,7 @@ use super::fields::{self, BadCron};
 pub struct Cron {
     calendar: croner::Cron,
     follows_elapsed_time: bool,
+    never_comes: bool,
 }
 
 /// A time to run, and how a change of clocks touches it.
@@ -71,13 +72,19 @@ impl Cron {
             at: 1,
             why: error.to_string(),
         })?;
-        Ok(Self { calendar, follows_elapsed_time: fields.any_minute_or_hour })
+        Ok(Self {
+            calendar,
+            follows_elapsed_time: fields.any_minute_or_hour,
+            never_comes: fields.never_comes,
+        })
     }
 
     /// The first time after this one, if there is any.
     #[must_use]
     pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Found> {
-        if self.follows_elapsed_time {
+        if self.never_comes {
+            None
+        } else if self.follows_elapsed_time {
             self.next_elapsed(time, zone)
         } else {
             self.next_fixed(time, zone)

@@ -26,6 +26,9 @@ pub(super) struct Fields {
     /// Whether a day must fit both day fields, because one of them begins with
     /// `*`; otherwise one of the two is enough.
     pub(super) both_days: bool,
+    /// Whether no month of it has such a day, like February 30. The search would
+    /// look for it until the last year that there is.
+    pub(super) never_comes: bool,
 }
 
 /// What one field may say.
@@ -112,11 +115,31 @@ pub(super) fn read(expression: &str) -> Result<Fields, BadCron> {
         let (_, word) = words[words.len() - 5 + field];
         word.starts_with(['*', '?'])
     };
+    let both_days = begins_with_star(2) || begins_with_star(4);
     Ok(Fields {
+        never_comes: both_days && never_comes(&plain[3], &plain[4]),
         plain: plain.join(" "),
         any_minute_or_hour: begins_with_star(0) || begins_with_star(1),
-        both_days: begins_with_star(2) || begins_with_star(4),
+        both_days,
     })
+}
+
+/// Whether each of these days of the month is too late for each of these months.
+/// Both are lists of numbers, or `*`; a day may be the weekday next to it (`31W`).
+fn never_comes(days: &str, months: &str) -> bool {
+    let numbers = |field: &str| -> Option<Vec<u8>> {
+        field.split(',').map(|item| item.trim_end_matches('W').parse().ok()).collect()
+    };
+    let Some(first) = numbers(days).and_then(|days| days.into_iter().min()) else {
+        return false;
+    };
+    let months = numbers(months).unwrap_or_else(|| (1..=12).collect());
+    let longest = |month| match month {
+        2 => 29,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    months.into_iter().all(|month| longest(month) < first)
 }
 
 /// The words of a text, each with the byte where it begins.
@@ -320,6 +343,24 @@ mod tests {
             let error = read(expression).unwrap_err();
             assert_eq!(error.at, at, "{error}");
             assert!(error.why.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn impossible_dates_are_known_at_once() {
+        for (expression, never) in [
+            ("0 0 30 2 *", true),
+            ("0 0 31 4,6 *", true),
+            ("0 0 31W 2 *", true),
+            ("0 0 30,31 FEB *", true),
+            ("0 0 29 2 *", false),
+            ("0 0 31 2,3 *", false),
+            ("0 0 31 * *", false),
+            ("0 0 L 2 *", false),
+            ("0 0 30 2 MON", false),
+            ("@daily", false),
+        ] {
+            assert_eq!(read(expression).unwrap().never_comes, never, "{expression}");
         }
     }
 }
