@@ -41,10 +41,10 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
 /// What was copied from a page or a command that hides secrets is not stored.
 /// `inside`: of a class that has secrets, also within other texts.
 pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), Fault> {
-    secret::refuse_placeholders(parameters, inside).map_err(stray)
+    secret::refuse_placeholders(parameters, inside).map_err(|found| stray(&found))
 }
 
-pub(crate) fn stray(stray: StrayPlaceholder) -> Fault {
+pub(crate) fn stray(stray: &StrayPlaceholder) -> Fault {
     Fault::Usage(format!("parameters: {stray}"))
 }
 

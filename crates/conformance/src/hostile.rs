@@ -272,7 +272,7 @@ fn write_string(out: &mut String, chance: &mut fastrand::Rng) {
                     ])
                     .unwrap(),
             ),
-            1 => out.extend(chance.char('\u{80}'..=char::MAX).to_string().chars()),
+            1 => out.push(chance.char('\u{80}'..=char::MAX)),
             _ => out.push(chance.alphanumeric()),
         }
     }

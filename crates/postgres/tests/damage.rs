@@ -311,7 +311,7 @@ async fn readers_go_past_unreadable_rows() {
         })
     };
     store.export(&ExportFilter::default(), sink).await.unwrap();
-    let lines = lines.lock().unwrap();
+    let lines = std::mem::take(&mut *lines.lock().unwrap());
     let skipped: Vec<_> = lines
         .iter()
         .filter_map(|line| match line {

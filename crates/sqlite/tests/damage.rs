@@ -113,7 +113,7 @@ async fn sql_refuses_json_beyond_limits() {
         for column in ["task_parameters", "context"] {
             let insert =
                 format!("INSERT INTO task_engine_tasks (task_class, {column}) VALUES ('work', ?1)");
-            assert!(by_hand.execute(&insert, [json]).is_err(), "{column}: {:.40}", json);
+            assert!(by_hand.execute(&insert, [json]).is_err(), "{column}: {json:.40}");
         }
     }
     for harm in [
@@ -209,7 +209,7 @@ async fn claims_and_readers_go_past_unreadable_rows() {
         })
     };
     store.export(&ExportFilter::default(), sink).await.unwrap();
-    let lines = lines.lock().unwrap();
+    let lines = std::mem::take(&mut *lines.lock().unwrap());
     let skipped = lines.iter().filter(|line| matches!(line, Line::SkippedTask(_))).count();
     assert_eq!(skipped, 5, "{lines:#?}");
     let violations = store.verify().await.unwrap().join("\n");

@@ -185,7 +185,7 @@ impl Glance {
         now: Timestamp,
     ) -> Result<Arc<Series>, StoreError> {
         match over {
-            Span::Hour => Ok(Arc::new(Series::of(&*self.last_hour().await?, now, over))),
+            Span::Hour => Ok(Arc::new(Series::of(&self.last_hour().await?, now, over))),
             Span::Day => {
                 let look = FiguresLook { over: over.over(), step: over.step() };
                 let read =

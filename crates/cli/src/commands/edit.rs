@@ -61,7 +61,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if let (Some(new), Some(before)) = (&edit.parameters, &before) {
         let secrets = Secrets::read(&*store).await?.redactor_of(before);
         let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
-        edit.parameters = Some(restored.map_err(parameters::stray)?);
+        edit.parameters = Some(restored.map_err(|found| parameters::stray(&found))?);
     }
     let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
         "parameters": edit.parameters.is_some(),

@@ -215,7 +215,7 @@ impl<W: Write> Page<'_, W> {
         match execution.status {
             // Not one of the attempts that are counted above.
             ExecutionStatus::Cancelled => {
-                writeln!(self.out, "\nNot begun: {}", verdict(execution))?
+                writeln!(self.out, "\nNot begun: {}", verdict(execution))?;
             }
             _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
         }

@@ -30,9 +30,9 @@ fn python(lines: &[&str]) -> Option<Uncaught> {
         .iter()
         .rposition(|line| line.starts_with("Traceback (most recent call last)"))
         // A file that is not Python has no calls to report.
-        .or_else(|| lines.iter().rposition(|line| is_place(&line)))?;
+        .or_else(|| lines.iter().rposition(&is_place))?;
     let rest = &lines[begins + 1..];
-    if !lines[begins..].iter().any(|line| is_place(line)) {
+    if !lines[begins..].iter().any(is_place) {
         return None;
     }
     let last = rest.iter().find(|line| !line.starts_with(char::is_whitespace))?;

@@ -312,7 +312,7 @@ fn table_lock_is_a_reason() {
     let session = BlockingSession { pid: 4, locks, ..BlockingSession::default() };
     let mut case = Case { table_locks: vec![session.clone()], ..Case::default() };
     let locked = Reason::Locked(session);
-    assert_eq!(case.reasons(), [locked.clone()], "not: nothing stands in its way");
+    assert_eq!(case.reasons(), std::slice::from_ref(&locked));
     case.task = task(TaskStatus::Running, -1, 0);
     assert_eq!(case.reasons()[1..], [locked]);
     case.task = task(TaskStatus::Waiting, 60, 0);
