@@ -221,7 +221,13 @@ impl Browser {
             key if key.chars().count() == 1 => key,
             _ => "",
         };
-        let down = json!({ "type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": if key == "Enter" { 13 } else { 0 } });
+        let code = match key {
+            "Enter" => 13,
+            "Escape" => 27,
+            _ => 0,
+        };
+        let down =
+            json!({ "type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": code });
         self.call("Input.dispatchKeyEvent", down);
         self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key }));
     }

@@ -185,7 +185,10 @@ async fn a_log_is_bounded(fresh: Fresh) {
     let task = fresh.until_status(many, TaskStatus::Stopped).await;
     let kept = log(&*fresh.store, many).await;
     assert_eq!((kept.len(), task.executions[0].log_lines), (LINES_MAX, 5000));
-    assert_eq!(kept[LINES_MAX - 1].message, format!("line {LINES_MAX}"));
+    let half = LINES_MAX / 2;
+    assert_eq!(kept[half - 1].message, format!("line {half}"));
+    assert_eq!(kept[half].message, format!("line {}", 5000 - half + 1));
+    assert_eq!(kept[LINES_MAX - 1].message, "line 5000");
     assert_eq!(task.executions[0].progress.as_ref().unwrap().percent, 100.0);
     let task = fresh.until_status(long, TaskStatus::Stopped).await;
     let kept = log(&*fresh.store, long).await;
