@@ -99,7 +99,7 @@ fn secrets_stay_secret(place: &Place) {
         ("show 1", "last words: {"),
         ("show 2 --json", "https://ann:[secret]@host"),
         ("show 2 --json", "12345678901234567890123"),
-        ("show 3 --json", "not one JSON value"),
+        ("show 3 --json", r#"no JSON: {\""#),
         ("logs 1", "log: {"),
         ("errors", "ExitCode100"),
         (
@@ -156,7 +156,7 @@ done"#;
     ended(&place, "1");
     let shown = place.ok(&["show", "1"]);
     assert!(shown.contains("nonsense") && shown.contains("standard error"), "{shown}");
-    engine.says("a process ended");
+    engine.says("Worker process stays ended");
     assert!(!shown.contains(CANARY) && !engine.err().contains(CANARY), "{shown}{}", engine.err());
     stop(engine);
 }
