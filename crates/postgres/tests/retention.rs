@@ -34,11 +34,13 @@ async fn nothing_of_a_removed_task_is_left() {
     assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");
 }
 
-/// How many rows each table has that is about tasks: those that name them.
+/// How many rows each table has that is about tasks: those that name them. The
+/// events of a schedule belong to the schedule, which keeps the last hundred.
 async fn rows_about_tasks(client: &Client) -> Vec<(String, i64)> {
     let tables = "SELECT table_name::text FROM information_schema.columns
         JOIN information_schema.tables USING (table_schema, table_name)
         WHERE table_schema = 'task_engine' AND table_type = 'BASE TABLE'
+          AND table_name <> 'schedule_events'
           AND (column_name IN ('task_id', 'task_ids') OR table_name = 'created_tasks')
         GROUP BY 1";
     let mut rows = Vec::new();

@@ -60,7 +60,7 @@ async fn every_violation_is_told_in_words() {
             "PRAGMA ignore_check_constraints = ON;
              UPDATE task_engine_created_tasks SET task_parameters = '[]' WHERE id = 1"
                 .to_owned(),
-            "task 1 has parameters that are not a JSON object",
+            "the parameters of task 1 cannot be read: a JSON object is needed",
         ),
     ] {
         let file = File::with_tables().await;

@@ -40,7 +40,7 @@ async fn every_page_says_what_to_do_where_there_is_nothing() {
         ("/queues", "task-engine start --queue default"),
         ("/schedules", "task-engine schedules add"),
         ("/instances", "task-engine start"),
-        ("/health", "no dead engine holds a task"),
+        ("/health", "no engine is alive"),
         ("/health?depth=usual", "task-engine doctor --deep"),
         ("/audit", "No operator has changed anything yet"),
         ("/tokens", "task-engine tokens create NAME --role viewer"),

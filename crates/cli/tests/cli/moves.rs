@@ -137,7 +137,10 @@ fn refuses_what_is_wrong(place: &Place) {
         (good[..good.len() / 2].to_owned(), "the line is cut off"),
         (join(&[header, lines[1], lines[1]]), "line 3: task 1 comes after task 1"),
         (join(&[header, lines[1], lines[2], lines[4]]), "line 4: lines are missing: 3 tasks"),
-        (join(&[header, r#"{"task": {"id": 1}}"#]), "line 2, column 18: missing field `status`"),
+        (
+            join(&[header, r#"{"task": {"id": 1}}"#]),
+            "line 2, column 18: task 1: missing field `status`",
+        ),
         (join(&[header, header]), "line 2: a second header"),
         (good.replacen("\"status\":\"waiting\"", "\"status\":\"stopped\"", 1), "but is waiting"),
         (good.replacen("\"queue\":\"default\"", "\"queue\":\"\"", 1), "line 2: task 1: "),

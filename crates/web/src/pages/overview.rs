@@ -53,6 +53,6 @@ fn is_new(now: &Now) -> bool {
 fn begin() -> Markup {
     parts::empty(
         "Nothing has happened here yet. Create a task, and start an engine that does it:",
-        "task-engine create WaitingTask '{\"waiting_time\": 5}'\ntask-engine start",
+        "task-engine create WaitingTask '{\"waiting_time\": 5}'\ntask-engine start --samples",
     )
 }
