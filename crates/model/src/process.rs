@@ -21,9 +21,10 @@ pub fn pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Boot, pid namespace, user, pid and start time: no two processes share them
-/// all. Host names repeat (containers), and so do process numbers; the user is
-/// there because the processes of another one may be hidden.
+/// Boot, namespaces of pids and of time, user, pid and start time: no two processes
+/// share them all. Host names repeat (containers), and so do process numbers; a
+/// start time reads differently in another time namespace; the user is there
+/// because the processes of another one may be hidden.
 #[must_use]
 pub fn mark() -> Option<String> {
     let pid = pid();
@@ -79,9 +80,11 @@ fn machine() -> Option<&'static str> {
     static MACHINE: OnceLock<Option<String>> = OnceLock::new();
     let read = || {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+        let pids = fs::read_link("/proc/self/ns/pid").ok()?;
+        // Kernels before 5.6 have no time namespaces.
+        let time = fs::read_link("/proc/self/ns/time").unwrap_or_default();
         let user = fs::metadata("/proc/self").ok()?.uid();
-        Some(format!("{}/{}/{user}", boot.trim(), namespace.display()))
+        Some(format!("{}/{}/{}/{user}", boot.trim(), pids.display(), time.display()))
     };
     MACHINE.get_or_init(read).as_deref()
 }
