@@ -57,7 +57,7 @@ impl TaskError {
     /// The stored task cannot be read, so its code was never called.
     pub const UNREADABLE_TASK: &'static str = "UnreadableTask";
     /// The attempt postponed its task. Not a failure, although it is stored in
-    /// the place of one: see [`ExecutionStatus::Snoozed`](crate::ExecutionStatus).
+    /// the place of one: see [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
     pub const SNOOZED: &'static str = "Snoozed";
 
     /// An error without a backtrace.
