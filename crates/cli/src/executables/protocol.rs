@@ -95,19 +95,19 @@ type Fields = BTreeMap<String, Box<RawValue>>;
 /// Reads a line.
 pub(super) fn parse(line: &[u8]) -> Result<Line, Malformed> {
     let text = String::from_utf8_lossy(line.trim_ascii());
-    let nobody = |why: String| Malformed { id: None, why };
+    let unassigned = |why: String| Malformed { id: None, why };
     let Ok(fields) = serde_json::from_str::<Fields>(&text) else {
         let first: String = text.chars().take(FIRST_CHARS).collect();
-        return Err(nobody(format!(
+        return Err(unassigned(format!(
             "it printed a line that is not a JSON object: {first:?}; print other words to the standard error"
         )));
     };
     let id = match value(&fields, "id") {
         Some(Value::String(id)) => id,
-        None => return without_id(&fields).map_err(nobody),
+        None => return without_id(&fields).map_err(unassigned),
         Some(other) => {
             let other = brief(&other);
-            return Err(nobody(format!(
+            return Err(unassigned(format!(
                 "it answered for the id {other}; an id is the text that came with the task"
             )));
         }
