@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::model::TaskDetails;
-use task_engine::model::report::LogFilter;
+use task_engine::core::report::LogFilter;
+use task_engine::core::task::TaskDetails;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Client, Engine, Failure, Run, Store, StoreError, Task, TaskId};
 

@@ -7,10 +7,10 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use task_engine::model::search::find_all;
-use task_engine::model::words::{capital, count};
-use task_engine::model::{Filter, FoundTask};
 use task_engine::{Store, TaskId, TaskStatus};
+use task_engine_core::display::{capital, count};
+use task_engine_core::filter::{Filter, FoundTask};
+use task_engine_operations::search::find_all;
 
 use crate::choice::Chosen;
 use crate::commands::tasks;

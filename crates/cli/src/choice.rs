@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use task_engine::model::BadWord;
-use task_engine::model::Filter;
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::BadWord;
+use task_engine_core::filter::Filter;
 
 use crate::console::now;
 use crate::exit::Fault;

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use task_engine::model::audit::{AuditOutcome, NewAuditEntry, TARGET_BYTES_MAX};
-use task_engine::model::process::host_name;
-use task_engine::model::task::NAME_BYTES_MAX;
-use task_engine::model::token::TERMINAL;
 use task_engine::{Json, Store};
+use task_engine_core::process::host_name;
+use task_engine_core::task::NAME_BYTES_MAX;
+use task_engine_store::audit::{AuditOutcome, NewAuditEntry, TARGET_BYTES_MAX};
+use task_engine_store::token::TERMINAL;
 
 use crate::exit::Fault;
 

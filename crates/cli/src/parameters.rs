@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 
 use task_engine::Json;
-use task_engine::model::json::{BYTES_MAX, BadJson};
-use task_engine::model::secret::{self, StrayPlaceholder};
+use task_engine_core::json::{BYTES_MAX, BadJson};
+use task_engine_core::secret;
+use task_engine_core::secret::StrayPlaceholder;
 
 use crate::console::Console;
 use crate::exit::Fault;

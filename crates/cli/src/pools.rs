@@ -1,9 +1,9 @@
 //! Workers and queues, as they are typed and as they are shown.
 
 use task_engine::Engine;
-use task_engine::model::Pool;
-use task_engine::model::queue::check_queue_name;
-use task_engine::model::task::DEFAULT_QUEUE;
+use task_engine_core::queue::Pool;
+use task_engine_core::queue::check_queue_name;
+use task_engine_core::task::DEFAULT_QUEUE;
 
 use crate::escape::summary;
 use crate::executables::{Executable, programs, resources};

@@ -8,12 +8,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use task_engine::model::report::{LogFilter, LogRow, ProgressRow};
-use task_engine::model::secret::Redactor;
-use task_engine::model::task::ExecutionStatus;
-use task_engine::model::words::{self, count};
-use task_engine::model::{ExecutionRow, TaskDetails};
 use task_engine::{Store, TaskId, TaskStatus};
+use task_engine_core::display as words;
+use task_engine_core::display::count;
+use task_engine_core::report::{LogFilter, LogRow, ProgressRow};
+use task_engine_core::secret::Redactor;
+use task_engine_core::task::ExecutionStatus;
+use task_engine_core::task::{ExecutionRow, TaskDetails};
 
 use crate::escape::escape;
 use crate::exit::Fault;

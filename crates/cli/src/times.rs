@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use task_engine::model::audit::check_prune;
-pub(crate) use task_engine::model::typed::{duration, future_time, past_time};
+pub(crate) use task_engine_core::parse::{duration, future_time, past_time};
+use task_engine_store::audit::check_prune;
 
 /// How long something is kept: a duration, or for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use task_engine::Store;
-use task_engine::model::BadWord;
+use task_engine_core::BadWord;
 use task_engine_web::{Access, BadAccess, Dashboard, Recorder, Role};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_model::instance::{
+use task_engine_core::display::{count, fate, span};
+use task_engine_core::instance::{
     Admission, InstanceId, InstanceRow, NewInstance, Recovery, admission, free_name,
 };
-use task_engine_model::recovery::why_left;
-use task_engine_model::store::{HeldTask, TakeBack};
-use task_engine_model::words::{count, fate, span};
-use task_engine_model::{Store, StoreError, process};
+use task_engine_core::process;
+use task_engine_core::recovery::{HeldTask, TakeBack};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use task_engine_store::lock::why_left;
 
 use crate::engine::EngineError;
 use crate::stop::{Phase, StopWatch};

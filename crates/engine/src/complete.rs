@@ -95,7 +95,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use task_engine_model::{AttemptId, ClaimId, Completion, Json, Outcome, StoreError, TaskError};
+use task_engine_core::attempt::{AttemptId, Outcome, TaskError};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::completion::Completion;
+use task_engine_core::json::Json;
+use task_engine_store::error::StoreError;
 
 /// A transaction that a task can be completed in: a `Transaction` of
 /// tokio-postgres, of sqlx (with the feature `sqlx`, also a `PgConnection`), or
@@ -122,7 +126,7 @@ mod postgres {
     impl sealed::Sealed for &mut tokio_postgres::Transaction<'_> {}
 
     impl<'a> Transaction for &'a tokio_postgres::Transaction<'_> {
-        type Answer = task_engine_model::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::Answer<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             Box::pin(async move {
@@ -133,7 +137,7 @@ mod postgres {
     }
 
     impl<'a> Transaction for &'a mut tokio_postgres::Transaction<'_> {
-        type Answer = task_engine_model::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::Answer<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             (&*self).complete(completion)
@@ -151,7 +155,7 @@ mod sqlx {
     impl sealed::Sealed for &mut sqlx::Transaction<'_, sqlx::Postgres> {}
 
     impl<'a> Transaction for &'a mut sqlx::PgConnection {
-        type Answer = task_engine_model::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::Answer<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             Box::pin(async move {
@@ -162,7 +166,7 @@ mod sqlx {
     }
 
     impl<'a> Transaction for &'a mut sqlx::Transaction<'_, sqlx::Postgres> {
-        type Answer = task_engine_model::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::Answer<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             (&mut **self).complete(completion)
@@ -254,7 +258,7 @@ pub(crate) fn not_committed() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use task_engine_model::TaskId;
+    use task_engine_core::task::TaskId;
 
     const ID: AttemptId = AttemptId { task_id: TaskId(1), attempt: 1 };
 

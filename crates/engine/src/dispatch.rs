@@ -6,9 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_model::store::ClaimIds;
-use task_engine_model::words::span;
-use task_engine_model::{Claim, Claimer, Ending, Next, Rest, StoreError, TaskError};
+use task_engine_core::attempt::{Ending, Next, TaskError};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::display::span;
+use task_engine_store::claim::{Claim, Claimer, Rest};
+use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -120,7 +122,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
     async fn claim(
         &mut self,
         limit: usize,
-    ) -> Result<(task_engine_model::ClaimId, Claim), StoreError> {
+    ) -> Result<(task_engine_core::claim::ClaimId, Claim), StoreError> {
         let id = self.claim_ids.take();
         self.claims.ask(id);
         // Awaited to its end, never dropped half-way: then nobody would know
@@ -141,7 +143,11 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
 
     /// Starts what was claimed; false if the stop came first, and all was given
     /// back.
-    fn start(&self, (id, claim): (task_engine_model::ClaimId, Claim), free: &mut Vec<i32>) -> bool {
+    fn start(
+        &self,
+        (id, claim): (task_engine_core::claim::ClaimId, Claim),
+        free: &mut Vec<i32>,
+    ) -> bool {
         let stopping = self.stop.phase() != Phase::Running;
         for task in claim.tasks {
             let class = self.classes.get(&task.class).cloned();
@@ -156,7 +162,11 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         !stopping
     }
 
-    fn give_back(&self, claim: task_engine_model::ClaimId, task: &task_engine_model::ClaimedTask) {
+    fn give_back(
+        &self,
+        claim: task_engine_core::claim::ClaimId,
+        task: &task_engine_store::claim::ClaimedTask,
+    ) {
         let ending = Ending {
             id: task.id,
             retry_number: task.retry_number,

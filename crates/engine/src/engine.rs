@@ -5,16 +5,20 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::Client;
+use crate::creation_hook::CreationHook;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use task_engine_model::instance::{InstanceRow, Recovery};
-use task_engine_model::schedule::Schedule;
-use task_engine_model::secret;
-use task_engine_model::store::HeldTask;
-use task_engine_model::words::{count, span};
-use task_engine_model::{
-    ClassRules, Client, CreationHook, Pool, Store, StoreError, Task, TaskError,
-};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::display::{count, span};
+use task_engine_core::instance::{InstanceRow, Recovery};
+use task_engine_core::queue::Pool;
+use task_engine_core::recovery::HeldTask;
+use task_engine_core::schedule::Schedule;
+use task_engine_core::secret;
+use task_engine_core::task::{ClassRules, Task};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 
 use crate::admission;
 use crate::failure::Failure;

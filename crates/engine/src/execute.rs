@@ -6,16 +6,19 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use task_engine_model::attempt::{Advice, Ran};
-use task_engine_model::cancel::{CancelAnswer, Told};
-use task_engine_model::instance::InstanceId;
-use task_engine_model::retry::DELAY_MAX;
-use task_engine_model::secret::Redactor;
-use task_engine_model::words::span;
-use task_engine_model::{
-    ClaimId, ClaimedTask, Client, Ending, Json, Next, Outcome, RetryOverride, RetryRule, TaskError,
-    TaskStatus, transition,
-};
+use crate::client::Client;
+use task_engine_core::attempt::{Advice, Ran};
+use task_engine_core::attempt::{Ending, Next, Outcome, TaskError, transition};
+use task_engine_core::cancel::{CancelAnswer, Told};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::display::span;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::retry::DELAY_MAX;
+use task_engine_core::retry::{RetryOverride, RetryRule};
+use task_engine_core::secret::Redactor;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::claim::ClaimedTask;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -418,7 +421,7 @@ fn chance(rule: &RetryRule) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use task_engine_model::ClassRules;
+    use task_engine_core::task::ClassRules;
 
     use super::*;
     use crate::handler::{Classes, NewClass};

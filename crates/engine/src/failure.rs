@@ -7,9 +7,9 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_model::attempt::Advice;
-use task_engine_model::words::span;
-use task_engine_model::{Outcome, TaskError};
+use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::display::span;
 
 /// Why a task failed. Any error becomes one with `?`: recorded with its type,
 /// its causes and its place, and retried by the rule.

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_model::figures::{CLASSES_MAX, ClassMinute, Counts, OTHER_CLASSES, Tally};
-use task_engine_model::instance::InstanceId;
-use task_engine_model::{AttemptId, Ending, Store};
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::instance::InstanceId;
+use task_engine_store::contract::Store;
+use task_engine_store::rollup::{CLASSES_MAX, ClassMinute, Counts, OTHER_CLASSES, Tally};
 use tokio::sync::Notify;
 
 /// How soon they are sent after something has ended: `stats` should know of it.

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use task_engine_model::{ClassRules, Json, Task, TaskError};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::json::Json;
+use task_engine_core::task::{ClassRules, Task};
 
 use crate::failure::Failure;
 use crate::figures::ClassNumber;

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use task_engine_model::instance::{InstanceId, Recovery};
-use task_engine_model::store::{Pulse, TakeBack};
-use task_engine_model::words::{count, span};
-use task_engine_model::{ClaimId, Store, StoreError};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::display::{count, span};
+use task_engine_core::instance::{InstanceId, Recovery};
+use task_engine_core::recovery::TakeBack;
+use task_engine_store::contract::Pulse;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio::sync::watch;
 
 use crate::admission;

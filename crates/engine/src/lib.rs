@@ -73,7 +73,9 @@
 // - `hook`, `hooks`, `extensions`: code around executions;
 // - `measure`: the engine's own work as metrics; `trace`, `otlp`: executions as spans.
 mod admission;
+pub mod client;
 pub mod complete;
+pub mod creation_hook;
 mod dispatch;
 mod engine;
 mod execute;
@@ -113,26 +115,28 @@ pub use hook::Hook;
 pub use run::Run;
 pub use stop::{StopHandle, Stopped};
 
+pub use crate::client::{Client, Create, CreateError};
+pub use crate::creation_hook::{CreationHook, Refusal};
 /// All that the engine, the stores and the tools say to each other: what is on
 /// record about tasks and engines, searches, reports. What applications use every
 /// day is in the root of this crate.
 #[doc(no_inline)]
-pub use task_engine_model as model;
+pub use task_engine_core as core;
 #[doc(inline)]
-pub use task_engine_model::{
-    attempt::TaskError,
-    client::{Client, Create, CreateError},
-    flow::Origin,
-    hook::{CreationHook, Refusal},
-    instance::Recovery,
-    json::{BadJson, Json},
-    report::LogLevel,
-    retry::{RetryOverride, RetryRule},
-    schedule::{Missed, Overlap, Schedule},
-    store::{CancelReport, Store, StoreError},
-    task::{BadTask, ClassRules, Due, NewTask, Task, TaskId, TaskStatus},
-    unique::{Creation, OnConflict, Scope, Unique},
-};
+pub use task_engine_core::attempt::TaskError;
+pub use task_engine_core::flow::Origin;
+pub use task_engine_core::instance::Recovery;
+pub use task_engine_core::json::{BadJson, Json};
+pub use task_engine_core::report::LogLevel;
+pub use task_engine_core::retry::{RetryOverride, RetryRule};
+pub use task_engine_core::schedule::{Missed, Overlap, Schedule};
+pub use task_engine_core::task::{BadTask, ClassRules, Due, NewTask, Task, TaskId, TaskStatus};
+pub use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
+/// The contract of stores, and its rows.
+#[doc(no_inline)]
+pub use task_engine_store as store;
+pub use task_engine_store::contract::{CancelReport, Store};
+pub use task_engine_store::error::StoreError;
 
 /// Tasks in PostgreSQL.
 #[cfg(feature = "postgres")]

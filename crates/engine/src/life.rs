@@ -4,10 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_model::instance::{InstanceId, NewInstance, Recovery};
-use task_engine_model::store::{ClaimIds, TakeBack};
-use task_engine_model::words::span;
-use task_engine_model::{Client, Lanes, Pool, Store, StoreError, process};
+use crate::client::Client;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::display::span;
+use task_engine_core::instance::{InstanceId, NewInstance, Recovery};
+use task_engine_core::process;
+use task_engine_core::queue::{Lanes, Pool};
+use task_engine_core::recovery::TakeBack;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

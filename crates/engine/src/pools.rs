@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
-use task_engine_model::Pool;
-use task_engine_model::queue::check_queue_name;
-use task_engine_model::task::DEFAULT_QUEUE;
+use task_engine_core::queue::Pool;
+use task_engine_core::queue::check_queue_name;
+use task_engine_core::task::DEFAULT_QUEUE;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
@@ -245,7 +245,8 @@ mod tests {
         assert_eq!(queues(&pools), ["default", "mail"], "each once");
         assert_eq!(describe(&pools), "2 for default; 3 for mail; 8 for class add, subtract");
         let classes: Vec<String> = names(&["add", "send", "subtract"]);
-        let lanes = |pool| task_engine_model::Lanes::of(pool, &pools, classes.clone()).classes;
+        let lanes =
+            |pool| task_engine_core::queue::Lanes::of(pool, &pools, classes.clone()).classes;
         assert_eq!(lanes(&pools[0]), ["send"]);
         assert_eq!(lanes(&own), ["add", "subtract"]);
         assert_eq!(with_classes(pools.clone(), &classes), pools);

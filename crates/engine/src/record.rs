@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_model::words::span;
-use task_engine_model::{AttemptId, Ending, Next, Store, StoreError, TaskError, TaskStatus};
+use task_engine_core::attempt::{AttemptId, Ending, Next, TaskError};
+use task_engine_core::display::span;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 

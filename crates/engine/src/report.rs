@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use task_engine_model::report::{LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report};
-use task_engine_model::secret::Redactor;
-use task_engine_model::{AttemptId, Ending, Store, StoreError};
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::report::{LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report};
+use task_engine_core::secret::Redactor;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
 
 use crate::running::lock;
@@ -398,8 +400,8 @@ fn size(line: &LogLine) -> usize {
 
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
-    use task_engine_model::TaskId;
-    use task_engine_model::report::{LINE_BYTES_MAX, LogFilter};
+    use task_engine_core::report::{LINE_BYTES_MAX, LogFilter};
+    use task_engine_core::task::TaskId;
     use task_engine_sqlite::SqliteStore;
 
     use super::*;

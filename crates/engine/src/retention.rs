@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_model::store::Answer;
-use task_engine_model::{Store, TaskStatus};
+use task_engine_core::task::TaskStatus;
+use task_engine_store::contract::Answer;
+use task_engine_store::contract::Store;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const BATCH: u32 = 1000;

@@ -5,12 +5,17 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use crate::client::Client;
 use serde::Serialize;
-use task_engine_model::flow::with_correlation;
-use task_engine_model::report::LogLevel;
-use task_engine_model::{
-    AttemptId, Client, Completion, Json, NewTask, Origin, StoreError, TaskId, Traceparent,
-};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::completion::Completion;
+use task_engine_core::flow::Origin;
+use task_engine_core::flow::with_correlation;
+use task_engine_core::json::Json;
+use task_engine_core::report::LogLevel;
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::traceparent::Traceparent;
+use task_engine_store::error::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use crate::complete::{Completing, Transaction};

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use task_engine_model::{AttemptId, ClaimId};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::claim::ClaimId;
 use tokio_util::sync::CancellationToken;
 
 /// Why a running attempt is told to end.
@@ -160,7 +161,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use task_engine_model::TaskId;
+    use task_engine_core::task::TaskId;
 
     #[test]
     fn a_claim_is_known_from_before_it_is_asked_for_until_all_is_recorded() {

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use task_engine_model::report::LogLevel;
-use task_engine_model::{ClassRules, RetryRule};
+use task_engine_core::report::LogLevel;
+use task_engine_core::retry::RetryRule;
+use task_engine_core::task::ClassRules;
 
 use crate::engine::Engine;
 use crate::failure::Failure;

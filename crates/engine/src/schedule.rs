@@ -12,15 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_model::schedule::Schedule;
-use task_engine_model::schedule::decision::firing;
-use task_engine_model::schedule::history::SkippedSlots;
-use task_engine_model::schedule::operate::{Done, ScheduleError, Schedules};
-use task_engine_model::schedule::row::{
+use task_engine_core::display::span;
+use task_engine_core::schedule::Schedule;
+use task_engine_core::schedule::decision::firing;
+use task_engine_core::schedule::history::SkippedSlots;
+use task_engine_core::schedule::row::{
     DueSchedule, DueSchedules, Firing, ScheduleState, ScheduleWrite,
 };
-use task_engine_model::words::span;
-use task_engine_model::{Store, StoreError};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use task_engine_store::schedules::{Done, ScheduleError, Schedules};
 
 use crate::engine::EngineError;
 use crate::panic::Guarded;

@@ -6,7 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_model::{Ending, Next, Settled, Store, StoreError, TaskError, TaskStatus};
+use task_engine_core::attempt::{Ending, Next, TaskError};
+use task_engine_core::completion::Settled;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::figures::{About, Figures};

@@ -4,9 +4,11 @@
 //! A span that no subscriber wants costs a look at a static: its fields are not
 //! even computed.
 
+use task_engine_core::attempt::Outcome;
+use task_engine_core::flow::Origin;
 #[cfg(not(feature = "otlp"))]
-use task_engine_model::Traceparent;
-use task_engine_model::{ClaimedTask, Origin, Outcome};
+use task_engine_core::traceparent::Traceparent;
+use task_engine_store::claim::ClaimedTask;
 use tracing::Span;
 use tracing::field::Empty;
 

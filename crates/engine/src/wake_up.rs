@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use task_engine_model::words::span;
-use task_engine_model::{Store, WakeUp};
+use task_engine_core::display::span;
+use task_engine_store::contract::{Store, WakeUp};
 use tokio::sync::Notify;
 
 /// What has been heard and not yet acted upon.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use task_engine_model::instance::InstanceId;
+use task_engine_core::instance::InstanceId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

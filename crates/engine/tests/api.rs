@@ -44,9 +44,9 @@ fn errors_are_errors() {
     error::<TaskError>();
     error::<BadTask>();
     error::<BadJson>();
-    error::<task_engine::model::BadWord>();
-    error::<task_engine::model::schedule::operate::ScheduleError>();
-    error::<task_engine::model::recovery::RecoverError>();
+    error::<task_engine::core::BadWord>();
+    error::<task_engine::store::schedules::ScheduleError>();
+    error::<task_engine_operations::recover::RecoverError>();
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -242,7 +242,7 @@ async fn spans_of_executions_are_under_those_of_their_creators() {
     let engine = tokio::spawn(engine.run_until_stopped());
     // What is created in a trace is the flow of that trace.
     let correlation_id = store.task(id).await.unwrap().unwrap().correlation_id;
-    let page = task_engine::model::FlowPage {
+    let page = task_engine::core::flow::FlowPage {
         correlation_id: correlation_id.clone(),
         after: None,
         limit: 10,
@@ -250,7 +250,7 @@ async fn spans_of_executions_are_under_those_of_their_creators() {
     let begun = Instant::now();
     loop {
         let flow = store.flow(&page).await.unwrap();
-        let done = |task: &task_engine::model::FlowTask| {
+        let done = |task: &task_engine::core::flow::FlowTask| {
             task.row.status == task_engine::TaskStatus::Stopped
         };
         if flow.len() == 2 && flow.iter().all(done) {

@@ -3,8 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use task_engine_model::task::Due;
-use task_engine_model::{Edit, EditReport, Json, RemoveReport, StoreError, TaskId, TaskStatus};
+use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::json::Json;
+use task_engine_core::task::Due;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::error::StoreError;
 use tokio_postgres::Error;
 
 use crate::error::{must_repeat, store_error};

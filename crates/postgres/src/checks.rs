@@ -6,11 +6,13 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_model::check::{
+use task_engine_core::queue::PausedQueue;
+use task_engine_core::task::TaskId;
+use task_engine_store::check::{
     Check, Depth, FAILED_MAX, Facts, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane, span,
 };
-use task_engine_model::lock::BlockingSession;
-use task_engine_model::{PausedQueue, StoreError, TaskId};
+use task_engine_store::error::StoreError;
+use task_engine_store::lock::BlockingSession;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

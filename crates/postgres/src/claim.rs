@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use task_engine_model::instance::InstanceId;
-use task_engine_model::queue::Lanes;
-use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, ClaimedTask, Claimer, Json, Rest, StoreError, TaskId,
-};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::claim::ClaimId;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::task::TaskId;
+use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
+use task_engine_store::contract::Answer;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

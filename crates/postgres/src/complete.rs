@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use task_engine_model::{AttemptId, Completion, Ending, Settled, StoreError};
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::completion::{Completion, Settled};
+use task_engine_store::error::StoreError;
 use tokio_postgres::GenericClient;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::task::Due;
-use task_engine_model::unique::Scope;
-use task_engine_model::{Creation, NewTask, StoreError, TaskId};
+use task_engine_core::task::Due;
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::Creation;
+use task_engine_core::unique::Scope;
+use task_engine_store::error::StoreError;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::poll_fn;
-use task_engine_model::StoreError;
-use task_engine_model::check::{Check, Verdict};
+use task_engine_store::check::{Check, Verdict};
+use task_engine_store::error::StoreError;
 use tokio_postgres::AsyncMessage;
 
 use crate::error::{in_words, store_error};

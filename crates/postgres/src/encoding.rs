@@ -4,7 +4,7 @@
 //! and SQL_ASCII holds bytes that are no text at all: one such task would keep
 //! engines from all others.
 
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::error::store_error;

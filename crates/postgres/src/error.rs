@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use deadpool_postgres::PoolError;
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 
 use crate::locks::unnamed_blocker;

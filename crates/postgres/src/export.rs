@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use task_engine_model::export::{
+use task_engine_core::json::Json;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::error::StoreError;
+use task_engine_store::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
     ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord,
     compact,
 };
-use task_engine_model::{Json, StoreError, TaskStatus};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

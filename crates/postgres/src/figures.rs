@@ -1,9 +1,10 @@
 //! What engines have counted.
 
-use task_engine_model::figures::{
+use task_engine_core::instance::InstanceId;
+use task_engine_store::error::StoreError;
+use task_engine_store::rollup::{
     BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, Tally, TimeHistogram,
 };
-use task_engine_model::{InstanceId, StoreError};
 use tokio_postgres::Row;
 
 use crate::error::store_error;

@@ -1,7 +1,9 @@
 //! Flows: the tasks that share a correlation id, page by page.
 
-use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
-use task_engine_model::{Json, StoreError, TaskId};
+use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
+use task_engine_core::json::Json;
+use task_engine_core::task::TaskId;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 
 use crate::error::store_error;

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
-use task_engine_model::export::{
+use task_engine_core::instance::InstanceId;
+use task_engine_store::error::StoreError;
+use task_engine_store::export::{
     File, Ids, Imported, InstanceRecord, Line, PausedQueueRecord, ScheduleRecord, Shift, TaskRecord,
 };
-use task_engine_model::{InstanceId, StoreError};
 
 use crate::error::store_error;
 use crate::session::{Ask as _, Transaction};
@@ -101,7 +102,7 @@ impl Inner {
     async fn reserve(
         &self,
         transaction: &Transaction<'_>,
-        header: &task_engine_model::export::Header,
+        header: &task_engine_store::export::Header,
         moves: Shift,
     ) -> Result<Shift, StoreError> {
         let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;

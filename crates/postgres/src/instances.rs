@@ -1,9 +1,15 @@
 //! Who is or was alive.
 
 use jiff::Timestamp;
-use task_engine_model::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
-use task_engine_model::store::{HeldTask, Pulse};
-use task_engine_model::{AttemptId, ClaimId, Json, StoreError, TaskId, process};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::claim::ClaimId;
+use task_engine_core::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
+use task_engine_core::json::Json;
+use task_engine_core::process;
+use task_engine_core::recovery::HeldTask;
+use task_engine_core::task::TaskId;
+use task_engine_store::contract::Pulse;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use task_engine_model::Json;
+use task_engine_core::json::Json;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 

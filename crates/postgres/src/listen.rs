@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::poll_fn;
-use task_engine_model::{StoreError, WakeUp};
+use task_engine_store::contract::WakeUp;
+use task_engine_store::error::StoreError;
 use tokio_postgres::AsyncMessage;
 
 use crate::error::store_error;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use task_engine_model::StoreError;
-use task_engine_model::lock::{BlockingSession, blocked_by, suspects};
+use task_engine_store::error::StoreError;
+use task_engine_store::lock::{BlockingSession, blocked_by, suspects};
 use tokio_postgres::Row;
 
 use crate::error::store_error;

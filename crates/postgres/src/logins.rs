@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use task_engine_model::StoreError;
-use task_engine_model::login::{DatabaseKey, LoginId};
+use task_engine_store::error::StoreError;
+use task_engine_store::login::{DatabaseKey, LoginId};
 
 use crate::error::store_error;
 use crate::session::Ask as _;

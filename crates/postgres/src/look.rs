@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use task_engine_model::StoreError;
-use task_engine_model::queue::Lanes;
+use task_engine_core::queue::Lanes;
+use task_engine_store::error::StoreError;
 
 use crate::error::store_error;
 use crate::session::Ask as _;

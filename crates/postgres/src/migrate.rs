@@ -3,8 +3,8 @@
 //! Migrations only ever add (expand first, contract in a later version), so
 //! that the previous version of the engine runs on the next schema.
 
-use task_engine_model::StoreError;
-use task_engine_model::store::Tables;
+use task_engine_store::contract::Tables;
+use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 
 use crate::error::{in_words, store_error};

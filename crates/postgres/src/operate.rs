@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use task_engine_model::store::{CancelReport, RetryReport};
-use task_engine_model::{StoreError, TaskError, TaskId, TaskStatus};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::contract::{CancelReport, RetryReport};
+use task_engine_store::error::StoreError;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;

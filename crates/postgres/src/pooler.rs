@@ -1,7 +1,7 @@
 //! Is there a pooler in between that gives each transaction another connection?
 //! Then nothing lasts on a connection: no setting, no name, no LISTEN.
 
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 

@@ -1,7 +1,7 @@
 //! Queues: paused, resumed, and what is in them.
 
-use task_engine_model::StoreError;
-use task_engine_model::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use task_engine_core::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 
 use crate::error::store_error;

@@ -1,11 +1,13 @@
 //! Reading: pages of tasks, one task whole, the check of the invariants.
 
-use task_engine_model::cancel::{CancelOutcome, CancelRow};
-use task_engine_model::report::ProgressRow;
-use task_engine_model::task::{ExecutionRow, ExecutionStatus, LateResult};
-use task_engine_model::{
-    Json, Origin, StoreError, TaskDetails, TaskError, TaskFilter, TaskId, TaskRow, TaskStatus,
-};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::cancel::{CancelOutcome, CancelRow};
+use task_engine_core::flow::Origin;
+use task_engine_core::json::Json;
+use task_engine_core::report::ProgressRow;
+use task_engine_core::task::{ExecutionRow, ExecutionStatus, LateResult};
+use task_engine_core::task::{TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 
 use crate::error::store_error;

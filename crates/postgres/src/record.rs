@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use task_engine_model::{AttemptId, ClaimId, Ending, Next, StoreError, TaskId};
+use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::task::TaskId;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;

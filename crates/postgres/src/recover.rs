@@ -3,11 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use task_engine_model::attempt::{Outcome, Ran};
-use task_engine_model::instance::InstanceId;
-use task_engine_model::recovery::{Former, Unended};
-use task_engine_model::store::{TakeBack, TakenBack};
-use task_engine_model::{AttemptId, ClaimId, Ending, Json, Next, StoreError, TaskId};
+use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::attempt::{Outcome, Ran};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::recovery::{Former, Unended};
+use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::task::TaskId;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};

@@ -1,7 +1,9 @@
 //! What attempts say while they run, and how they took a wish to cancel them.
 
-use task_engine_model::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
-use task_engine_model::{AttemptId, Ending, StoreError, TaskId};
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
+use task_engine_core::task::TaskId;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

@@ -1,7 +1,7 @@
 //! Whether the user of an engine may do what an engine does. An engine that finds
 //! out later has claimed tasks whose results it cannot write.
 
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 
 use crate::error::store_error;
 use crate::session::{Ask as _, Session};

@@ -1,7 +1,11 @@
 //! One step of a search: how far it goes, and what is there.
 
-use task_engine_model::search::CreationTimes;
-use task_engine_model::{Base, FoundTask, Json, Scan, Scanned, StoreError, TaskId, TaskStatus};
+use task_engine_core::filter::FoundTask;
+use task_engine_core::json::Json;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::error::StoreError;
+use task_engine_store::scan::CreationTimes;
+use task_engine_store::scan::{Base, Scan, Scanned};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

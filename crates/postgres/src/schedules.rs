@@ -3,13 +3,15 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use task_engine_model::schedule::Overlap;
-use task_engine_model::schedule::history::{SCHEDULE_EVENTS_KEPT, ScheduleEvent};
-use task_engine_model::schedule::row::{
+use task_engine_core::schedule::Overlap;
+use task_engine_core::schedule::history::{SCHEDULE_EVENTS_KEPT, ScheduleEvent};
+use task_engine_core::schedule::row::{
     DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
-use task_engine_model::{Creation, NewTask, StoreError, TaskId};
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::Creation;
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 
 use crate::error::store_error;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 
 /// The schema that holds the tables: `task_engine`, unless an application
 /// keeps several apart in one database.

@@ -14,9 +14,9 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_model::StoreError;
-use task_engine_model::instance::InstanceId;
-use task_engine_model::queue::Lanes;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::queue::Lanes;
+use task_engine_store::error::StoreError;
 
 use crate::error::store_error;
 use crate::session::Ask as _;

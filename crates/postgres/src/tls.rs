@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_platform_verifier::ConfigVerifierExt;
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Takes `sslmode=verify-full` (or `verify-ca`, which is treated the same) out

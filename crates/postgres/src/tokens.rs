@@ -1,8 +1,9 @@
 //! Tokens: who may use the dashboard.
 
 use jiff::Timestamp;
-use task_engine_model::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
-use task_engine_model::{BadWord, StoreError};
+use task_engine_core::BadWord;
+use task_engine_store::error::StoreError;
+use task_engine_store::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use tokio_postgres::Row;
 
 use crate::error::{in_words, store_error};

@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use jiff::Timestamp;
-use task_engine_model::Json;
+use task_engine_core::json::Json;
 use tokio_postgres::Row;
 use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::private::BytesMut;

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use task_engine_model::queue::Count;
-use task_engine_model::report::ProgressRow;
-use task_engine_model::watch::{
+use task_engine_core::instance::InstanceId;
+use task_engine_core::queue::Count;
+use task_engine_core::report::ProgressRow;
+use task_engine_core::task::TaskId;
+use task_engine_store::activity::{
     EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
 };
-use task_engine_model::why::{Ahead, AheadLook};
-use task_engine_model::{InstanceId, StoreError, TaskId};
+use task_engine_store::ahead::{Ahead, AheadLook};
+use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 
 use crate::error::store_error;

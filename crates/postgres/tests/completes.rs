@@ -8,10 +8,15 @@ use std::time::{Duration, Instant};
 use task_engine_conformance::TestServer;
 use task_engine_conformance::bench::{Bench, Hold, WORK, knowing, new_instance, new_task};
 use task_engine_conformance::completions::completion;
-use task_engine_model::{
-    Creation, InstanceId, Json, RetryRule, Settled, Store, StoreError, TaskStatus, Unique,
-};
+use task_engine_core::completion::Settled;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::retry::RetryRule;
+use task_engine_core::task::TaskStatus;
+use task_engine_core::unique::{Creation, Unique};
 use task_engine_postgres::{PgStore, Schema};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 
 struct Scene {

@@ -7,8 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use task_engine_conformance::completions::{Local, Transaction};
 use task_engine_conformance::{Database, TestPooler, TestServer};
-use task_engine_model::{Completion, Store, StoreError, TaskId};
+use task_engine_core::completion::Completion;
+use task_engine_core::task::TaskId;
 use task_engine_postgres::{PgStore, Schema};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 
 struct Postgres {

@@ -5,17 +5,22 @@ use std::time::Duration;
 
 use task_engine_conformance::TestServer;
 use task_engine_conformance::bench::new_instance;
-use task_engine_model::audit::AuditFilter;
-use task_engine_model::check::Depth;
-use task_engine_model::export::{ExportFilter, Line};
-use task_engine_model::schedule::Schedule;
-use task_engine_model::schedule::operate::Schedules;
-use task_engine_model::store::{ClaimIds, TakeBack};
-use task_engine_model::{
-    Base, ClaimedTask, Claimer, InstanceId, Json, Lanes, NewTask, Scan, Store, TaskFilter, TaskId,
-    Unique,
-};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::recovery::TakeBack;
+use task_engine_core::schedule::Schedule;
+use task_engine_core::task::{NewTask, TaskFilter, TaskId};
+use task_engine_core::unique::Unique;
 use task_engine_postgres::PgStore;
+use task_engine_store::audit::AuditFilter;
+use task_engine_store::check::Depth;
+use task_engine_store::claim::{ClaimedTask, Claimer};
+use task_engine_store::contract::Store;
+use task_engine_store::export::{ExportFilter, Line};
+use task_engine_store::scan::{Base, Scan};
+use task_engine_store::schedules::Schedules;
 use tokio_postgres::{Client, NoTls};
 
 async fn store_and_client() -> (PgStore, Client) {

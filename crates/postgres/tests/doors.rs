@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use task_engine::client::Client;
 use task_engine_conformance::TestServer;
-use task_engine_model::store::ClaimIds;
-use task_engine_model::{
-    Client, Json, Lanes, NewInstance, NewTask, Rest, Store, StoreError, Task, TaskDetails,
-    TaskFilter, TaskId, TaskStatus, WakeUp,
-};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::NewInstance;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::task::{NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskStatus};
 use task_engine_postgres::{PgStore, Schema};
+use task_engine_store::claim::Rest;
+use task_engine_store::contract::{Store, WakeUp};
+use task_engine_store::error::StoreError;
 use tokio_postgres::NoTls;
 
 struct Fresh {

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use task_engine_conformance::{TestPooler, TestServer};
-use task_engine_model::unique::Unique;
-use task_engine_model::{Json, NewTask, Store, StoreError, TaskFilter};
+use task_engine_core::json::Json;
+use task_engine_core::task::{NewTask, TaskFilter};
+use task_engine_core::unique::Unique;
 use task_engine_postgres::{PgStore, Schema};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// Nothing that this program needs stays on a connection that another program

@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use task_engine_conformance::TestServer;
-use task_engine_model::report::{LogFilter, LogLevel, LogLine, Report};
-use task_engine_model::store::ClaimIds;
-use task_engine_model::{AttemptId, ClassRules, Json, Lanes, NewInstance, NewTask, Store, TaskId};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::NewInstance;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::report::{LogFilter, LogLevel, LogLine, Report};
+use task_engine_core::task::{ClassRules, NewTask, TaskId};
 use task_engine_postgres::PgStore;
+use task_engine_store::contract::Store;
 use tokio_postgres::{Client, NoTls};
 
 /// A store, another connection to its database, and two attempts under way.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use task_engine_conformance::TestServer;
 use task_engine_conformance::bench::Bench;
 use task_engine_conformance::everything::fill;
-use task_engine_model::{Store, TaskStatus};
+use task_engine_core::task::TaskStatus;
 use task_engine_postgres::PgStore;
+use task_engine_store::contract::Store;
 use tokio_postgres::{Client, NoTls};
 
 #[tokio::test]

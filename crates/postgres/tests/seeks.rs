@@ -2,8 +2,8 @@
 
 use task_engine_conformance::TestServer;
 use task_engine_conformance::seeking::{TASKS, searches_by_time_read_one_step};
-use task_engine_model::Store as _;
 use task_engine_postgres::PgStore;
+use task_engine_store::contract::Store as _;
 use tokio_postgres::NoTls;
 
 #[tokio::test]

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_conformance::TestServer;
-use task_engine_model::store::ClaimIds;
-use task_engine_model::{
-    Claimer, Json, Lanes, NewInstance, NewTask, Pause, Rest, Store, StoreError,
-};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::NewInstance;
+use task_engine_core::json::Json;
+use task_engine_core::queue::{Lanes, Pause};
+use task_engine_core::task::NewTask;
 use task_engine_postgres::{PgStore, Schema};
+use task_engine_store::claim::{Claimer, Rest};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 
 struct Fresh {

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use task_engine_conformance::TestServer;
 use task_engine_conformance::bench::{Bench, Hold, WORK};
-use task_engine_model::store::RetryReport;
-use task_engine_model::{
-    Creation, Json, NewTask, OnConflict, Rest, Scope, Store, StoreError, TaskId, TaskStatus,
-    Unique, WakeUp,
-};
+use task_engine_core::json::Json;
+use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_postgres::{PgStore, Schema};
+use task_engine_store::claim::Rest;
+use task_engine_store::contract::RetryReport;
+use task_engine_store::contract::{Store, WakeUp};
+use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 
 struct Fresh {
@@ -112,7 +114,7 @@ async fn a_run_starts_that_sees_the_last_commit() {
                 }
                 let Some(claim) = holds.first().map(|hold| hold.claim_id) else { continue };
                 for hold in &holds {
-                    let key = task_engine_model::unique::key_of(&hold.task.context).unwrap();
+                    let key = task_engine_core::unique::key_of(&hold.task.context).unwrap();
                     let read = "SELECT version FROM entries WHERE key = $1";
                     let version: i64 = app.query_one(read, &[&key]).await.unwrap().get(0);
                     let mut seen = seen.lock().unwrap();

@@ -9,10 +9,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
-use task_engine_model::attempt::Ran;
-use task_engine_model::store::ClaimIds;
-use task_engine_model::{Ending, Json, Lanes, NewInstance, NewTask, Next, Rest, Store, TaskStatus};
+use task_engine_core::attempt::Ran;
+use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::NewInstance;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_sqlite::SqliteStore;
+use task_engine_store::claim::Rest;
+use task_engine_store::contract::Store;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use rusqlite::{Row, params};
-use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
-use task_engine_model::{BadWord, Json, StoreError};
+use task_engine_core::BadWord;
+use task_engine_core::json::Json;
+use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -2,7 +2,10 @@
 //! have ended. Whoever has the writer's turn decides; nobody claims meanwhile.
 
 use rusqlite::params;
-use task_engine_model::{AttemptId, Edit, EditReport, Json, RemoveReport, TaskId, TaskStatus};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::json::Json;
+use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::create::due_at;
 use crate::desk::Turn;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
-use task_engine_model::TaskId;
-use task_engine_model::check::{
+use task_engine_core::task::TaskId;
+use task_engine_store::check::{
     Check, Depth, FAILED_MAX, Facts, FailedClass, LANES_MAX, Verdict, WaitingLane,
 };
 

@@ -1,7 +1,11 @@
 //! Claims: due tasks move from the queue into an engine's hands.
 
 use rusqlite::params;
-use task_engine_model::{Claim, ClaimId, ClaimedTask, InstanceId, Lanes, Rest, StoreError};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::queue::Lanes;
+use task_engine_store::claim::{Claim, ClaimedTask, Rest};
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 
 use crate::SqliteStore;
 use crate::desk::Turn;

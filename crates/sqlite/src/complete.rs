@@ -1,9 +1,10 @@
 //! Completion in a transaction of the application's own, and what follows it.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use task_engine_model::{
-    AttemptId, Completion, Ending, Next, Settled, StoreError, TaskId, TaskStatus,
-};
+use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::completion::{Completion, Settled};
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::ending::{EndedAttempt, Fence};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 
 use crate::fault::explain;
 

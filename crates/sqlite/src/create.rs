@@ -1,8 +1,10 @@
 //! Creation: what was asked, and its place in the queue, or neither.
 
 use rusqlite::{CachedStatement, Connection, params};
-use task_engine_model::task::Due;
-use task_engine_model::{Creation, NewTask, StoreError, TaskId};
+use task_engine_core::task::Due;
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::Creation;
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::{Fault, explain};

@@ -1,8 +1,10 @@
 //! What a transaction has created and not yet committed: for tests.
 
 use rusqlite::{Connection, OpenFlags};
-use task_engine_model::task::CreatedTask;
-use task_engine_model::{Json, StoreError, TaskId};
+use task_engine_core::json::Json;
+use task_engine_core::task::CreatedTask;
+use task_engine_core::task::TaskId;
+use task_engine_store::error::StoreError;
 
 use crate::fault::explain;
 use crate::moment::timestamp;

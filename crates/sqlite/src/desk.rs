@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 use tokio::sync::oneshot;
 
 use crate::connection::FileMark;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rusqlite::{CachedStatement, params};
-use task_engine_model::{AttemptId, Next, TaskError};
+use task_engine_core::attempt::{AttemptId, Next, TaskError};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

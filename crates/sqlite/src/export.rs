@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use rusqlite::{Params, Row};
-use task_engine_model::export::{
+use task_engine_core::json::Json;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::export::{
     CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
     InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
     ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
 };
-use task_engine_model::{Json, TaskStatus};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -1,7 +1,7 @@
 //! What went wrong, in the words of whoever has to act on it.
 
 use rusqlite::{Error, ErrorCode};
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 
 use crate::connection::LOG_GONE;
 

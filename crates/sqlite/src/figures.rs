@@ -2,8 +2,8 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
-use task_engine_model::InstanceId;
-use task_engine_model::figures::{
+use task_engine_core::instance::InstanceId;
+use task_engine_store::rollup::{
     BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, TimeHistogram,
 };
 

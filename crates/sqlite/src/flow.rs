@@ -1,9 +1,10 @@
 //! Flows: the tasks that share a correlation id, page by page.
 
 use rusqlite::params;
-use task_engine_model::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
-use task_engine_model::task::ExecutionStatus;
-use task_engine_model::{Json, TaskId};
+use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
+use task_engine_core::json::Json;
+use task_engine_core::task::ExecutionStatus;
+use task_engine_core::task::TaskId;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -2,10 +2,12 @@
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Params, params};
-use task_engine_model::export::{
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_store::error::StoreError;
+use task_engine_store::export::{
     File, Ids, Imported, InstanceRecord, Line, ScheduleRecord, Shift, TaskRecord,
 };
-use task_engine_model::{InstanceId, Json, StoreError};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

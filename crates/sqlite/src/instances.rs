@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, Params, Row, params};
-use task_engine_model::instance::KEPT;
-use task_engine_model::store::{HeldTask, Pulse};
-use task_engine_model::{
-    AttemptId, ClaimId, InstanceId, InstanceRow, NewInstance, StoreError, TaskId, process,
-};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::claim::ClaimId;
+use task_engine_core::instance::KEPT;
+use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::process;
+use task_engine_core::recovery::HeldTask;
+use task_engine_core::task::TaskId;
+use task_engine_store::contract::Pulse;
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -3,7 +3,11 @@
 use std::collections::VecDeque;
 
 use rusqlite::{Row, params};
-use task_engine_model::{AttemptId, ClaimedTask, Json, StoreError, TaskId};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::json::Json;
+use task_engine_core::task::TaskId;
+use task_engine_store::claim::ClaimedTask;
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

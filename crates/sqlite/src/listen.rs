@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
-use task_engine_model::{StoreError, WakeUp};
+use task_engine_store::contract::WakeUp;
+use task_engine_store::error::StoreError;
 use tokio::sync::{oneshot, watch};
 
 use crate::connection;

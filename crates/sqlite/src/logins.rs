@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::params;
-use task_engine_model::login::{DatabaseKey, LoginId};
+use task_engine_store::login::{DatabaseKey, LoginId};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -1,8 +1,8 @@
 //! Brings the tables to this version.
 
 use rusqlite::params;
-use task_engine_model::StoreError;
-use task_engine_model::store::Tables;
+use task_engine_store::contract::Tables;
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_model::store::{CancelReport, RetryReport};
-use task_engine_model::{AttemptId, Next, StoreError, TaskError, TaskId, TaskStatus};
+use task_engine_core::attempt::{AttemptId, Next, TaskError};
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::contract::{CancelReport, RetryReport};
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::ending::{EndedAttempt, Fence, wait};

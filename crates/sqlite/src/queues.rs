@@ -1,7 +1,7 @@
 //! Queues: paused, resumed, and what is in them.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_model::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use task_engine_core::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use rusqlite::{Row, params};
-use task_engine_model::task::{ExecutionStatus, LateResult};
-use task_engine_model::{
-    AttemptId, BadWord, ExecutionRow, Json, Origin, StoreError, TaskDetails, TaskError, TaskFilter,
-    TaskId, TaskRow, TaskStatus,
-};
+use task_engine_core::BadWord;
+use task_engine_core::attempt::{AttemptId, TaskError};
+use task_engine_core::flow::Origin;
+use task_engine_core::json::Json;
+use task_engine_core::task::{ExecutionRow, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use task_engine_core::task::{ExecutionStatus, LateResult};
+use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -1,7 +1,9 @@
 //! Recording: engines say how attempts ended.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_model::{AttemptId, ClaimId, Ending, Next, TaskStatus};
+use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::task::TaskStatus;
 
 use crate::desk::Turn;
 use crate::ending::{EndedAttempt, Fence, began};

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_model::recovery::{Former, Unended};
-use task_engine_model::store::{TakeBack, TakenBack};
-use task_engine_model::{AttemptId, Ending, InstanceId, Json, Outcome, TaskId};
+use task_engine_core::attempt::{AttemptId, Ending, Outcome};
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::recovery::{Former, Unended};
+use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::task::TaskId;
 
 use crate::desk::Turn;
 use crate::ending::{EndedAttempt, Fence};
@@ -42,7 +45,7 @@ struct TakenAttempt {
 fn unknown(
     turn: &Turn<'_>,
     instance: InstanceId,
-    claims: &[task_engine_model::ClaimId],
+    claims: &[task_engine_core::claim::ClaimId],
 ) -> Result<Vec<TakenAttempt>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("claim_take_back"))?;
     let mut attempts = Vec::new();

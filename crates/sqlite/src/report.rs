@@ -1,10 +1,11 @@
 //! What attempts say while they run, and how they took a wish to cancel them.
 
 use rusqlite::params;
-use task_engine_model::cancel::{CancelAnswer, CancelOutcome, CancelRow};
-use task_engine_model::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
-use task_engine_model::task::ExecutionStatus;
-use task_engine_model::{AttemptId, Ending, ExecutionRow, TaskId};
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::cancel::{CancelAnswer, CancelOutcome, CancelRow};
+use task_engine_core::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
+use task_engine_core::task::ExecutionStatus;
+use task_engine_core::task::{ExecutionRow, TaskId};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -2,10 +2,12 @@
 
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Statement, params};
-use task_engine_model::search::{CreationTimes, TimeRange};
-use task_engine_model::{
-    Base, FoundTask, Json, Origin, Scan, Scanned, TaskId, TaskRow, TaskStatus,
-};
+use task_engine_core::filter::FoundTask;
+use task_engine_core::flow::Origin;
+use task_engine_core::json::Json;
+use task_engine_core::task::{TaskId, TaskRow, TaskStatus};
+use task_engine_store::scan::{Base, Scan, Scanned};
+use task_engine_store::scan::{CreationTimes, TimeRange};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

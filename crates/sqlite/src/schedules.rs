@@ -2,15 +2,17 @@
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, ToSql, params};
-use task_engine_model::schedule::Overlap;
-use task_engine_model::schedule::history::{
+use task_engine_core::json::Json;
+use task_engine_core::schedule::Overlap;
+use task_engine_core::schedule::history::{
     SCHEDULE_EVENTS_KEPT, ScheduleEvent, ScheduleEventKind, SkippedSlots,
 };
-use task_engine_model::schedule::row::{
+use task_engine_core::schedule::row::{
     DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
-use task_engine_model::{Creation, Json, NewTask, TaskId};
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::Creation;
 
 use crate::create::create;
 use crate::desk::Turn;

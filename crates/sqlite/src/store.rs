@@ -6,29 +6,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::audit::{AuditEntry, AuditFilter, NewAuditEntry};
-use task_engine_model::check::{Check, Depth, Inventory};
-use task_engine_model::export::{ExportFilter, File, Ids, Imported, Sink};
-use task_engine_model::figures::{ClassMinute, FigureRow, FiguresLook};
-use task_engine_model::login::{DatabaseKey, LoginId};
-use task_engine_model::queue::{Lanes, Pause, PausedQueue, QueueRow};
-use task_engine_model::report::{LogFilter, LogRow, Report};
-use task_engine_model::schedule::history::ScheduleEvent;
-use task_engine_model::schedule::row::{
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::completion::Settled;
+use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_core::recovery::{HeldTask, TakeBack, TakenBack};
+use task_engine_core::report::{LogFilter, LogRow, Report};
+use task_engine_core::schedule::history::ScheduleEvent;
+use task_engine_core::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
-use task_engine_model::search::CreationTimes;
-use task_engine_model::store::{
-    CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
-};
-use task_engine_model::token::{NewToken, TokenHash, TokenRow};
-use task_engine_model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
-use task_engine_model::why::{Ahead, AheadLook};
-use task_engine_model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
-    FlowTask, InstanceId, InstanceRow, NewInstance, NewTask, RemoveReport, Scan, Scanned, Settled,
-    Store, StoreError, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus, WakeUp,
-};
+use task_engine_core::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use task_engine_core::unique::Creation;
+use task_engine_store::activity::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine_store::ahead::{Ahead, AheadLook};
+use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
+use task_engine_store::check::{Check, Depth, Inventory};
+use task_engine_store::claim::{Claim, Claimer};
+use task_engine_store::contract::{Answer, Store, WakeUp};
+use task_engine_store::contract::{CancelReport, Pulse, RetryReport, Tables};
+use task_engine_store::error::StoreError;
+use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_store::login::{DatabaseKey, LoginId};
+use task_engine_store::rollup::{ClassMinute, FigureRow, FiguresLook};
+use task_engine_store::scan::CreationTimes;
+use task_engine_store::scan::{Scan, Scanned};
+use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 
 use crate::claim::{Wanted, claim};
 use crate::connection::FileMark;

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_model::StoreError;
-use task_engine_model::token::{NewToken, Role, TOUCH_EVERY, TokenHash, TokenRow};
+use task_engine_store::error::StoreError;
+use task_engine_store::token::{NewToken, Role, TOUCH_EVERY, TokenHash, TokenRow};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_model::{AttemptId, Creation, NewTask, TaskId, TaskStatus, Unique};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_core::unique::{Creation, Unique};
 
 use crate::create::{Insert, due_at};
 use crate::desk::Turn;

@@ -1,8 +1,8 @@
 //! Checks the invariants. Each check is a statement that returns violations in
 //! words.
 
-use task_engine_model::Json;
-use task_engine_model::check::Inventory;
+use task_engine_core::json::Json;
+use task_engine_store::check::Inventory;
 
 use crate::desk::Turn;
 use crate::fault::Fault;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_model::queue::Count;
-use task_engine_model::report::ProgressRow;
-use task_engine_model::watch::{
+use task_engine_core::instance::InstanceId;
+use task_engine_core::queue::Count;
+use task_engine_core::report::ProgressRow;
+use task_engine_core::task::TaskId;
+use task_engine_store::activity::{
     EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
 };
-use task_engine_model::why::{Ahead, AheadLook};
-use task_engine_model::{InstanceId, TaskId};
+use task_engine_store::ahead::{Ahead, AheadLook};
 
 use crate::desk::Turn;
 use crate::fault::Fault;

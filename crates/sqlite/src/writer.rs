@@ -103,7 +103,7 @@ fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use task_engine_model::StoreError;
+    use task_engine_store::error::StoreError;
 
     use super::*;
     use crate::desk::Desk;

@@ -6,11 +6,15 @@ mod common;
 use std::time::Instant;
 
 use common::{Engine, File, task};
-use task_engine_model::store::TakeBack;
-use task_engine_model::{
-    ClaimId, ClaimedTask, Completion, Json, Settled, Store, StoreError, TaskStatus,
-};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::completion::{Completion, Settled};
+use task_engine_core::json::Json;
+use task_engine_core::recovery::TakeBack;
+use task_engine_core::task::TaskStatus;
 use task_engine_sqlite::{SqliteStore, complete_in};
+use task_engine_store::claim::ClaimedTask;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 
 struct Scene {
     file: File,

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use task_engine_conformance::Database;
 use task_engine_conformance::completions::{Local, Transaction};
-use task_engine_model::{Completion, Store, StoreError, TaskId};
+use task_engine_core::completion::Completion;
+use task_engine_core::task::TaskId;
 use task_engine_sqlite::{SqliteStore, complete_in};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tempfile::TempDir;
 
 struct File(TempDir);

@@ -5,8 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::{File, task};
-use task_engine_model::{Creation, OnConflict, Scope, Store, StoreError, Unique};
+use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_sqlite::{create_each_in, create_in, rusqlite};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 
 #[tokio::test]
 async fn a_key_commits_or_rolls_back_with_the_application() {

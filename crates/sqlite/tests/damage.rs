@@ -4,15 +4,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use task_engine_conformance::bench::new_instance;
-use task_engine_model::check::Depth;
-use task_engine_model::export::{ExportFilter, Line};
-use task_engine_model::schedule::Schedule;
-use task_engine_model::schedule::decision::firing;
-use task_engine_model::schedule::operate::Schedules;
-use task_engine_model::schedule::row::{ScheduleState, ScheduleWrite};
-use task_engine_model::store::{ClaimIds, TakeBack};
-use task_engine_model::{Base, Json, Lanes, NewTask, Scan, Store, TaskFilter, TaskId};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::recovery::TakeBack;
+use task_engine_core::schedule::Schedule;
+use task_engine_core::schedule::decision::firing;
+use task_engine_core::schedule::row::{ScheduleState, ScheduleWrite};
+use task_engine_core::task::{NewTask, TaskFilter, TaskId};
 use task_engine_sqlite::SqliteStore;
+use task_engine_store::check::Depth;
+use task_engine_store::contract::Store;
+use task_engine_store::export::{ExportFilter, Line};
+use task_engine_store::scan::{Base, Scan};
+use task_engine_store::schedules::Schedules;
 
 #[tokio::test]
 async fn a_schedule_that_cannot_be_read_hides_no_other() {

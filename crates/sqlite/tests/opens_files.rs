@@ -3,8 +3,9 @@
 mod common;
 
 use common::{File, task};
-use task_engine_model::{Store, StoreError};
 use task_engine_sqlite::SqliteStore;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 
 fn refusal(path: &std::path::Path) -> String {
     match SqliteStore::open(path) {

@@ -6,9 +6,10 @@ mod common;
 use std::time::Duration;
 
 use common::File;
-use task_engine_model::audit::{AuditFilter, NewAuditEntry};
-use task_engine_model::token::{NewToken, Role, Secret};
-use task_engine_model::{Json, Store};
+use task_engine_core::json::Json;
+use task_engine_store::audit::{AuditFilter, NewAuditEntry};
+use task_engine_store::contract::Store;
+use task_engine_store::token::{NewToken, Role, Secret};
 
 #[tokio::test]
 async fn the_record_is_only_appended_to() {

@@ -9,7 +9,7 @@ use common::File;
 use rusqlite::Connection;
 use task_engine_conformance::bench::Bench;
 use task_engine_conformance::everything::fill;
-use task_engine_model::TaskStatus;
+use task_engine_core::task::TaskStatus;
 
 #[tokio::test]
 async fn nothing_of_a_removed_task_is_left() {

@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use common::{Engine, File, task};
-use task_engine_model::{Rest, Store, TaskFilter, WakeUp};
+use task_engine_core::task::TaskFilter;
 use task_engine_sqlite::create_in;
+use task_engine_store::claim::Rest;
+use task_engine_store::contract::{Store, WakeUp};
 use tokio::sync::mpsc;
 
 /// Listens on a handle of its own.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
-use task_engine_model::token::Role;
+use task_engine_store::token::Role;
 
 /// Who a request is from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,17 +11,22 @@ mod tasks;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use task_engine_model::audit::{AuditEntry, AuditOutcome, NewAuditEntry};
-use task_engine_model::queue::Pause;
-use task_engine_model::schedule::operate::{Done as ScheduleDone, ScheduleError, Schedules};
-use task_engine_model::schedule::{BadSchedule, Definition, Wrong};
-use task_engine_model::secret::request::CONTEXT_CREATOR;
-use task_engine_model::secret::{Secrets, StrayPlaceholder};
-use task_engine_model::words::count;
-use task_engine_model::{
-    Client, Creation, Edit, EditReport, Json, NewTask, NewToken, Schedule, Store, StoreError,
-    TaskId,
-};
+use task_engine::client::Client;
+use task_engine_core::change::{Edit, EditReport};
+use task_engine_core::display::count;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Pause;
+use task_engine_core::schedule::Schedule;
+use task_engine_core::schedule::{BadSchedule, Definition, Wrong};
+use task_engine_core::secret::request::CONTEXT_CREATOR;
+use task_engine_core::secret::{Secrets, StrayPlaceholder};
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::Creation;
+use task_engine_store::audit::{AuditEntry, AuditOutcome, NewAuditEntry};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use task_engine_store::schedules::{Done as ScheduleDone, ScheduleError, Schedules};
+use task_engine_store::token::NewToken;
 
 use crate::access::Actor;
 use crate::app::App;
@@ -354,7 +359,7 @@ async fn add_token(store: &dyn Store, token: &NewToken) -> Result<Done, Problem>
 }
 
 async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, Problem> {
-    use task_engine_model::client::CreateError;
+    use task_engine::client::CreateError;
     let client = Client::new(app.store.clone());
     let tasks = app.with_secrets_named(tasks).await?;
     let creations = client.create_each(&tasks).await.map_err(|error| match error {

@@ -13,7 +13,7 @@ mod tasks;
 mod times;
 mod watch;
 
-use task_engine_model::token::Role::{Admin, Operator, Viewer};
+use task_engine_store::token::Role::{Admin, Operator, Viewer};
 
 use crate::pages::events;
 use crate::routes::Routes;

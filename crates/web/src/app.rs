@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use task_engine_model::Store;
+use task_engine_store::contract::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;

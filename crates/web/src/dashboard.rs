@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use jiff::tz::TimeZone;
-use task_engine_model::Store;
+use task_engine_store::contract::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;

@@ -5,11 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_model::check::{Check, Depth};
-use task_engine_model::errors::Failures;
-use task_engine_model::figures::{self, FigureRow, FiguresLook};
-use task_engine_model::watch::{Figures, Look, Moving, MovingLook, Unhappy};
-use task_engine_model::{Filter, InstanceRow, QueueRow, Store, StoreError, TaskStatus};
+use task_engine_core::filter::Filter;
+use task_engine_core::instance::InstanceRow;
+use task_engine_core::queue::QueueRow;
+use task_engine_core::task::TaskStatus;
+use task_engine_operations::errors::Failures;
+use task_engine_operations::stats::{Figures, Look};
+use task_engine_store::activity::{Moving, MovingLook, Unhappy};
+use task_engine_store::check::{Check, Depth};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use task_engine_store::rollup as figures;
+use task_engine_store::rollup::{FigureRow, FiguresLook};
 use tokio::sync::Mutex;
 
 use crate::series::Series;

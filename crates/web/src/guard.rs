@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
-use task_engine_model::token::{Role, Secret};
+use task_engine_store::token::{Role, Secret};
 
 use crate::access::Actor;
 use crate::app::{App, encoded};

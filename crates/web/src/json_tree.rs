@@ -101,7 +101,7 @@ fn tree(
     };
     html! {
         details open[open || outermost] {
-            summary { (key) (sign[0]) " " small { (task_engine_model::words::count(number, what)) } " " (sign[1]) }
+            summary { (key) (sign[0]) " " small { (task_engine_core::display::count(number, what)) } " " (sign[1]) }
             div { (inside) }
         }
     }

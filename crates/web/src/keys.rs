@@ -1,8 +1,9 @@
 //! Keys made of the key of the database. All dashboards of one database have the
 //! same ones, and whoever cannot read it has none.
 
-use task_engine_model::login::DatabaseKey;
-use task_engine_model::{Store, StoreError};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use task_engine_store::login::DatabaseKey;
 use tokio::sync::OnceCell;
 
 /// Made when they are first needed, and then kept.

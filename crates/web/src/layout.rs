@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use maud::{DOCTYPE, Markup, html};
-use task_engine_model::AuditFilter;
-use task_engine_model::check::Verdict;
-use task_engine_model::token::Role;
+use task_engine_store::audit::AuditFilter;
+use task_engine_store::check::Verdict;
+use task_engine_store::token::Role;
 
 use crate::access::Actor;
 use crate::app::App;
@@ -184,7 +184,7 @@ async fn flash(app: &App, viewer: &Viewer) -> Markup {
     let Some(entry) = entry else { return html! {} };
     let words = crate::action::words_of(&entry);
     let class =
-        if entry.outcome == task_engine_model::audit::AuditOutcome::Done { "good" } else { "bad" };
+        if entry.outcome == task_engine_store::audit::AuditOutcome::Done { "good" } else { "bad" };
     html! { p .flash .(class) role="status" { (words) } }
 }
 

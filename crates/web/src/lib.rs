@@ -73,4 +73,4 @@ pub use recorder::{Recorder, RecorderTaken};
 pub use routes::Route;
 pub use serve::serve;
 #[doc(inline)]
-pub use task_engine_model::token::Role;
+pub use task_engine_store::token::Role;

@@ -18,7 +18,7 @@ mod tasks;
 mod tokens;
 mod watch;
 
-use task_engine_model::token::Role::{Admin, Operator, Viewer};
+use task_engine_store::token::Role::{Admin, Operator, Viewer};
 
 use crate::assets;
 use crate::routes::Routes;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::queue::Count;
-use task_engine_model::words;
-use task_engine_model::{TaskId, TaskStatus};
+use task_engine_core::display;
+use task_engine_core::queue::Count;
+use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::app::App;
 

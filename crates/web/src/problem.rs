@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use task_engine_model::StoreError;
+use task_engine_store::error::StoreError;
 
 /// Why a request was not done.
 #[derive(Debug, Clone, Serialize)]

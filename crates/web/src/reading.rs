@@ -3,14 +3,17 @@
 
 use std::ops::Deref;
 
-use task_engine_model::report::{LogFilter, LogRow};
-use task_engine_model::schedule::history::ScheduleDetails;
-use task_engine_model::schedule::operate::Schedules;
-use task_engine_model::schedule::row::ScheduleRow;
-use task_engine_model::secret::{Redactor, Secrets, refuse_placeholders, restore};
-use task_engine_model::token::Role;
-use task_engine_model::why::{Why, why};
-use task_engine_model::{Edit, Filter, NewTask, StoreError, TaskDetails, TaskId};
+use task_engine_core::change::Edit;
+use task_engine_core::filter::Filter;
+use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::schedule::history::ScheduleDetails;
+use task_engine_core::schedule::row::ScheduleRow;
+use task_engine_core::secret::{Redactor, Secrets, refuse_placeholders, restore};
+use task_engine_core::task::{NewTask, TaskDetails, TaskId};
+use task_engine_operations::why::{Why, why};
+use task_engine_store::error::StoreError;
+use task_engine_store::schedules::Schedules;
+use task_engine_store::token::Role;
 
 use crate::access::Actor;
 use crate::action::{Choice, no_task, schedule_problem, stray_placeholder};

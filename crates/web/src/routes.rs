@@ -7,7 +7,7 @@ use axum::handler::Handler;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
-use task_engine_model::token::Role;
+use task_engine_store::token::Role;
 
 use crate::app::App;
 use crate::problem::Problem;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::figures::{ClassTotal, FigureRow, TimeHistogram};
+use task_engine_store::rollup::{ClassTotal, FigureRow, TimeHistogram};
 
 use crate::glance::Span;
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use task_engine_model::login::LoginId;
-use task_engine_model::token::Role;
+use task_engine_store::login::LoginId;
+use task_engine_store::token::Role;
 
 use crate::keys::Made;
 
@@ -151,7 +151,7 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
-    use task_engine_model::login::DatabaseKey;
+    use task_engine_store::login::DatabaseKey;
 
     use super::*;
 

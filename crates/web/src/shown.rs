@@ -2,8 +2,10 @@
 //! that what must not be seen can be left out in one place.
 
 use maud::{Markup, html};
-use task_engine_model::report::LogRow;
-use task_engine_model::{Json, TaskDetails, TaskError, TaskId};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::json::Json;
+use task_engine_core::report::LogRow;
+use task_engine_core::task::{TaskDetails, TaskId};
 
 use crate::app::App;
 use crate::json_tree;

@@ -8,11 +8,15 @@ mod watch {
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use task_engine_model::audit::AuditFilter;
-use task_engine_model::figures::{ClassMinute, Counts, Tally};
-use task_engine_model::schedule::operate::Schedules;
-use task_engine_model::token::{NewToken, Secret};
-use task_engine_model::{Json, NewTask, Pause, Schedule, Store};
+use task_engine_core::json::Json;
+use task_engine_core::queue::Pause;
+use task_engine_core::schedule::Schedule;
+use task_engine_core::task::NewTask;
+use task_engine_store::audit::AuditFilter;
+use task_engine_store::contract::Store;
+use task_engine_store::rollup::{ClassMinute, Counts, Tally};
+use task_engine_store::schedules::Schedules;
+use task_engine_store::token::{NewToken, Secret};
 use task_engine_web::{Dashboard, Role};
 
 use watch::site::{Site, enlist, held};
@@ -77,7 +81,7 @@ async fn fill(store: &dyn Store) {
         tally.add(counts, Some((Duration::from_millis(ms), Duration::from_millis(5))));
     }
     let minute =
-        store.moving(task_engine_model::watch::MovingLook { per_lane: 1, soon: Duration::ZERO });
+        store.moving(task_engine_store::activity::MovingLook { per_lane: 1, soon: Duration::ZERO });
     let minute = minute.await.unwrap().now.as_second() / 60;
     let row = ClassMinute { minute, generation: 0, class: HOSTILE.to_owned(), tally };
     store.figures(engine, &[row]).await.unwrap();
@@ -205,7 +209,7 @@ async fn a_schedule_is_made_changed_run_paused_and_removed() {
     site.post("/actions/resume-schedule", &here).await;
     let run = site.post("/actions/run-schedule", &here).await;
     site.get(&run.to).await.must_say("created task 1");
-    assert!(site.store.task(task_engine_model::TaskId(1)).await.unwrap().is_some());
+    assert!(site.store.task(task_engine_core::task::TaskId(1)).await.unwrap().is_some());
     site.post("/actions/remove-schedule", &here).await;
     assert!(site.store.schedule("nightly").await.unwrap().0.is_none());
     assert_eq!(

@@ -119,7 +119,8 @@ async fn who_sees_a_secret_is_on_record() {
     let (status, text) = ask(&store, Role::Admin, reveal()).await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains(CANARY), "{text}");
-    let entries = store.audit_page(&task_engine_model::AuditFilter::newest(10)).await.unwrap();
+    let entries =
+        store.audit_page(&task_engine_store::audit::AuditFilter::newest(10)).await.unwrap();
     assert_eq!(entries.len(), 2, "{entries:?}");
     for entry in entries {
         assert_eq!((entry.action.as_str(), entry.target.as_str()), ("tasks.reveal", "task 1"));

@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use task_engine::TaskId;
-use task_engine::model::audit::{AuditEntry, AuditFilter, AuditOutcome};
+use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -16,7 +16,7 @@ use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::past_time;
-use task_engine::model::words::clock;
+use task_engine_core::display::clock;
 
 /// Show what operators did, newest first
 ///

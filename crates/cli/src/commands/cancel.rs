@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use task_engine::model::TaskDetails;
-use task_engine::model::cancel::CancelOutcome;
-use task_engine::model::store::CancelReport;
-use task_engine::model::words::{cancel_answer, span};
 use task_engine::{Store, TaskId, TaskStatus};
+use task_engine_core::cancel::CancelOutcome;
+use task_engine_core::display::{cancel_answer, span};
+use task_engine_core::task::TaskDetails;
+use task_engine_store::contract::CancelReport;
 
 use crate::bulk::{self, Action, Choice, Outcome, id_words};
 use crate::choice::FILTERS;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use task_engine::Schedule;
-use task_engine::model::words::{count, span};
+use task_engine_core::display::{count, span};
 
 use crate::console::Console;
 use crate::escape::summary;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use task_engine::model::instance::InstanceRow;
-use task_engine::model::secret::Secrets;
-use task_engine::model::why::{Reason, Wanted, no_taker};
-use task_engine::model::words::{capital, clock_and_relative, count, reason, span};
-use task_engine::model::{Creation, OnConflict, Scope, Unique};
 use task_engine::{NewTask, Store, TaskId};
+use task_engine_core::display::{capital, clock_and_relative, count, span};
+use task_engine_core::instance::InstanceRow;
+use task_engine_core::secret::Secrets;
+use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
+use task_engine_operations::why::sentences::reason;
+use task_engine_operations::why::{Reason, Wanted, no_taker};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -113,7 +114,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             console.say(format_args!("Applied migration {applied}"));
         }
     }
-    let known = Secrets::read(&*store).await?.of_class(&args.class);
+    let known = task_engine_operations::secrets::read(&*store).await?.of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
     task = task.secret(&known).map_err(|error| Fault::Usage(error.to_string()))?;
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
@@ -201,7 +202,7 @@ fn task(
     priority: i32,
     secret: &[String],
 ) -> Result<(NewTask, Option<String>), Fault> {
-    let wrong = |error: task_engine::model::task::BadTask| Fault::Usage(error.to_string());
+    let wrong = |error: task_engine_core::task::BadTask| Fault::Usage(error.to_string());
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;

@@ -1,8 +1,8 @@
 //! `task-engine delete`.
 
 use clap::Args;
-use task_engine::model::RemoveReport;
 use task_engine::{Store, TaskId, TaskStatus};
+use task_engine_core::change::RemoveReport;
 
 use crate::bulk::{self, Action, Choice, Outcome};
 use crate::choice::FILTERS;

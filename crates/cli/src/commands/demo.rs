@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use task_engine::model::words::count;
-use task_engine::model::{TaskFilter, TaskRow};
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Json, NewTask, Store, TaskId, TaskStatus};
+use task_engine_core::display::count;
+use task_engine_core::task::{TaskFilter, TaskRow};
 
 use crate::commands::start;
 use crate::console::{Console, now};

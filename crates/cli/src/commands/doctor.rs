@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use clap::Args;
-use task_engine::model::check::{Check, Depth, Verdict};
-use task_engine::model::words::count;
+use task_engine_core::display::count;
+use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::console::Console;
 use crate::database::{Access, Database};

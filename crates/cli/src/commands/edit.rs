@@ -6,10 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
-use task_engine::model::secret::{self, Secrets};
-use task_engine::model::task::Due;
-use task_engine::model::{Edit, EditReport, TaskDetails};
 use task_engine::{NewTask, TaskId, TaskStatus};
+use task_engine_core::change::{Edit, EditReport};
+use task_engine_core::secret;
+use task_engine_core::secret::Secrets;
+use task_engine_core::task::Due;
+use task_engine_core::task::TaskDetails;
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -59,7 +61,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let store = console.database()?.open(Access::MustExist).await?;
     let before = store.task(id).await?;
     if let (Some(new), Some(before)) = (&edit.parameters, &before) {
-        let secrets = Secrets::read(&*store).await?.redactor_of(before);
+        let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(before);
         let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
         edit.parameters = Some(restored.map_err(|found| parameters::stray(&found))?);
     }
@@ -75,7 +77,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     writeln!(out, "task {id} is changed")?;
     out.flush()?;
     if let Some(before) = before {
-        let secrets = Secrets::read(&*store).await?.redactor_of(&before);
+        let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(&before);
         if edit.parameters.is_some() && !secrets.is_empty() {
             console.say("Its former parameters have secrets, so no command to undo it is shown.");
         } else {

@@ -6,9 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::TaskId;
-use task_engine::model::Filter;
-use task_engine::model::errors::{ErrorGroup, Failures, LIMIT};
-use task_engine::model::words::{count, counted, relative};
+use task_engine_core::display::{count, counted, relative};
+use task_engine_core::filter::Filter;
+use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
 use crate::choice::{FILTERS, filter};
 use crate::console::{Console, quoted};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use task_engine::TaskStatus;
-use task_engine::model::export::{End, ExportFilter, Line};
-use task_engine::model::words::count;
+use task_engine_core::display::count;
+use task_engine_store::export::{End, ExportFilter, Line};
 
 use crate::choice::status_of;
 use crate::console::Console;

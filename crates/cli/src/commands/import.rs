@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use task_engine::StoreError;
-use task_engine::model::export::{File, Ids, Imported};
-use task_engine::model::store::TakeBack;
-use task_engine::model::words::count;
+use task_engine_core::display::count;
+use task_engine_core::recovery::TakeBack;
+use task_engine_store::export::{File, Ids, Imported};
 
 use super::export::words;
 use crate::console::Console;

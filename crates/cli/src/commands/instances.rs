@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use clap::Args;
-use task_engine::model::InstanceSummary;
-use task_engine::model::words::{relative, span};
+use task_engine_core::display::{relative, span};
+use task_engine_core::instance::InstanceSummary;
 
 use crate::console::{Console, now};
 use crate::database::Access;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use task_engine::TaskStatus;
-use task_engine::model::audit::{AuditFilter, check_prune};
-use task_engine::model::search::{PATIENCE, Search};
-use task_engine::model::words::{count, span};
-use task_engine::model::{Answer, Filter};
+use task_engine_core::display::{count, span};
+use task_engine_core::filter::Filter;
+use task_engine_operations::search::{PATIENCE, Search};
+use task_engine_store::audit::{AuditFilter, check_prune};
+use task_engine_store::contract::Answer;
 
 use super::tasks;
 use crate::bulk::{bar, confirm};

@@ -5,9 +5,10 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use task_engine::Store;
-use task_engine::model::queue::{Service, check_queue_name, services};
-use task_engine::model::words::{counted, relative};
-use task_engine::model::{InstanceRow, Pause, QueueRow};
+use task_engine_core::display::{counted, relative};
+use task_engine_core::instance::InstanceRow;
+use task_engine_core::queue::{Pause, QueueRow};
+use task_engine_core::queue::{Service, check_queue_name, services};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use task_engine::Store;
-use task_engine::model::process;
-use task_engine::model::recovery::{RecoverError, Recovered, recover};
-use task_engine::model::store::TakenBack;
-use task_engine::model::words::{count, fate, relative, span};
+use task_engine_core::display::{count, fate, relative, span};
+use task_engine_core::process;
+use task_engine_core::recovery::TakenBack;
+use task_engine_operations::recover::{RecoverError, Recovered, recover};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;

@@ -1,8 +1,8 @@
 //! `task-engine retry`.
 
 use clap::Args;
-use task_engine::model::store::RetryReport;
 use task_engine::{Store, TaskId, TaskStatus};
+use task_engine_store::contract::RetryReport;
 
 use crate::bulk::{self, Action, Choice, Outcome, id_words};
 use crate::choice::FILTERS;

@@ -5,7 +5,7 @@ mod next;
 mod show;
 
 use clap::{Args, Subcommand};
-use task_engine::model::schedule::operate::ScheduleError;
+use task_engine_store::schedules::ScheduleError;
 
 use crate::console::Console;
 use crate::exit::Fault;

@@ -6,17 +6,21 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
-use task_engine::model::instance::InstanceState;
-use task_engine::model::report::{LINES_MAX, LogFilter, LogRow};
-use task_engine::model::secret::{Redactor, Secrets};
-use task_engine::model::store::Store;
-use task_engine::model::task::{ExecutionStatus, LateResult};
-use task_engine::model::why::{Reason, why};
-use task_engine::model::words::{
-    cancel_story, clock, clock_and_relative, count, reason, relative, span, verdict,
-};
-use task_engine::model::{ExecutionRow, InstanceRow, TaskDetails, TaskError, unique};
 use task_engine::{Json, TaskId, TaskStatus};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::display::{
+    cancel_story, clock, clock_and_relative, count, relative, span, verdict,
+};
+use task_engine_core::instance::InstanceRow;
+use task_engine_core::instance::InstanceState;
+use task_engine_core::report::{LINES_MAX, LogFilter, LogRow};
+use task_engine_core::secret::{Redactor, Secrets};
+use task_engine_core::task::{ExecutionRow, TaskDetails};
+use task_engine_core::task::{ExecutionStatus, LateResult};
+use task_engine_core::unique;
+use task_engine_operations::why::sentences::reason;
+use task_engine_operations::why::{Reason, why};
+use task_engine_store::contract::Store;
 
 use crate::console::{Console, now};
 use crate::database::Access;
@@ -64,7 +68,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let secrets = if args.reveal {
         Redactor::default()
     } else {
-        Secrets::read(&*store).await?.redactor_of(&task)
+        task_engine_operations::secrets::read(&*store).await?.redactor_of(&task)
     };
     secrets.task(&mut task);
     let limit =

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Metrics};
-use task_engine::model::words::count;
 use task_engine::samples::handle_samples;
 use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
+use task_engine_core::display::count;
 
 use crate::console::Console;
 use crate::database::{Access, Database};

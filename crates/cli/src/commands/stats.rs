@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use task_engine::model::watch::{Figures, Lately, Look};
-use task_engine::model::words::{counted, span};
+use task_engine_core::display::{counted, span};
+use task_engine_operations::stats::{Figures, Lately, Look};
 
 use crate::console::Console;
 use crate::database::Access;

@@ -12,10 +12,10 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use task_engine::model::AttemptId;
-use task_engine::model::watch::{EndingRow, EndingsLook, HeldRow, Moving, MovingLook};
-use task_engine::model::words::span;
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::display::span;
+use task_engine_store::activity::{EndingRow, EndingsLook, HeldRow, Moving, MovingLook};
 
 use crate::console::{Console, now};
 use crate::database::Access;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use task_engine::model::search::{Found, PATIENCE, Search};
-use task_engine::model::words::{count, relative, span};
-use task_engine::model::{FoundTask, TaskRow};
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::display::{count, relative, span};
+use task_engine_core::filter::FoundTask;
+use task_engine_core::task::TaskRow;
+use task_engine_operations::search::{Found, PATIENCE, Search};
 
 use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
 use task_engine::Store;
-use task_engine::model::token::{NewToken, Role, Secret, TokenRow};
+use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -17,7 +17,7 @@ use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::duration;
-use task_engine::model::words::{clock_and_relative, relative};
+use task_engine_core::display::{clock_and_relative, relative};
 
 /// Create, list and revoke tokens for the dashboard and the API
 ///

@@ -14,7 +14,7 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use task_engine::Store;
-use task_engine::model::watch::Look;
+use task_engine_operations::stats::Look;
 use tokio::sync::mpsc;
 
 use crate::console::Console;

@@ -5,10 +5,10 @@ mod tree;
 use std::io::{self, Write};
 
 use clap::Args;
-use task_engine::model::store::Store;
-use task_engine::model::words::{count, span};
-use task_engine::model::{FlowPage, FlowTask};
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::display::{count, span};
+use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_store::contract::Store;
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use task_engine::model::words::count;
+use task_engine_core::display::count;
 
 use crate::console::Console;
 use crate::database::Access;

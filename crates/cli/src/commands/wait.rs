@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use task_engine::model::watch::EndingsLook;
-use task_engine::model::words::{count, span};
-use task_engine::model::{TaskDetails, TaskError};
 use task_engine::{Json, Store, TaskId, TaskStatus};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::display::{count, span};
+use task_engine_core::task::TaskDetails;
+use task_engine_store::activity::EndingsLook;
 
 use super::TaskIds;
 use super::show::no_such_task;

@@ -5,9 +5,9 @@ use std::io::Write;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine::model::why::{Reason, Why, why};
-use task_engine::model::words;
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::display;
+use task_engine_operations::why::{Reason, Why, why};
 
 use super::show::no_such_task;
 use crate::console::{Console, now};

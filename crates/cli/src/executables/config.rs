@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine::model::json::BYTES_MAX;
-use task_engine::model::queue::check_queue_name;
-use task_engine::model::report::LINES_MAX;
-use task_engine::model::retry::DELAY_MAX;
-use task_engine::model::secret;
-use task_engine::model::task::NAME_BYTES_MAX;
 use task_engine::{ClassRules, RetryRule, Schedule};
+use task_engine_core::json::BYTES_MAX;
+use task_engine_core::queue::check_queue_name;
+use task_engine_core::report::LINES_MAX;
+use task_engine_core::retry::DELAY_MAX;
+use task_engine_core::secret;
+use task_engine_core::task::NAME_BYTES_MAX;
 use toml::de::DeTable;
 
 pub(super) use self::programs::FACTS;

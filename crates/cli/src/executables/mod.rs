@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use task_engine::model::words::count;
 use task_engine::{ClassRules, Engine, Run};
+use task_engine_core::display::count;
 
 use self::config::Worker;
 pub(crate) use self::config::{Config, Executable, FILE, Mistake, Mode, Purpose, nearest};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use task_engine::model::json::BYTES_MAX;
-use task_engine::model::words::{count, span};
-use task_engine::model::{BadJson, Json};
 use task_engine::{Failure, LogLevel, Run};
+use task_engine_core::display::{count, span};
+use task_engine_core::json::BYTES_MAX;
+use task_engine_core::json::{BadJson, Json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};

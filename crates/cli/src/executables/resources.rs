@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use task_engine::model::words::count;
 use task_engine::{Failure, Run};
+use task_engine_core::display::count;
 use tokio::sync::Notify;
 
 /// A program costs its engine a socket, two pipes, a process handle, and one pipe

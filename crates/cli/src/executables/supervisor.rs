@@ -33,7 +33,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, getrlimit, setrlimit,
 };
-use task_engine::model::process::{self, SUPERVISOR_ARGUMENT};
+use task_engine_core::process;
+use task_engine_core::process::SUPERVISOR_ARGUMENT;
 
 /// Frames: a kind, the length of the data (4 bytes, big-endian), the data.
 pub(super) const INPUT: u8 = b'I';

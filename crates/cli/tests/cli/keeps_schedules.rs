@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use task_engine::model::TaskFilter;
-use task_engine::model::schedule::row::ScheduleRow;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, TaskId};
 use task_engine_conformance::TestServer;
+use task_engine_core::schedule::row::ScheduleRow;
+use task_engine_core::task::TaskFilter;
 
 use super::support::{Place, Running, eventually};
 

@@ -99,7 +99,7 @@ async fn is_at_work(store: &dyn Store, process: i32) -> bool {
 
 async fn all_stopped(store: &dyn Store) -> bool {
     let limit = u32::try_from(TASKS).unwrap() + 1;
-    let filter = task_engine::model::TaskFilter { limit, ..Default::default() };
+    let filter = task_engine_core::task::TaskFilter { limit, ..Default::default() };
     let rows = store.tasks(&filter).await.unwrap().into_iter();
     let all: Vec<_> = rows.map(|row| row.status).collect();
     all.len() == TASKS && all.iter().all(|status| *status == TaskStatus::Stopped)

@@ -1,12 +1,12 @@
 //! Tokens and the record of what operators did, from outside.
 
 use serde_json::{Value, json};
-use task_engine::model::audit::{AuditOutcome, NewAuditEntry};
-use task_engine::model::token::Secret;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Json, Store};
 use task_engine_conformance::postgres_server::TestServer;
+use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
+use task_engine_store::token::Secret;
 
 use super::support::Place;
 

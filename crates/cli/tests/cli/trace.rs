@@ -1,11 +1,11 @@
 //! `trace`: the tree of a flow, as text and as JSON.
 
 use serde_json::Value;
-use task_engine::model::Origin;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Json, NewTask, Store, TaskId};
 use task_engine_conformance::TestServer;
+use task_engine_core::flow::Origin;
 
 use super::support::{Place, eventually};
 

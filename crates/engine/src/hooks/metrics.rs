@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use task_engine_model::Json;
+use task_engine_core::json::Json;
 
 use crate::failure::Failure;
 use crate::hook::{Hook, Inner};

@@ -6,9 +6,10 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_model::secret::Redactor;
-use task_engine_model::task::{CreatedTask, TaskDetails};
-use task_engine_model::{Json, NewTask, Task, TaskId};
+use task_engine_core::json::Json;
+use task_engine_core::secret::Redactor;
+use task_engine_core::task::{CreatedTask, TaskDetails};
+use task_engine_core::task::{NewTask, Task, TaskId};
 use task_engine_sqlite::rusqlite;
 
 use crate::testing::difference::{differences, shown};

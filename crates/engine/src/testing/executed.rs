@@ -5,9 +5,11 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use task_engine_model::report::{LogRow, ProgressRow};
-use task_engine_model::task::{ExecutionStatus, TaskDetails};
-use task_engine_model::{AttemptId, Json, Task, TaskError, TaskId, TaskStatus};
+use task_engine_core::attempt::{AttemptId, TaskError};
+use task_engine_core::json::Json;
+use task_engine_core::report::{LogRow, ProgressRow};
+use task_engine_core::task::{ExecutionStatus, TaskDetails};
+use task_engine_core::task::{Task, TaskId, TaskStatus};
 
 /// One attempt at a task, as it is on record.
 #[derive(Debug, Clone, PartialEq)]

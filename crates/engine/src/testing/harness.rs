@@ -7,10 +7,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::client::Client;
 use jiff::Timestamp;
-use task_engine_model::task::{Due, TaskRow};
-use task_engine_model::{Client, NewTask, Store, StoreError, Task, TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{Due, TaskRow};
+use task_engine_core::task::{NewTask, Task, TaskFilter, TaskId, TaskStatus};
 use task_engine_sqlite::SqliteStore;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 
 use crate::engine::Engine;
 use crate::life::Life;

@@ -4,10 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_model::instance::{InstanceId, Recovery};
-use task_engine_model::report::LogFilter;
-use task_engine_model::store::ClaimIds;
-use task_engine_model::{AttemptId, Claimer, Lanes, Rest, Store, StoreError};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::{InstanceId, Recovery};
+use task_engine_core::queue::Lanes;
+use task_engine_core::report::LogFilter;
+use task_engine_store::claim::{Claimer, Rest};
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +47,8 @@ impl<'h, S: Send + Sync + 'static> Session<'h, S> {
     pub(super) async fn begin(life: &'h Life<S>) -> Result<Self, StoreError> {
         let store = &life.store;
         let name = format!("testing {:016x}", fastrand::u64(..));
-        let new = task_engine_model::NewInstance { name, lease: LEASE, ..life.introduction() };
+        let new =
+            task_engine_core::instance::NewInstance { name, lease: LEASE, ..life.introduction() };
         let instance = store.register(&new).await?;
         let running = Arc::<Running>::default();
         let forced = CancellationToken::new();

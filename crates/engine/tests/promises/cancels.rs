@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::model::cancel::{CancelOutcome, CancelRow};
-use task_engine::model::{ExecutionRow, TaskError};
+use task_engine::core::attempt::TaskError;
+use task_engine::core::cancel::{CancelOutcome, CancelRow};
+use task_engine::core::task::ExecutionRow;
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{

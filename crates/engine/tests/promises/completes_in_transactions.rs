@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use task_engine::model::{Completion, Json, TaskDetails};
+use task_engine::core::completion::Completion;
+use task_engine::core::json::Json;
+use task_engine::core::task::TaskDetails;
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{

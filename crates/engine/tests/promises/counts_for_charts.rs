@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use task_engine::model::task::ExecutionStatus;
-use task_engine::model::{FiguresLook, TaskError, TaskFilter};
+use task_engine::core::attempt::TaskError;
+use task_engine::core::task::ExecutionStatus;
+use task_engine::core::task::TaskFilter;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
+use task_engine::store::rollup::FiguresLook;
 use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, Store, TaskStatus};
 use task_engine_conformance::TestServer;
 use tokio::sync::Notify;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use task_engine::model::TaskFilter;
-use task_engine::model::client::CreateError;
-use task_engine::model::unique::key_of;
+use task_engine::client::CreateError;
+use task_engine::core::task::TaskFilter;
+use task_engine::core::unique::key_of;
 use task_engine::{
     ClassRules, Client, Creation, CreationHook, Engine, Failure, NewTask, OnConflict, Refusal, Run,
     Scope, Task, TaskId, TaskStatus, Unique,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use task_engine::model::RetryOverride;
-use task_engine::model::task::ExecutionStatus;
+use task_engine::core::retry::RetryOverride;
+use task_engine::core::task::ExecutionStatus;
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskStatus};
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use task_engine::model::instance::NewInstance;
-use task_engine::model::store::{ClaimIds, TakeBack};
-use task_engine::model::{FlowPage, Origin};
+use task_engine::core::claim::ClaimIds;
+use task_engine::core::flow::{FlowPage, Origin};
+use task_engine::core::instance::NewInstance;
+use task_engine::core::recovery::TakeBack;
 use task_engine::{ClassRules, Client, Failure, RetryRule, Run, Task, TaskId, TaskStatus};
 
 use crate::store::{Fresh, PATIENCE, on_every_store, start, task};
@@ -135,9 +136,10 @@ async fn recovery_keeps_the_flow(fresh: Fresh) {
         classes: BTreeMap::from([("ancestor".to_owned(), Ancestor::rules())]),
     };
     let life = fresh.store.register(&doomed).await.unwrap();
-    let mut claimer = fresh
-        .store
-        .claimer(life, task_engine::model::Lanes::new(doomed.queues, vec!["ancestor".to_owned()]));
+    let mut claimer = fresh.store.claimer(
+        life,
+        task_engine::core::queue::Lanes::new(doomed.queues, vec!["ancestor".to_owned()]),
+    );
     let claim = claimer.claim(ClaimIds::new(life).take(), 1).await.unwrap();
     assert_eq!(Origin::of(id, &claim.tasks[0].context).correlation_id, "a");
     assert!(fresh.store.declare_lost(life, true).await.unwrap());
@@ -180,7 +182,7 @@ async fn a_bad_correlation_id_or_trace_context_is_refused(fresh: Fresh) {
     assert_eq!(
         fresh
             .store
-            .tasks(&task_engine::model::TaskFilter { limit: 9, ..Default::default() })
+            .tasks(&task_engine::core::task::TaskFilter { limit: 9, ..Default::default() })
             .await
             .unwrap(),
         []

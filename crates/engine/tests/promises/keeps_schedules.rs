@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use task_engine::model::schedule::operate::Schedules;
-use task_engine::model::schedule::row::{FiredSlot, ScheduleRow, ScheduleState, ScheduleWrite};
+use task_engine::core::schedule::row::{FiredSlot, ScheduleRow, ScheduleState, ScheduleWrite};
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
+use task_engine::store::schedules::Schedules;
 use task_engine::{
     Engine, EngineError, Failure, Json, Missed, Overlap, Run, Schedule, Store, Task, TaskStatus,
 };
@@ -142,7 +142,7 @@ async fn a_declaration_is_kept_in_step(fresh: Fresh) {
     assert_eq!(row(&fresh, "nightly").await, declared);
     // An operator's change outlives it …
     let change = schedules.change("nightly", |definition| {
-        Ok(task_engine::model::schedule::Definition { priority: 9, ..definition.clone() })
+        Ok(task_engine::core::schedule::Definition { priority: 9, ..definition.clone() })
     });
     change.await.unwrap();
     schedules.pause("nightly", Some("audit")).await.unwrap();
@@ -277,7 +277,7 @@ async fn many_engines_fire_each_slot_once(fresh: Fresh) {
         engine.stop().await;
     }
     let slots = [fired(&fresh, "a").await, fired(&fresh, "b").await].concat();
-    let filter = task_engine::model::TaskFilter { limit: 1000, ..Default::default() };
+    let filter = task_engine::core::task::TaskFilter { limit: 1000, ..Default::default() };
     assert_eq!(fresh.store.tasks(&filter).await.unwrap().len(), slots.len());
     fresh.assert_sound().await;
 }

@@ -1,8 +1,8 @@
 //! What a class declares secret reaches its code, and nothing that people read.
 
 use serde::{Deserialize, Serialize};
-use task_engine::model::report::LogFilter;
-use task_engine::model::secret::Secrets;
+use task_engine::core::report::LogFilter;
+use task_engine::core::secret::Secrets;
 use task_engine::{
     ClassRules, Client, Engine, EngineError, Failure, Json, RetryRule, Run, Task, TaskStatus,
 };
@@ -91,7 +91,11 @@ async fn secrets_reach_the_code_alone(fresh: Fresh) {
             assert_eq!(execution.progress.as_ref().unwrap().message, "charging [secret]");
             assert_eq!(task.context.as_str().replace(' ', ""), r#"{"secret_parameters":["card"]}"#);
         }
-        Secrets::read(&*fresh.store).await.unwrap().redactor_of(&task).task(&mut task);
+        task_engine_operations::secrets::read(&*fresh.store)
+            .await
+            .unwrap()
+            .redactor_of(&task)
+            .task(&mut task);
         let shown = serde_json::to_string(&task).unwrap();
         assert!(!shown.contains(CANARY) && shown.contains(r#""card":"[secret]""#), "{shown}");
         assert_eq!(shown.contains("charged [secret]"), status == TaskStatus::Stopped);

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::model::instance::NewInstance;
-use task_engine::model::{AttemptId, ClaimId, InstanceId, Lanes, TaskError};
+use task_engine::core::attempt::{AttemptId, TaskError};
+use task_engine::core::claim::ClaimId;
+use task_engine::core::instance::InstanceId;
+use task_engine::core::instance::NewInstance;
+use task_engine::core::queue::Lanes;
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Engine, EngineError, Recovery, TaskId, TaskStatus};
 
@@ -198,7 +201,7 @@ async fn until_names(fresh: &Fresh, wanted: &[String]) {
 
 async fn default_names_do_not_collide(fresh: Fresh) {
     let unnamed = || start(handle_samples(Engine::new(fresh.store.clone(), ())));
-    let host = task_engine::model::process::host_name();
+    let host = task_engine::core::process::host_name();
     let names = [host.clone(), format!("{host}-2"), format!("{host}-3")];
     // At the same time: both look before one of them has registered.
     let first = unnamed();
@@ -218,7 +221,7 @@ async fn restart_recovers_gone_process_at_once(fresh: Fresh) {
     // A process of this machine that is gone, under another name, with a lease
     // that still runs for long.
     let (same, started) = {
-        let mark = task_engine::model::process::mark().expect("this system has /proc");
+        let mark = task_engine::core::process::mark().expect("this system has /proc");
         let (same, started) = mark.rsplit_once('/').unwrap();
         (same.to_owned(), started.to_owned())
     };

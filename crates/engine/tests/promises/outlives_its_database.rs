@@ -151,11 +151,14 @@ async fn locked_tasks_do_not_hold_up_those_behind_them() {
     engine.stop().await;
 }
 
-async fn open(store: &dyn Store) -> Vec<task_engine::model::TaskRow> {
+async fn open(store: &dyn Store) -> Vec<task_engine::core::task::TaskRow> {
     let mut rows = Vec::new();
     for status in [TaskStatus::Waiting, TaskStatus::Running] {
-        let filter =
-            task_engine::model::TaskFilter { status: Some(status), limit: 1, ..Default::default() };
+        let filter = task_engine::core::task::TaskFilter {
+            status: Some(status),
+            limit: 1,
+            ..Default::default()
+        };
         rows.extend(store.tasks(&filter).await.unwrap());
     }
     rows

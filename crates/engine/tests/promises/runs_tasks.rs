@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use task_engine::model::task::ExecutionStatus;
+use task_engine::core::task::ExecutionStatus;
 use task_engine::{ClassRules, Client, Engine, EngineError, Failure, Run, Task, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::model::report::{LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogFilter, LogRow};
+use task_engine::core::report::{LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogFilter, LogRow};
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
@@ -342,7 +342,7 @@ async fn logs_that_cannot_be_written_hold_up_no_result() {
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
 }
 
-fn stopped() -> task_engine::model::TaskFilter {
+fn stopped() -> task_engine::core::task::TaskFilter {
     let status = Some(TaskStatus::Stopped);
-    task_engine::model::TaskFilter { status, limit: 1000, ..Default::default() }
+    task_engine::core::task::TaskFilter { status, limit: 1000, ..Default::default() }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::model::{Pause, QueueRow};
+use task_engine::core::queue::{Pause, QueueRow};
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 

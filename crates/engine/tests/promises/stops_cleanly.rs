@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::model::TaskError;
+use task_engine::core::attempt::TaskError;
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, Run, Stopped, Task, TaskStatus};
 

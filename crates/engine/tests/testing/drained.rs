@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use task_engine::model::store::ClaimIds;
-use task_engine::model::{Lanes, NewInstance, Pause};
+use task_engine::core::claim::ClaimIds;
+use task_engine::core::instance::NewInstance;
+use task_engine::core::queue::{Lanes, Pause};
 use task_engine::testing::Harness;
 use task_engine::{CancelReport, Engine, Json, NewTask, Recovery, TaskStatus};
 use task_engine_conformance::TestServer;

@@ -68,7 +68,7 @@ async fn an_application_on_the_same_file_has_the_same_time() {
     let again = Harness::open(&file, engine).await;
     assert!(again.now().await >= before);
     assert_eq!(again.store().verify().await.unwrap(), Vec::<String>::new());
-    use task_engine::model::check::{Check, Depth, Verdict};
+    use task_engine::store::check::{Check, Depth, Verdict};
     let checks = again.store().checks(Depth::Deep).await.unwrap();
     // A harness has an engine only while it drains.
     let wrong = |check: &&Check| check.name != "engines" && check.verdict > Verdict::Unknown;

@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use task_engine_model::attempt::Ran;
-use task_engine_model::store::ClaimIds;
-use task_engine_model::{
-    Claim, ClaimId, ClaimedTask, Claimer, ClassRules, Ending, InstanceId, Json, Lanes, NewInstance,
-    NewTask, Next, Store, TaskStatus,
-};
+use task_engine_core::attempt::Ran;
+use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
 use task_engine_sqlite::SqliteStore;
+use task_engine_store::claim::{Claim, ClaimedTask, Claimer};
+use task_engine_store::contract::Store;
 use tempfile::TempDir;
 
 pub(crate) struct File {

@@ -12,9 +12,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use task_engine_model::search::Search;
-use task_engine_model::secret::request::{CONTEXT_MARK, unique_key};
-use task_engine_model::{Filter, Json, NewTask, Scope, Store, StoreError, TaskId, Unique};
+use task_engine_core::filter::Filter;
+use task_engine_core::json::Json;
+use task_engine_core::secret::request::{CONTEXT_MARK, unique_key};
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::{Scope, Unique};
+use task_engine_operations::search::Search;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
 
 use super::{Done, create as create_all};
 use crate::app::App;
@@ -145,7 +150,7 @@ async fn undo(store: &dyn Store, new: &[TaskId]) -> Result<String, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use task_engine_model::login::DatabaseKey;
+    use task_engine_store::login::DatabaseKey;
 
     use super::*;
 

@@ -2,9 +2,11 @@
 //! Each action checks all of it again itself: things may change in between, and
 //! then the audit says that it was refused.
 
-use task_engine_model::recovery::RecoverError;
-use task_engine_model::schedule::operate::ScheduleError;
-use task_engine_model::{EditReport, Store, TaskId, TaskStatus};
+use task_engine_core::change::EditReport;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_operations::recover::RecoverError;
+use task_engine_store::contract::Store;
+use task_engine_store::schedules::ScheduleError;
 
 use super::{Action, edited, no_task, no_token, schedule_problem, stray_placeholder, tasks};
 use crate::app::App;
@@ -45,7 +47,7 @@ pub(super) async fn check(app: &App, action: &Action) -> Result<(), Problem> {
         | Action::RemoveSchedule(name) => schedule_of(store, name).await.map(drop),
         Action::Recover(name) => recoverable(store, name).await,
         Action::AddToken(token) => {
-            let taken = |row: &task_engine_model::TokenRow| {
+            let taken = |row: &task_engine_store::token::TokenRow| {
                 row.name == token.name() && row.revoked_at.is_none()
             };
             match store.tokens().await?.iter().any(taken) {
@@ -54,8 +56,9 @@ pub(super) async fn check(app: &App, action: &Action) -> Result<(), Problem> {
             }
         }
         Action::RevokeToken(name) => {
-            let is_it =
-                |row: &task_engine_model::TokenRow| row.name == *name && row.revoked_at.is_none();
+            let is_it = |row: &task_engine_store::token::TokenRow| {
+                row.name == *name && row.revoked_at.is_none()
+            };
             if store.tokens().await?.iter().any(is_it) { Ok(()) } else { Err(no_token(name)) }
         }
         Action::Create(_)
@@ -72,14 +75,15 @@ async fn exists(store: &dyn Store, id: TaskId) -> Result<(), Problem> {
 async fn schedule_of(
     store: &dyn Store,
     name: &str,
-) -> Result<task_engine_model::schedule::row::ScheduleRow, Problem> {
+) -> Result<task_engine_core::schedule::row::ScheduleRow, Problem> {
     let row = store.schedule(name).await?.0;
     row.ok_or_else(|| schedule_problem(ScheduleError::NotFound(name.to_owned())))
 }
 
 async fn recoverable(store: &dyn Store, name: &str) -> Result<(), Problem> {
     let lives = store.instances(Some(name)).await?;
-    let is_live = |life: &task_engine_model::InstanceRow| life.is_alive() && !life.process_gone;
+    let is_live =
+        |life: &task_engine_core::instance::InstanceRow| life.is_alive() && !life.process_gone;
     if lives.is_empty() {
         return Err(Problem::not_found(format!("No engine is known by the name {name}.")));
     }

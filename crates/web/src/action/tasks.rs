@@ -4,13 +4,17 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use task_engine_model::recovery::{self, RecoverError};
-use task_engine_model::search::Search;
-use task_engine_model::store::{CancelReport, RetryReport};
-use task_engine_model::token::Role;
-use task_engine_model::{
-    Filter, FoundTask, NewTask, Next, RemoveReport, Store, StoreError, TaskId, TaskStatus,
-};
+use task_engine_core::attempt::Next;
+use task_engine_core::change::RemoveReport;
+use task_engine_core::filter::{Filter, FoundTask};
+use task_engine_core::recovery;
+use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_operations::recover::RecoverError;
+use task_engine_operations::search::Search;
+use task_engine_store::contract::Store;
+use task_engine_store::contract::{CancelReport, RetryReport};
+use task_engine_store::error::StoreError;
+use task_engine_store::token::Role;
 
 use super::{Done, no_task};
 use crate::problem::Problem;

@@ -11,8 +11,10 @@ use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
-use task_engine_model::queue::REASON_BYTES_MAX;
-use task_engine_model::{BadWord, Json, TaskId};
+use task_engine_core::BadWord;
+use task_engine_core::json::Json;
+use task_engine_core::queue::REASON_BYTES_MAX;
+use task_engine_core::task::TaskId;
 
 use crate::app::App;
 use crate::problem::Problem;

@@ -4,9 +4,11 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use task_engine_model::queue::{Pause, check_queue_name};
-use task_engine_model::task::Due;
-use task_engine_model::{Edit, Filter, TaskId};
+use task_engine_core::change::Edit;
+use task_engine_core::filter::Filter;
+use task_engine_core::queue::{Pause, check_queue_name};
+use task_engine_core::task::Due;
+use task_engine_core::task::TaskId;
 
 use super::body::{Body, Object};
 use super::query::{Named, OfTask, Query};

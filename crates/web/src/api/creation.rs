@@ -8,9 +8,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use task_engine_model::retry::RetryOverride;
-use task_engine_model::secret::Redactor;
-use task_engine_model::{Creation, Json, NewTask, OnConflict, Scope, TaskId, Unique};
+use task_engine_core::json::Json;
+use task_engine_core::retry::RetryOverride;
+use task_engine_core::secret::Redactor;
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 
 use super::body::{Body, Object, canonical_with, kind, list};
 use super::times::{duration, time};

@@ -15,8 +15,8 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use task_engine_model::queue::Count;
-use task_engine_model::watch::{EngineFigures, QueueFigures};
+use task_engine_core::queue::Count;
+use task_engine_operations::stats::{EngineFigures, QueueFigures};
 
 use super::query::Query;
 use crate::app::App;

@@ -4,8 +4,8 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
-use task_engine_model::audit::{AuditEntry, AuditFilter};
-use task_engine_model::token::{NewToken, Role, Secret, TokenRow};
+use task_engine_store::audit::{AuditEntry, AuditFilter};
+use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use super::body::Body;
 use super::query::{Named, Query};

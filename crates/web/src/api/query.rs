@@ -5,8 +5,10 @@ use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use task_engine_model::task::NAME_BYTES_MAX;
-use task_engine_model::{BadWord, Filter, TaskId};
+use task_engine_core::BadWord;
+use task_engine_core::filter::Filter;
+use task_engine_core::task::NAME_BYTES_MAX;
+use task_engine_core::task::TaskId;
 
 use super::body::did_you_mean;
 use crate::access::Actor;

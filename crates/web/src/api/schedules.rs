@@ -8,11 +8,13 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use task_engine_model::schedule::Preview;
-use task_engine_model::schedule::history::{ScheduleDetails, ScheduleEvent};
-use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
-use task_engine_model::schedule::{Rule, Timetable};
-use task_engine_model::{Json, Missed, NewTask, Overlap, Schedule, TaskId};
+use task_engine_core::json::Json;
+use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::history::{ScheduleDetails, ScheduleEvent};
+use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
+use task_engine_core::schedule::{Missed, Overlap, Schedule};
+use task_engine_core::schedule::{Rule, Timetable};
+use task_engine_core::task::{NewTask, TaskId};
 
 use super::body::{Body, Object};
 use super::changes::reason_of;

@@ -4,10 +4,12 @@ use axum::Json as Answer;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine_model::report::{LogFilter, LogRow};
-use task_engine_model::search::{PATIENCE, Search};
-use task_engine_model::why::Reason;
-use task_engine_model::{FoundTask, TaskDetails, TaskId, TaskRow, TaskStatus, words};
+use task_engine_core::display;
+use task_engine_core::filter::FoundTask;
+use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::task::{TaskDetails, TaskId, TaskRow, TaskStatus};
+use task_engine_operations::search::{PATIENCE, Search};
+use task_engine_operations::why::Reason;
 
 use super::query::{OfTask, Query};
 use crate::access::Actor;

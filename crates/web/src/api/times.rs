@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-pub(super) use task_engine_model::typed::duration_with_unit as duration;
+pub(super) use task_engine_core::parse::duration_with_unit as duration;
 
 /// `2026-12-24T18:00:00Z`, or with another offset.
 pub(super) fn time(text: &str) -> Result<Timestamp, String> {

@@ -4,11 +4,13 @@ use axum::Json as Answer;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine_model::check::Check;
-use task_engine_model::errors::{ErrorGroup, Failures, LIMIT};
-use task_engine_model::queue::{Count, Service, services};
-use task_engine_model::watch::{Figures, QueueFigures};
-use task_engine_model::{FlowPage, FlowTask, InstanceSummary, TaskId};
+use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_core::instance::InstanceSummary;
+use task_engine_core::queue::{Count, Service, services};
+use task_engine_core::task::TaskId;
+use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
+use task_engine_operations::stats::{Figures, QueueFigures};
+use task_engine_store::check::Check;
 
 use super::query::{Named, Query};
 use crate::access::Actor;

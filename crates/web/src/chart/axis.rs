@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use task_engine_model::words::span;
+use task_engine_core::display::span;
 
 /// What the numbers of a chart are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use task_engine_model::BadWord;
-use task_engine_model::Filter;
-use task_engine_model::queue::Pause;
+use task_engine_core::BadWord;
+use task_engine_core::filter::Filter;
+use task_engine_core::queue::Pause;
 
 use super::login::back;
 use crate::access::Actor;

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use axum::extract::{RawQuery, State};
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::audit::{AuditEntry, AuditFilter, AuditOutcome};
-use task_engine_model::typed::past_time;
-use task_engine_model::{Json, TaskId};
+use task_engine_core::json::Json;
+use task_engine_core::parse::past_time;
+use task_engine_core::task::TaskId;
+use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use super::actions::Fields;
 use crate::action::words_of;

@@ -4,11 +4,13 @@ mod group;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use task_engine_model::errors::{ErrorGroup, Failures, HOURS, LIMIT};
-use task_engine_model::search::Found;
-use task_engine_model::token::Role::Viewer as AsViewer;
-use task_engine_model::words::{brief, count, counted};
-use task_engine_model::{BadWord, Filter, TaskId, TaskStatus};
+use task_engine_core::BadWord;
+use task_engine_core::display::{brief, count, counted};
+use task_engine_core::filter::Filter;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_operations::errors::{ErrorGroup, Failures, HOURS, LIMIT};
+use task_engine_operations::search::Found;
+use task_engine_store::token::Role::Viewer as AsViewer;
 
 use super::actions::Fields;
 use crate::app::App;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::check::{Check, Verdict};
-use task_engine_model::words::count;
+use task_engine_core::display::count;
+use task_engine_store::check::{Check, Verdict};
 
 use crate::app::App;
 use crate::layout::{self, Viewer};

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use maud::{Markup, html};
-use task_engine_model::instance::InstanceId;
-use task_engine_model::queue::Pool;
-use task_engine_model::token::Role;
-use task_engine_model::watch::HeldRow;
-use task_engine_model::words::{count, far};
-use task_engine_model::{InstanceRow, Json};
+use task_engine_core::display::{count, far};
+use task_engine_core::instance::InstanceId;
+use task_engine_core::instance::InstanceRow;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Pool;
+use task_engine_store::activity::HeldRow;
+use task_engine_store::token::Role;
 
 use super::links;
 use crate::app::App;

@@ -1,6 +1,6 @@
 //! Where things are.
 
-use task_engine_model::Filter;
+use task_engine_core::filter::Filter;
 
 use crate::app::{App, encoded};
 

@@ -7,9 +7,9 @@ use axum::http::request::Parts;
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::Json;
-use task_engine_model::audit::{AuditOutcome, NewAuditEntry};
-use task_engine_model::token::{Role, Secret};
+use task_engine_core::json::Json;
+use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
+use task_engine_store::token::{Role, Secret};
 
 use crate::app::App;
 use crate::guard::{self, COOKIE, Shown};

@@ -4,8 +4,9 @@ use axum::extract::{RawForm, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use task_engine_model::token::Role::Operator;
-use task_engine_model::{NewTask, Unique};
+use task_engine_core::task::NewTask;
+use task_engine_core::unique::Unique;
+use task_engine_store::token::Role::Operator;
 
 use super::actions::{Fields, perform_and_return};
 use super::task_form::{self, Field, Mistake, lists, parameters_field};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::queue::{Service, services};
-use task_engine_model::token::Role;
-use task_engine_model::watch::QueueFigures;
+use task_engine_core::queue::{Service, services};
+use task_engine_operations::stats::QueueFigures;
+use task_engine_store::token::Role;
 
 use super::links;
 use crate::app::App;

@@ -10,8 +10,8 @@ pub(super) mod write;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::Json;
-use task_engine_model::schedule::row::ScheduleRow;
+use task_engine_core::json::Json;
+use task_engine_core::schedule::row::ScheduleRow;
 
 use crate::app::App;
 use crate::parts;

@@ -15,9 +15,12 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::token::Role::{Admin, Operator, Viewer as AsViewer};
-use task_engine_model::why::Why;
-use task_engine_model::{BadWord, FlowPage, FlowTask, TaskDetails, TaskId, words};
+use task_engine_core::BadWord;
+use task_engine_core::display;
+use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_core::task::{TaskDetails, TaskId};
+use task_engine_operations::why::Why;
+use task_engine_store::token::Role::{Admin, Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
 use crate::app::App;
@@ -92,7 +95,7 @@ fn reasons(app: &App, why: &Why) -> Markup {
 
 fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
     let row = &task.row;
-    let origin = task_engine_model::Origin::of(row.id, &task.context);
+    let origin = task_engine_core::flow::Origin::of(row.id, &task.context);
     html! {
         section #facts .card data-live {
             h2 { "Facts" }

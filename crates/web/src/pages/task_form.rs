@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::json::BadJson;
-use task_engine_model::task::Due;
-use task_engine_model::{Json, typed};
+use task_engine_core::json::BadJson;
+use task_engine_core::json::Json;
+use task_engine_core::parse;
+use task_engine_core::task::Due;
 
 use super::actions::Fields;
 use super::tasks::Known;

@@ -9,11 +9,13 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use task_engine_model::queue::Count;
-use task_engine_model::search::{Found, PATIENCE, Search};
-use task_engine_model::token::Role::{Operator, Viewer as AsViewer};
-use task_engine_model::words::capital;
-use task_engine_model::{BadFilter, BadWord, Filter, TaskId, TaskStatus};
+use task_engine_core::BadWord;
+use task_engine_core::display::capital;
+use task_engine_core::filter::{BadFilter, Filter};
+use task_engine_core::queue::Count;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_operations::search::{Found, PATIENCE, Search};
+use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
 use crate::action::Verb;

@@ -4,7 +4,7 @@ use axum::extract::{RawForm, State};
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::token::TokenRow;
+use task_engine_store::token::TokenRow;
 
 use super::actions::{Fields, perform_and_return};
 use crate::access::Actor;

@@ -1,6 +1,6 @@
 //! The pages to watch by, and what is done from them.
 
-use task_engine_model::token::Role::{Admin, Operator, Viewer};
+use task_engine_store::token::Role::{Admin, Operator, Viewer};
 
 use super::{audit, health, instances, overview, queues, schedules, tokens};
 use crate::routes::Routes;

@@ -2,7 +2,8 @@
 //! refused.
 
 use serde_json::{Value, json};
-use task_engine_model::{AuditFilter, TaskId};
+use task_engine_core::task::TaskId;
+use task_engine_store::audit::AuditFilter;
 
 use crate::client::{Tables, postgres, sqlite};
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::TestServer;
-use task_engine_model::Store;
-use task_engine_model::token::{NewToken, Role, Secret};
+use task_engine_store::contract::Store;
+use task_engine_store::token::{NewToken, Role, Secret};
 use task_engine_web::{Access, Dashboard};
 use tower::ServiceExt as _;
 

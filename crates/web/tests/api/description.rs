@@ -238,7 +238,7 @@ async fn answers_are_as_described() {
 async fn newest_entry(tables: &Tables) -> i64 {
     tables
         .store
-        .audit_page(&task_engine_model::AuditFilter::newest(1))
+        .audit_page(&task_engine_store::audit::AuditFilter::newest(1))
         .await
         .unwrap()
         .first()

@@ -3,7 +3,7 @@
 use futures_util::FutureExt as _;
 use serde_json::json;
 use task_engine_conformance::waiting::eventually;
-use task_engine_model::audit::{AuditFilter, AuditOutcome};
+use task_engine_store::audit::{AuditFilter, AuditOutcome};
 
 use crate::client::sqlite;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use task_engine_conformance::waiting::eventually;
-use task_engine_model::token::{NewToken, Secret};
+use task_engine_store::token::{NewToken, Secret};
 use task_engine_web::{Access, Role};
 
 use crate::client::{Client, Told, sqlite};
@@ -70,7 +70,7 @@ async fn whoever_guesses_is_stopped_and_noted() {
     assert_eq!(told[10..], [429; 10]);
     assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by chance");
     let audit =
-        tables.store.audit_page(&task_engine_model::AuditFilter::newest(100)).await.unwrap();
+        tables.store.audit_page(&task_engine_store::audit::AuditFilter::newest(100)).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
     assert_eq!(noted.len(), 2, "asked and refused, once: {noted:?}");
     let refused = log_in(&client, "guess 20").await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use task_engine::postgres::PgStore;
 use task_engine_conformance::TestServer;
-use task_engine_model::Store;
+use task_engine_store::contract::Store;
 use task_engine_web::{Access, Dashboard, Role};
 
 use crate::client::{Client, Told};

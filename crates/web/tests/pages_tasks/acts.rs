@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
-use task_engine_model::audit::AuditOutcome;
-use task_engine_model::{TaskError, TaskStatus};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::audit::AuditOutcome;
 use task_engine_web::Role;
 
 use crate::site::{Site, has};

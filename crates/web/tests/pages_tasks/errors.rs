@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_model::{TaskError, TaskStatus};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::task::TaskStatus;
 
 use crate::site::{Site, has, rows};
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
-use task_engine_model::schedule::operate::Schedules;
-use task_engine_model::{Schedule, TaskId, TaskStatus};
+use task_engine_core::schedule::Schedule;
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::schedules::Schedules;
 
 use crate::site::{Site, has};
 

@@ -1,9 +1,12 @@
 //! Whatever tasks carry and say, it is text.
 
 use task_engine_conformance::bench::{knowing, new_instance};
-use task_engine_model::attempt::Advice;
-use task_engine_model::report::{LogLevel, LogLine, Progress, Report};
-use task_engine_model::{Json, NewTask, Outcome, RetryRule, TaskError};
+use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::json::Json;
+use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_core::retry::RetryRule;
+use task_engine_core::task::NewTask;
 
 use crate::site::Site;
 

@@ -2,7 +2,8 @@
 
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
-use task_engine_model::{TaskError, TaskStatus};
+use task_engine_core::attempt::TaskError;
+use task_engine_core::task::TaskStatus;
 use task_engine_web::Role;
 
 use crate::site::{Site, has, has_not, rows};

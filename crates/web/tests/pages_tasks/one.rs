@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
-use task_engine_model::attempt::Advice;
-use task_engine_model::report::{LogLevel, LogLine, Progress, Report};
-use task_engine_model::{Json, Outcome, RetryRule, TaskError};
+use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::json::Json;
+use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_core::retry::RetryRule;
 use task_engine_web::Role;
 
 use crate::site::{Site, has, has_not};

@@ -8,10 +8,13 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::TestServer;
 use task_engine_conformance::bench::{Bench, Player, knowing, new_instance};
-use task_engine_model::attempt::Advice;
-use task_engine_model::{
-    AuditEntry, Json, NewTask, Outcome, RetryRule, Store, TaskError, TaskId, TaskStatus,
-};
+use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::json::Json;
+use task_engine_core::retry::RetryRule;
+use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_store::audit::AuditEntry;
+use task_engine_store::contract::Store;
 use task_engine_web::{Access, Dashboard, Role};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -115,7 +118,11 @@ impl Site {
 
     /// What operators did, newest first.
     pub(crate) async fn audit(&self) -> Vec<AuditEntry> {
-        self.bench.store.audit_page(&task_engine_model::AuditFilter::newest(100)).await.unwrap()
+        self.bench
+            .store
+            .audit_page(&task_engine_store::audit::AuditFilter::newest(100))
+            .await
+            .unwrap()
     }
 }
 

@@ -11,11 +11,12 @@ use jiff::tz::TimeZone;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::TestServer;
-use task_engine_model::instance::{InstanceId, NewInstance};
-use task_engine_model::queue::{Lanes, Pool};
-use task_engine_model::store::ClaimIds;
-use task_engine_model::task::ClassRules;
-use task_engine_model::{RetryRule, Store};
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::queue::{Lanes, Pool};
+use task_engine_core::retry::RetryRule;
+use task_engine_core::task::ClassRules;
+use task_engine_store::contract::Store;
 use task_engine_web::{Access, Dashboard, Role};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -117,8 +118,11 @@ impl Site {
 
     /// What was done, the newest first; how it ended, if it did not go well.
     pub(crate) async fn audit(&self) -> Vec<String> {
-        let entries =
-            self.store.audit_page(&task_engine_model::AuditFilter::newest(1000)).await.unwrap();
+        let entries = self
+            .store
+            .audit_page(&task_engine_store::audit::AuditFilter::newest(1000))
+            .await
+            .unwrap();
         let ended = entries.into_iter().filter(|entry| entry.of.is_some());
         ended
             .map(|entry| match entry.outcome.as_str() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
-use task_engine::model::words::count;
+use task_engine_core::display::count;
 
 use super::measure::Measure;
 use super::options::Scenario;

@@ -1,7 +1,7 @@
 //! The outcome as a table for people.
 
 use std::io::{self, Write};
-use task_engine::model::words::count;
+use task_engine_core::display::count;
 
 use super::baseline::Comparison;
 use super::measure::{Measure, Take};

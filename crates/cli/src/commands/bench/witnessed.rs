@@ -9,31 +9,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine::model::audit::{AuditEntry, AuditFilter, NewAuditEntry};
-use task_engine::model::check::{Check, Depth, Inventory};
-use task_engine::model::export::{ExportFilter, File, Ids, Imported, Sink};
-use task_engine::model::figures::{ClassMinute, FigureRow, FiguresLook};
-use task_engine::model::lock::BlockingSession;
-use task_engine::model::login::{DatabaseKey, LoginId};
-use task_engine::model::queue::{Lanes, Pause, PausedQueue, QueueRow};
-use task_engine::model::report::{LogFilter, LogRow, Report};
-use task_engine::model::schedule::history::ScheduleEvent;
-use task_engine::model::schedule::row::{
+use task_engine::{NewTask, Store, TaskId, TaskStatus};
+use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::completion::Settled;
+use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_core::recovery::{HeldTask, TakeBack, TakenBack};
+use task_engine_core::report::{LogFilter, LogRow, Report};
+use task_engine_core::schedule::history::ScheduleEvent;
+use task_engine_core::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
-use task_engine::model::search::CreationTimes;
-use task_engine::model::store::{
-    CancelReport, HeldTask, Pulse, RetryReport, Tables, TakeBack, TakenBack,
-};
-use task_engine::model::token::{NewToken, TokenHash, TokenRow};
-use task_engine::model::watch::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
-use task_engine::model::why::{Ahead, AheadLook};
-use task_engine::model::{
-    Answer, AttemptId, Claim, ClaimId, Claimer, Creation, Edit, EditReport, Ending, FlowPage,
-    FlowTask, InstanceId, InstanceRow, NewInstance, RemoveReport, Scan, Scanned, Settled,
-    TaskDetails, TaskFilter, TaskRow, WakeUp,
-};
-use task_engine::{NewTask, Store, TaskId, TaskStatus};
+use task_engine_core::task::{TaskDetails, TaskFilter, TaskRow};
+use task_engine_core::unique::Creation;
+use task_engine_store::activity::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
+use task_engine_store::ahead::{Ahead, AheadLook};
+use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
+use task_engine_store::check::{Check, Depth, Inventory};
+use task_engine_store::claim::{Claim, Claimer};
+use task_engine_store::contract::{Answer, WakeUp};
+use task_engine_store::contract::{CancelReport, Pulse, RetryReport, Tables};
+use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_store::lock::BlockingSession;
+use task_engine_store::login::{DatabaseKey, LoginId};
+use task_engine_store::rollup::{ClassMinute, FigureRow, FiguresLook};
+use task_engine_store::scan::CreationTimes;
+use task_engine_store::scan::{Scan, Scanned};
+use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 use tokio::sync::watch;
 
 use super::engine::Reporter;

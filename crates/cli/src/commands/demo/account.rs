@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::Zoned;
-use task_engine::model::TaskRow;
-use task_engine::model::words::{count, relative, span};
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::display::{count, relative, span};
+use task_engine_core::task::TaskRow;
 
 use crate::console::{Console, program};
 use crate::database::Database;

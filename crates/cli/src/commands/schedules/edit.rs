@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use task_engine::model::BadWord;
-use task_engine::model::schedule::BadSchedule;
-use task_engine::model::schedule::operate::{Done, Schedules};
-use task_engine::model::secret::{Secrets, StrayPlaceholder};
-use task_engine::model::task::DEFAULT_QUEUE;
-use task_engine::model::words::clock_and_relative;
 use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
+use task_engine_core::BadWord;
+use task_engine_core::display::clock_and_relative;
+use task_engine_core::schedule::BadSchedule;
+use task_engine_core::secret::{Secrets, StrayPlaceholder};
+use task_engine_core::task::DEFAULT_QUEUE;
+use task_engine_store::schedules::{Done, Schedules};
 
 use super::RuleArguments;
 use crate::console::{Console, now};
@@ -123,7 +123,7 @@ fn overlap(text: &str) -> Result<Overlap, BadWord> {
 
 pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fault> {
     // All that can be wrong with the input is found before anything is opened.
-    let wrong = |error: task_engine::model::task::BadTask| Fault::Usage(error.to_string());
+    let wrong = |error: task_engine_core::task::BadTask| Fault::Usage(error.to_string());
     let Some(rule) = args.rule.rule() else {
         return Err(Fault::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
     };
@@ -143,7 +143,7 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
     for applied in store.migrate().await? {
         console.say(format_args!("Applied migration {applied}"));
     }
-    let known = Secrets::read(&*store).await?.of_class(&args.class);
+    let known = task_engine_operations::secrets::read(&*store).await?.of_class(&args.class);
     let inside = !(known.is_empty() && rules.secret.is_empty());
     parameters::refuse_placeholders(&task.parameters, inside)?;
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
@@ -162,7 +162,7 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
     let store = console.database()?.open(Access::MustExist).await?;
     let schedules = Schedules::of(&*store);
-    let secrets = Secrets::read(&*store).await?;
+    let secrets = task_engine_operations::secrets::read(&*store).await?;
     let stray = |why: StrayPlaceholder| BadSchedule { name: args.name.clone(), why: why.into() };
     let change = schedules.change(&args.name, |stored| {
         let mut definition = stored.clone();

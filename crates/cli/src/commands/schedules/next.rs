@@ -6,11 +6,11 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use task_engine::model::schedule::Preview;
-use task_engine::model::schedule::history::ScheduleDetails;
-use task_engine::model::schedule::operate::Schedules;
-use task_engine::model::schedule::{BadSchedule, Timetable, Wrong};
-use task_engine::model::words::relative;
+use task_engine_core::display::relative;
+use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::history::ScheduleDetails;
+use task_engine_core::schedule::{BadSchedule, Timetable, Wrong};
+use task_engine_store::schedules::Schedules;
 
 use super::RuleArguments;
 use crate::console::Console;

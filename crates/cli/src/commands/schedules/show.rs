@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine::model::schedule::Preview;
-use task_engine::model::schedule::history::{HistoryLine, ScheduleDetails, ScheduleEvent};
-use task_engine::model::schedule::operate::Schedules;
-use task_engine::model::schedule::row::{FiredSlot, ScheduleRow};
-use task_engine::model::schedule::{Definition, Wrong};
-use task_engine::model::secret::Secrets;
-use task_engine::model::words::{clock_and_relative, count, relative, span};
+use task_engine_core::display::{clock_and_relative, count, relative, span};
+use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::history::{HistoryLine, ScheduleDetails, ScheduleEvent};
+use task_engine_core::schedule::row::{FiredSlot, ScheduleRow};
+use task_engine_core::schedule::{Definition, Wrong};
+use task_engine_core::secret::Secrets;
+use task_engine_store::schedules::Schedules;
 
 use super::next::times;
 use crate::console::{Console, now};
@@ -55,7 +55,7 @@ const NEXT_SHOWN: usize = 5;
 pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
-    let secrets = Secrets::read(&*store).await?;
+    let secrets = task_engine_operations::secrets::read(&*store).await?;
     rows.iter_mut().for_each(|row| secrets.schedule(row));
     let mut out = console.results();
     if args.json {
@@ -129,7 +129,7 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), F
     let store = console.database()?.open(Access::MustExist).await?;
     let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
     let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
-    Secrets::read(&*store).await?.schedule(&mut details.row);
+    task_engine_operations::secrets::read(&*store).await?.schedule(&mut details.row);
     let mut history = details.history();
     history.truncate(FIRED_SHOWN as usize);
     let ScheduleDetails { row, fired, events, .. } = details;

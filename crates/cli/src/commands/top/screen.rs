@@ -1,7 +1,7 @@
 //! What stands on the screen: lines out of figures.
 
-use task_engine::model::watch::Look;
-use task_engine::model::words::{count, span};
+use task_engine_core::display::{count, span};
+use task_engine_operations::stats::Look;
 
 use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;

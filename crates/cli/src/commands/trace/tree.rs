@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine::model::FlowTask;
-use task_engine::model::flow::FlowAttempt;
-use task_engine::model::task::ExecutionStatus;
-use task_engine::model::words::{relative, span};
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::display::{relative, span};
+use task_engine_core::flow::FlowAttempt;
+use task_engine_core::flow::FlowTask;
+use task_engine_core::task::ExecutionStatus;
 
 use crate::escape::{escape, summary};
 use crate::exit::Fault;
@@ -231,7 +231,7 @@ pub(super) fn write_json(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use task_engine::model::TaskRow;
+    use task_engine_core::task::TaskRow;
 
     fn task(id: i64, parent: Option<i64>) -> FlowTask {
         let at = Timestamp::UNIX_EPOCH;

@@ -1,14 +1,15 @@
 //! Regular tasks in the file: `[schedule.NAME]`.
 
 use serde_json::{Map, Number, Value as Json};
-use task_engine::model::schedule::Wrong;
-use task_engine::model::{BadWord, Json as Text};
 use task_engine::{NewTask, Schedule};
+use task_engine_core::BadWord;
+use task_engine_core::json::Json as Text;
+use task_engine_core::schedule::Wrong;
 use toml::de::{DeTable, DeValue};
 
 use super::values::{Key, Value, entry, nearest};
 use super::{Executable, Reader};
-use task_engine::model::retry::DELAY_MAX;
+use task_engine_core::retry::DELAY_MAX;
 
 const SCHEDULE_KEYS: [&str; 10] = [
     "class",

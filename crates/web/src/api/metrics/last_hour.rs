@@ -2,7 +2,7 @@
 //! these are gauges, not counters: they also go down. What only ever grows is
 //! counted by each engine itself.
 
-use task_engine_model::figures::{BOUNDS_MS, ClassTotal, FigureRow, TimeHistogram};
+use task_engine_store::rollup::{BOUNDS_MS, ClassTotal, FigureRow, TimeHistogram};
 
 use super::Text;
 

@@ -3,10 +3,11 @@
 
 use axum::extract::{Path, RawQuery, State};
 use maud::{Markup, html};
-use task_engine_model::errors::{ErrorGroup, Failures};
-use task_engine_model::token::Role::Operator;
-use task_engine_model::words::{brief, count};
-use task_engine_model::{FoundTask, TaskDetails, TaskId, TaskStatus};
+use task_engine_core::display::{brief, count};
+use task_engine_core::filter::FoundTask;
+use task_engine_core::task::{TaskDetails, TaskId, TaskStatus};
+use task_engine_operations::errors::{ErrorGroup, Failures};
+use task_engine_store::token::Role::Operator;
 
 use super::{Asked, how_far, sample, trend};
 use crate::action::Verb;

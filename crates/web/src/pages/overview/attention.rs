@@ -1,11 +1,11 @@
 //! What needs somebody, the most urgent first.
 
 use maud::{Markup, html};
-use task_engine_model::check::{Check, Verdict};
-use task_engine_model::errors::{ErrorGroup, Failures};
-use task_engine_model::token::Role;
-use task_engine_model::watch::QueueFigures;
-use task_engine_model::words::{brief, count};
+use task_engine_core::display::{brief, count};
+use task_engine_operations::errors::{ErrorGroup, Failures};
+use task_engine_operations::stats::QueueFigures;
+use task_engine_store::check::{Check, Verdict};
+use task_engine_store::token::Role;
 
 use crate::app::App;
 use crate::glance::Now;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::figures::{ClassTotal, TimeHistogram};
-use task_engine_model::queue::Count;
-use task_engine_model::words::span;
+use task_engine_core::display::span;
+use task_engine_core::queue::Count;
+use task_engine_store::rollup::{ClassTotal, TimeHistogram};
 
 use crate::app::App;
 use crate::chart::{self, Bar, Point, Unit};

@@ -3,8 +3,8 @@
 use axum::extract::{RawForm, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use task_engine_model::schedule::row::ScheduleRow;
-use task_engine_model::token::Role;
+use task_engine_core::schedule::row::ScheduleRow;
+use task_engine_store::token::Role;
 
 use crate::access::Actor;
 use crate::action::{Action, form_key, one_time};

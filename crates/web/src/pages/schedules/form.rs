@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use task_engine_model::queue::check_queue_name;
-use task_engine_model::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
-use task_engine_model::secret::{self, Secrets};
-use task_engine_model::task::{BadTask, DEFAULT_QUEUE};
-use task_engine_model::{BadWord, Json, NewTask, typed};
+use task_engine_core::BadWord;
+use task_engine_core::json::Json;
+use task_engine_core::parse;
+use task_engine_core::queue::check_queue_name;
+use task_engine_core::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
+use task_engine_core::secret;
+use task_engine_core::secret::Secrets;
+use task_engine_core::task::NewTask;
+use task_engine_core::task::{BadTask, DEFAULT_QUEUE};
 
 use super::parameters;
 use crate::pages::actions::Fields;

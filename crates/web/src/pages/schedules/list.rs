@@ -4,8 +4,8 @@ use axum::extract::{Query, State};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::schedule::row::ScheduleRow;
-use task_engine_model::token::Role;
+use task_engine_core::schedule::row::ScheduleRow;
+use task_engine_store::token::Role;
 
 use super::{acts, one, rule, state};
 use crate::app::{App, encoded};

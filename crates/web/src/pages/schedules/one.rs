@@ -3,11 +3,11 @@
 use axum::extract::{Path, State};
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::schedule::history::{HistoryLine, ScheduleDetails};
-use task_engine_model::schedule::operate::{ScheduleError, Schedules};
-use task_engine_model::schedule::row::{FIRED_SLOTS_KEPT, ScheduleRow};
-use task_engine_model::schedule::{Definition, Missed, Overlap};
-use task_engine_model::secret::Secrets;
+use task_engine_core::schedule::history::{HistoryLine, ScheduleDetails};
+use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, ScheduleRow};
+use task_engine_core::schedule::{Definition, Missed, Overlap};
+use task_engine_core::secret::Secrets;
+use task_engine_store::schedules::{ScheduleError, Schedules};
 
 use super::{acts, list, parameters, preview, state};
 use crate::app::App;

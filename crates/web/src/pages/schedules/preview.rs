@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::schedule::{Timetable, Wrong};
+use task_engine_core::schedule::{Timetable, Wrong};
 
 use super::rule;
 use crate::app::App;

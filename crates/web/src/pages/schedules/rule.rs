@@ -1,8 +1,8 @@
 //! Rules in words, where that is simple. The rest stays an expression: a
 //! sentence that is almost right is worse than none.
 
-use task_engine_model::schedule::Rule;
-use task_engine_model::words::span;
+use task_engine_core::display::span;
+use task_engine_core::schedule::Rule;
 
 const DAYS: [(&str, &str); 7] = [
     ("SUN", "Sunday"),

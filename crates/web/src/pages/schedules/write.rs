@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_model::schedule::{Missed, Overlap};
+use task_engine_core::schedule::{Missed, Overlap};
 
 use super::form::{Mistakes, Old, Typed, mistakes_of};
 use super::{one, preview};

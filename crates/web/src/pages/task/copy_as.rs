@@ -2,8 +2,8 @@
 
 use axum::http::{HeaderMap, header};
 use maud::{Markup, html};
-use task_engine_model::TaskDetails;
-use task_engine_model::task::DEFAULT_QUEUE;
+use task_engine_core::task::DEFAULT_QUEUE;
+use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
 use crate::shown;

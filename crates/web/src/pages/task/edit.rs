@@ -4,7 +4,8 @@ use axum::extract::{Path, RawForm, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use task_engine_model::{Edit, TaskDetails, TaskStatus};
+use task_engine_core::change::Edit;
+use task_engine_core::task::{TaskDetails, TaskStatus};
 
 use super::{App, Problem, TaskId, Viewer, id_of};
 use crate::access::Actor;
@@ -76,7 +77,7 @@ fn wanted(
     let priority = task_form::priority(fields)?.filter(|priority| *priority != task.row.priority);
     let queue = fields.get("queue").filter(|queue| *queue != task.row.queue).map(str::to_owned);
     if let Some(queue) = &queue {
-        task_engine_model::queue::check_queue_name(queue)
+        task_engine_core::queue::check_queue_name(queue)
             .map_err(|bad| Mistake::new("queue", &bad))?;
     }
     let edit = Edit { parameters, due: task_form::due(app, fields, now)?, priority, queue };

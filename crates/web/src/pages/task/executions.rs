@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::task::{ExecutionStatus, LateResult};
-use task_engine_model::words::{cancel_story, count, far, span, verdict};
-use task_engine_model::{ExecutionRow, TaskDetails};
+use task_engine_core::display::{cancel_story, count, far, span, verdict};
+use task_engine_core::task::{ExecutionRow, TaskDetails};
+use task_engine_core::task::{ExecutionStatus, LateResult};
 
 use crate::app::App;
 use crate::{parts, shown};
@@ -68,7 +68,9 @@ fn class(execution: &ExecutionRow) -> &'static str {
         (ExecutionStatus::Running, _) => "running",
         (ExecutionStatus::Success, _) => "stopped",
         (ExecutionStatus::Cancelled, _)
-        | (ExecutionStatus::Failure, Some(task_engine_model::TaskStatus::Cancelled)) => "cancelled",
+        | (ExecutionStatus::Failure, Some(task_engine_core::task::TaskStatus::Cancelled)) => {
+            "cancelled"
+        }
         (ExecutionStatus::Failure, _) => "failed",
         (ExecutionStatus::Snoozed, _) => "waiting",
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use task_engine_model::words::count;
+use task_engine_core::display::count;
 
 use super::{App, FlowPage, FlowTask, Problem, TaskDetails, TaskId, parts};
 use crate::pages::tasks::address;
@@ -35,7 +35,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
     if flow.len() < 2 && task.parent_id.is_none() {
         return html! { section #flow data-live {} };
     }
-    let filter = task_engine_model::Filter::default().and_correlation(&task.correlation_id);
+    let filter = task_engine_core::filter::Filter::default().and_correlation(&task.correlation_id);
     html! {
         section #flow .card data-live {
             h2 { "Its flow" }

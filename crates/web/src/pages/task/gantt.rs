@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::task::ExecutionStatus;
-use task_engine_model::words::span;
-use task_engine_model::{TaskDetails, TaskStatus};
+use task_engine_core::display::span;
+use task_engine_core::task::ExecutionStatus;
+use task_engine_core::task::{TaskDetails, TaskStatus};
 
 use crate::app::App;
 use crate::parts;
@@ -157,8 +157,9 @@ fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<Bar>, usi
 
 #[cfg(test)]
 mod tests {
-    use task_engine_model::task::LateResult;
-    use task_engine_model::{ExecutionRow, Json, TaskId, TaskRow};
+    use task_engine_core::json::Json;
+    use task_engine_core::task::LateResult;
+    use task_engine_core::task::{ExecutionRow, TaskId, TaskRow};
 
     use super::*;
 

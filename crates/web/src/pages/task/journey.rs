@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::task::ExecutionStatus;
-use task_engine_model::{TaskDetails, TaskStatus};
+use task_engine_core::task::ExecutionStatus;
+use task_engine_core::task::{TaskDetails, TaskStatus};
 
 use crate::app::App;
 use crate::parts;
@@ -57,7 +57,7 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
         return steps;
     }
     steps.push(step("waiting", "due", Some(due_at), Past));
-    let started = |execution: Option<&task_engine_model::ExecutionRow>| {
+    let started = |execution: Option<&task_engine_core::task::ExecutionRow>| {
         execution.and_then(|execution| execution.started_at)
     };
     if row.status == TaskStatus::Running {

@@ -1,9 +1,9 @@
 //! What a task has said, the newest lines; older ones page by page.
 
 use maud::{Markup, html};
-use task_engine_model::TaskDetails;
-use task_engine_model::report::{LogFilter, LogRow};
-use task_engine_model::words::count;
+use task_engine_core::display::count;
+use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
 use crate::pages::actions::Fields;
@@ -125,7 +125,7 @@ fn line(app: &App, row: &LogRow) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use task_engine_model::report::LogLevel;
+    use task_engine_core::report::LogLevel;
 
     use super::*;
 

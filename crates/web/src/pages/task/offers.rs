@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::token::Role;
-use task_engine_model::{TaskDetails, TaskStatus};
+use task_engine_core::task::{TaskDetails, TaskStatus};
+use task_engine_store::token::Role;
 
 use crate::app::{App, encoded};
 use crate::layout::Viewer;

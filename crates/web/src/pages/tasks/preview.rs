@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use task_engine_model::words::{capital, count};
+use task_engine_core::display::{capital, count};
 
 use super::table;
 use crate::action::{Choice, MAX, Meant, Verb, meant};

@@ -1,7 +1,8 @@
 //! What could come next in a filter that somebody is typing.
 
 use serde::Serialize;
-use task_engine_model::{Filter, TaskStatus};
+use task_engine_core::filter::Filter;
+use task_engine_core::task::TaskStatus;
 
 /// The fields of the language: name, operators, and what it is.
 pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_model::words::brief;
-use task_engine_model::{FoundTask, TaskRow, TaskStatus};
+use task_engine_core::display::brief;
+use task_engine_core::filter::FoundTask;
+use task_engine_core::task::{TaskRow, TaskStatus};
 
 use crate::app::App;
 use crate::{parts, shown};

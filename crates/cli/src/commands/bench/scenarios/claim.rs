@@ -10,12 +10,14 @@
 
 use std::time::{Duration, Instant};
 
-use task_engine::model::attempt::Ran;
-use task_engine::model::store::ClaimIds;
-use task_engine::model::{
-    ClaimId, ClaimedTask, Claimer, Ending, InstanceId, Lanes, NewInstance, Next,
-};
 use task_engine::{ClassRules, Json, NewTask, Store, TaskStatus};
+use task_engine_core::attempt::Ran;
+use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::queue::Lanes;
+use task_engine_store::claim::{ClaimedTask, Claimer};
 
 use super::super::arena::Arena;
 use super::super::engine::{CROWD_QUEUE, NOOP, ONE_MS, QUEUE, STAMP};

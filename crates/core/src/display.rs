@@ -1,0 +1,115 @@
+//! What is known, in words for people: the same on a terminal and on a page.
+//!
+//! These are plain texts. Where data of tasks is in them (names, errors), it is
+//! as it is: whoever shows it makes it safe for the place where it is shown.
+
+mod cancelled;
+mod endings;
+mod times;
+
+use crate::queue::Count;
+use crate::report::ProgressRow;
+
+pub use cancelled::{cancel_answer, cancel_story};
+pub use endings::{fate, verdict};
+pub use times::{clock, clock_and_relative, relative, span};
+
+/// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
+#[must_use]
+pub fn count(number: usize, what: &str) -> String {
+    if number == 1 {
+        format!("1 {what}")
+    } else if let Some(stem) = what.strip_suffix('y') {
+        format!("{number} {stem}ies")
+    } else if what.ends_with('s') {
+        format!("{number} {what}es")
+    } else {
+        format!("{number} {what}s")
+    }
+}
+
+/// With a capital letter: the beginning of a sentence.
+#[must_use]
+pub fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// `12,345`, or `100,000+` where counting has stopped.
+#[must_use]
+pub fn counted(count: Count) -> String {
+    let digits = count.counted.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if count.and_more { text + "+" } else { text }
+}
+
+/// How far an attempt is: `40 %, rendering`.
+#[must_use]
+pub fn far(progress: &ProgressRow) -> String {
+    let percent = format!("{:.1}", progress.percent);
+    let percent = percent.strip_suffix(".0").unwrap_or(&percent);
+    match progress.message.as_str() {
+        "" => format!("{percent} %"),
+        message => format!("{percent} %, {message}"),
+    }
+}
+
+/// The first line, cut to so many characters; an ellipsis says that it was cut.
+#[must_use]
+pub fn brief(text: &str, chars_max: usize) -> String {
+    let mut lines = text.trim_start().lines();
+    let first = lines.next().unwrap_or_default();
+    if first.chars().count() <= chars_max && lines.next().is_none() {
+        return first.to_owned();
+    }
+    let mut cut: String = first.chars().take(chars_max.saturating_sub(1)).collect();
+    cut.truncate(cut.trim_end().len());
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn counts_say_where_they_stopped() {
+        let shown = |number, and_more| counted(Count { counted: number, and_more });
+        assert_eq!(shown(0, false), "0");
+        assert_eq!(shown(1234, false), "1,234");
+        assert_eq!(shown(100_000, true), "100,000+");
+        assert_eq!((count(1, "task"), count(2, "task")), ("1 task".into(), "2 tasks".into()));
+        assert_eq!(
+            (count(0, "class"), count(4, "retry")),
+            ("0 classes".into(), "4 retries".into())
+        );
+        assert_eq!((capital(""), capital("é a")), (String::new(), "É a".into()));
+    }
+
+    #[test]
+    fn progress_in_few_digits() {
+        let far = |percent, message: &str| {
+            let reported_at = Timestamp::UNIX_EPOCH;
+            far(&ProgressRow { percent, message: message.to_owned(), reported_at })
+        };
+        assert_eq!(far(100.0 / 3.0, "rendering"), "33.3 %, rendering");
+        assert_eq!(far(50.0, ""), "50 %");
+    }
+
+    #[test]
+    fn what_is_brief_has_one_line_that_fits() {
+        assert_eq!(brief("short", 10), "short");
+        assert_eq!(brief("first\nsecond", 10), "first…");
+        assert_eq!(brief("\n first", 10), "first");
+        assert_eq!(brief("a long message", 7), "a long…");
+        assert_eq!(brief("é".repeat(20).as_str(), 5), "éééé…");
+    }
+}

@@ -1,0 +1,290 @@
+//! Flows: which tasks belong together, and which of them created which.
+//!
+//! All tasks of a flow share a correlation id. Nothing is stored for a task
+//! that begins a flow of its own: its correlation id is its own id, as text.
+//! Others have it in their context: given, of the trace that they were created
+//! in, or of the task that created them, together with its id.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::attempt::TaskError;
+use crate::json::Json;
+use crate::task::{ExecutionStatus, NewTask, TaskId, TaskRow};
+use crate::traceparent::Traceparent;
+
+const CORRELATION_ID: &str = "correlation_id";
+const PARENT_ID: &str = "parent_id";
+const TRACEPARENT: &str = "traceparent";
+
+/// The place of a task in its flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Origin {
+    /// What it shares with all tasks of its flow.
+    pub correlation_id: String,
+    /// The task that created it, if one did.
+    pub parent_id: Option<TaskId>,
+    /// The span that it was created under.
+    pub traceparent: Option<Traceparent>,
+}
+
+impl Origin {
+    /// Reads it from the context of a task. What somebody's SQL has put there
+    /// and cannot be meant is as good as not there: a task runs all the same.
+    #[must_use]
+    pub fn of(id: TaskId, context: &Json) -> Self {
+        // The usual case costs no parsing.
+        let stored = if context.as_str() == "{}" {
+            Stored::default()
+        } else {
+            context.decode().unwrap_or_default()
+        };
+        let text = |raw: &Option<Box<RawValue>>| {
+            raw.as_ref().and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
+        };
+        Self {
+            correlation_id: text(&stored.correlation_id).unwrap_or_else(|| id.to_string()),
+            parent_id: stored
+                .parent_id
+                .and_then(|raw| serde_json::from_str(raw.get()).ok())
+                .filter(|parent: &TaskId| parent.0 > 0),
+            traceparent: text(&stored.traceparent).and_then(|text| text.parse().ok()),
+        }
+    }
+
+    /// What tasks get that are created by the task `id`, whose origin this is.
+    #[must_use]
+    pub fn for_children_of(&self, id: TaskId) -> Self {
+        Self { parent_id: Some(id), ..self.clone() }
+    }
+
+    /// Puts it into the context of a new task. What the task says itself stays.
+    #[must_use]
+    pub fn stamp(&self, mut task: NewTask) -> NewTask {
+        let fields = [
+            (CORRELATION_ID, Some(raw(&self.correlation_id))),
+            (PARENT_ID, self.parent_id.map(|id| raw(&id))),
+            (TRACEPARENT, self.traceparent.map(|traceparent| raw(&traceparent))),
+        ];
+        let fields = fields.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        task.context = with_fields(&task.context, fields, Mode::Fill);
+        task
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Stored {
+    correlation_id: Option<Box<RawValue>>,
+    parent_id: Option<Box<RawValue>>,
+    traceparent: Option<Box<RawValue>>,
+}
+
+/// The context with the correlation id in it, as the code of a task sees it.
+#[must_use]
+pub fn with_correlation(context: &Json, correlation_id: &str) -> Json {
+    with_fields(context, [(CORRELATION_ID, raw(&correlation_id))], Mode::Fill)
+}
+
+pub fn set_correlation(task: &mut NewTask, id: &str) {
+    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], Mode::Replace);
+}
+
+pub fn set_traceparent(task: &mut NewTask, traceparent: Traceparent) {
+    task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], Mode::Replace);
+}
+
+pub fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
+    task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], Mode::Fill);
+}
+
+/// All that one trace creates belongs together, unless it says otherwise.
+pub fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
+    let trace_id = format!("{:032x}", traceparent.trace_id());
+    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&trace_id))], Mode::Fill);
+}
+
+/// What becomes of a field that is there already.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Fill,
+    Replace,
+}
+
+/// All other fields stay as they are, digit by digit.
+fn with_fields<'a>(
+    context: &Json,
+    new: impl IntoIterator<Item = (&'a str, Box<RawValue>)>,
+    mode: Mode,
+) -> Json {
+    let mut fields: BTreeMap<String, Box<RawValue>> = context.decode().unwrap_or_default();
+    for (key, value) in new {
+        let there = fields.get(key).is_some_and(|raw| raw.get() != "null");
+        if mode == Mode::Replace || !there {
+            fields.insert(key.to_owned(), value);
+        }
+    }
+    Json::from_store(serde_json::to_string(&fields).expect("text under text keys is JSON"))
+}
+
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("a text or a number is JSON")
+}
+
+/// Which part of a flow to read: oldest first, so that parents come before
+/// their children.
+#[derive(Debug, Clone)]
+pub struct FlowPage {
+    /// The flow.
+    pub correlation_id: String,
+    /// Only tasks younger than this one: the last row of the page before.
+    pub after: Option<TaskId>,
+    /// How many at the most.
+    pub limit: u32,
+}
+
+impl FlowPage {
+    /// The task that begins the flow if it is the task's own: the one whose id
+    /// the correlation id is, if that has none of its own.
+    #[must_use]
+    pub fn own_task(&self) -> Option<TaskId> {
+        let id: TaskId = self.correlation_id.parse().ok()?;
+        // `+7` and `007` are numbers, too, but nobody's id.
+        (id.to_string() == self.correlation_id).then_some(id)
+    }
+}
+
+/// A task of a flow, with its attempts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FlowTask {
+    /// The task.
+    #[serde(flatten)]
+    pub row: TaskRow,
+    /// The task that created it, if one did.
+    pub parent_id: Option<TaskId>,
+    /// From when on it might run for the first time.
+    pub due_at: Timestamp,
+    /// Its attempts, oldest first.
+    pub executions: Vec<FlowAttempt>,
+}
+
+/// An attempt in a flow: when it ran, and how it ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FlowAttempt {
+    /// Its number.
+    pub attempt: i32,
+    /// `running`, `success` or `failure`.
+    pub status: ExecutionStatus,
+    /// The engine.
+    pub instance: Option<String>,
+    /// When it began; `None` if it never did.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub stopped_at: Option<Timestamp>,
+    /// When the next attempt was to begin.
+    pub retry_at: Option<Timestamp>,
+    /// The error of a failure, without its backtrace.
+    pub error: Option<TaskError>,
+}
+
+impl FlowTask {
+    /// How long each attempt waited from when it was due until it began.
+    /// Nobody knows it of one that never began, that an operator sent back, or
+    /// that began before its time because an operator said so.
+    #[must_use]
+    pub fn waits(&self) -> Vec<Option<Duration>> {
+        let mut due_at = Some(self.due_at);
+        let mut waits = Vec::with_capacity(self.executions.len());
+        for execution in &self.executions {
+            let wait = due_at.zip(execution.started_at).and_then(|(due_at, started_at)| {
+                Duration::try_from(started_at.duration_since(due_at)).ok()
+            });
+            waits.push(wait);
+            due_at = execution.retry_at;
+        }
+        waits
+    }
+}
+
+impl FlowAttempt {
+    /// How long it ran, if it began and has ended.
+    #[must_use]
+    pub fn lasted(&self) -> Option<Duration> {
+        let lasted = self.stopped_at?.duration_since(self.started_at?);
+        Some(lasted.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn json(text: &str) -> Json {
+        Json::parse(text).unwrap()
+    }
+
+    fn task(context: &str) -> NewTask {
+        NewTask { context: json(context), ..NewTask::new("a", Json::empty_object()).unwrap() }
+    }
+
+    #[test]
+    fn a_task_without_a_word_about_it_is_its_own_flow() {
+        for context in ["{}", r#"{"retry":{}}"#, r#"{"correlation_id":null}"#] {
+            let origin = Origin::of(TaskId(17), &json(context));
+            assert_eq!(origin.correlation_id, "17");
+            assert_eq!((origin.parent_id, origin.traceparent), (None, None));
+        }
+    }
+
+    #[test]
+    fn nonsense_in_one_field_does_not_hide_the_others() {
+        let odd = json(r#"{"correlation_id":"a","parent_id":"x","traceparent":7}"#);
+        let origin = Origin::of(TaskId(17), &odd);
+        assert_eq!(origin.correlation_id, "a");
+        assert_eq!((origin.parent_id, origin.traceparent), (None, None));
+        let odd = json(r#"{"correlation_id":[1],"parent_id":5,"traceparent":"00-x"}"#);
+        let origin = Origin::of(TaskId(17), &odd);
+        assert_eq!(origin.correlation_id, "17");
+        assert_eq!((origin.parent_id, origin.traceparent), (Some(TaskId(5)), None));
+    }
+
+    #[test]
+    fn children_inherit_and_say_who_their_parent_is() {
+        let context = format!(r#"{{"correlation_id":"a","traceparent":"{TRACE}"}}"#);
+        let parent = Origin::of(TaskId(3), &json(&context));
+        let child = parent.for_children_of(TaskId(3)).stamp(task("{}"));
+        assert_eq!(
+            child.context.as_str(),
+            format!(r#"{{"correlation_id":"a","parent_id":3,"traceparent":"{TRACE}"}}"#)
+        );
+        let origin = Origin::of(TaskId(4), &child.context);
+        assert_eq!(origin.for_children_of(TaskId(4)).parent_id, Some(TaskId(4)));
+        assert_eq!(origin.correlation_id, "a");
+    }
+
+    #[test]
+    fn what_a_task_says_itself_stays() {
+        let origin = Origin::of(TaskId(3), &json("{}")).for_children_of(TaskId(3));
+        let long = r#"{"correlation_id":"b","n":12345678901234567890123}"#;
+        let child = origin.stamp(task(long));
+        assert_eq!(
+            child.context.as_str(),
+            r#"{"correlation_id":"b","n":12345678901234567890123,"parent_id":3}"#
+        );
+    }
+
+    #[test]
+    fn a_flow_begins_with_the_task_whose_id_it_is() {
+        let page = |id: &str| FlowPage { correlation_id: id.into(), after: None, limit: 1 };
+        assert_eq!(page("17").own_task(), Some(TaskId(17)));
+        for other in ["order-17", "+17", "017", "0", "-1", "", "99999999999999999999"] {
+            assert_eq!(page(other).own_task(), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! JSON text that every store accepts.
+//!
+//! Parameters, context and results are carried as text, so numbers of any size
+//! arrive as they were sent, and nothing is parsed twice. What PostgreSQL's
+//! `jsonb` would refuse, or what would exhaust a parser, is refused here first,
+//! with the place named, so that both stores say the same thing.
+//!
+//! The size that counts is that of the text as PostgreSQL prints it: `jsonb`
+//! writes every number out in full, so that `1e131071` in a request becomes
+//! 131 kB in every answer. The tables of PostgreSQL check the same limits
+//! (`task_engine.json_problem`), because anybody may create tasks by SQL.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// The longest JSON text accepted for parameters, context or a result: as it is
+/// sent, and as PostgreSQL prints it (numbers in full, a blank after each comma
+/// and colon).
+pub const BYTES_MAX: usize = 1024 * 1024;
+/// The deepest nesting accepted.
+pub const DEPTH_MAX: usize = 64;
+/// The most digits accepted before the decimal point of a number, when it is
+/// written out in full. No `f64` has more than 309.
+pub const INTEGER_DIGITS_MAX: usize = 1000;
+/// The same after the decimal point: all that PostgreSQL can keep.
+pub const FRACTION_DIGITS_MAX: usize = 16_383;
+
+/// A valid JSON text within the limits above, without `\u0000`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Json(Box<str>);
+
+/// Why a text is not acceptable JSON; the message names the place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadJson {
+    /// Not JSON, or not the shape that was wanted.
+    #[error("not valid JSON: {0}")]
+    Syntax(String),
+    /// A valid JSON value, but parameters and context are objects.
+    #[error("a JSON object is needed (like {{\"name\": \"value\"}}), this is {0}")]
+    NotAnObject(&'static str),
+    /// Longer than [`BYTES_MAX`].
+    #[error(
+        "{bytes} bytes of JSON are too many (at most {BYTES_MAX}, with numbers written out in full and a blank after each comma and colon); keep the data elsewhere and pass a reference to it"
+    )]
+    TooLong {
+        /// The length of the text, as sent or as PostgreSQL prints it.
+        bytes: usize,
+    },
+    /// A number with more than [`INTEGER_DIGITS_MAX`] digits before its decimal
+    /// point, or [`FRACTION_DIGITS_MAX`] after it.
+    #[error(
+        "the number at byte {at} has too many digits when it is written out in full (at most {INTEGER_DIGITS_MAX} before and {FRACTION_DIGITS_MAX} after the decimal point); send it as a string"
+    )]
+    NumberTooLong {
+        /// Where it starts.
+        at: usize,
+    },
+    /// Deeper than [`DEPTH_MAX`].
+    #[error("nested deeper than {DEPTH_MAX} levels (at byte {at})")]
+    TooDeep {
+        /// Where the level after the last allowed one opens.
+        at: usize,
+    },
+    /// `\u0000` and lone surrogates cannot be stored by PostgreSQL.
+    #[error("the character {escape} (at byte {at}) cannot be stored; remove it")]
+    Unstorable {
+        /// The escape as written.
+        escape: String,
+        /// Where it starts.
+        at: usize,
+    },
+}
+
+impl Json {
+    /// The empty object `{}`.
+    #[must_use]
+    pub fn empty_object() -> Self {
+        Self("{}".into())
+    }
+
+    /// The value `null`.
+    #[must_use]
+    pub fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// Checks a text from outside.
+    pub fn parse(text: impl Into<String>) -> Result<Self, BadJson> {
+        let text = text.into();
+        scan(&text)?;
+        serde_json::from_str::<&RawValue>(&text).map_err(|e| BadJson::Syntax(e.to_string()))?;
+        Ok(Self(text.into_boxed_str()))
+    }
+
+    /// Checks a text from outside that must be an object.
+    pub fn parse_object(text: impl Into<String>) -> Result<Self, BadJson> {
+        Self::parse(text)?.into_object()
+    }
+
+    /// Serialises a value.
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, BadJson> {
+        let text = serde_json::to_string(value).map_err(|e| BadJson::Syntax(e.to_string()))?;
+        scan(&text)?;
+        Ok(Self(text.into_boxed_str()))
+    }
+
+    /// Serialises a value that must become an object, as parameters must.
+    pub fn encode_object<T: Serialize + ?Sized>(value: &T) -> Result<Self, BadJson> {
+        Self::encode(value)?.into_object()
+    }
+
+    /// Takes a text that a store has given back: it was checked when it went in.
+    // For stores alone: from anywhere else it is a `Json` that may not be JSON.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_store(text: String) -> Self {
+        Self(text.into_boxed_str())
+    }
+
+    /// What is shown in place of a stored value that cannot be read: an object
+    /// with the reason as `unreadable`, as PostgreSQL's `task_engine.readable`
+    /// makes it.
+    #[must_use]
+    pub fn unreadable(reason: &str) -> Self {
+        Self(serde_json::json!({ "unreadable": reason }).to_string().into())
+    }
+
+    /// Reads the text as a value; the error names the field.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.0)
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The same, if it is an object.
+    pub fn into_object(self) -> Result<Self, BadJson> {
+        match self.0.trim_start().as_bytes().first() {
+            Some(b'{') => Ok(self),
+            Some(b'[') => Err(BadJson::NotAnObject("an array")),
+            Some(b'"') => Err(BadJson::NotAnObject("a string")),
+            Some(b't' | b'f') => Err(BadJson::NotAnObject("a boolean")),
+            Some(b'n') => Err(BadJson::NotAnObject("null")),
+            _ => Err(BadJson::NotAnObject("a number")),
+        }
+    }
+}
+
+impl FromStr for Json {
+    type Err = BadJson;
+
+    fn from_str(text: &str) -> Result<Self, BadJson> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// One pass over the bytes, before any parser recurses into them.
+fn scan(text: &str) -> Result<(), BadJson> {
+    if text.len() > BYTES_MAX {
+        return Err(BadJson::TooLong { bytes: text.len() });
+    }
+    let bytes = text.as_bytes();
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut at = 0;
+    // How long the text is as PostgreSQL prints it, or an upper bound of that.
+    let mut printed = 0_usize;
+    while at < bytes.len() {
+        let byte = bytes[at];
+        if in_string && byte == b'\\' {
+            let length = check_escape(text, at)?;
+            printed += length;
+            at += length;
+            continue;
+        }
+        if !in_string && matches!(byte, b'-' | b'0'..=b'9') {
+            let number = Number::at(bytes, at);
+            if number.before > INTEGER_DIGITS_MAX || number.after > FRACTION_DIGITS_MAX {
+                return Err(BadJson::NumberTooLong { at });
+            }
+            printed += number.printed();
+            at += number.length;
+            continue;
+        }
+        match byte {
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Err(BadJson::TooDeep { at });
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        printed += match byte {
+            _ if in_string => 1,
+            b',' | b':' => 2,
+            b' ' | b'\t' | b'\r' | b'\n' => 0,
+            _ => 1,
+        };
+        at += 1;
+    }
+    if printed > BYTES_MAX {
+        return Err(BadJson::TooLong { bytes: printed });
+    }
+    Ok(())
+}
+
+/// How a number is written, and how many digits it has in full, at the most.
+struct Number {
+    is_negative: bool,
+    length: usize,
+    before: usize,
+    after: usize,
+}
+
+impl Number {
+    /// Reads on until something follows that cannot belong to a number: whether
+    /// it is one, the parser decides later.
+    fn at(bytes: &[u8], start: usize) -> Self {
+        let mut at = start + usize::from(bytes[start] == b'-');
+        let digits = |at: &mut usize| {
+            let first = *at;
+            while bytes.get(*at).is_some_and(u8::is_ascii_digit) {
+                *at += 1;
+            }
+            first..*at
+        };
+        let mut before = digits(&mut at).len();
+        let mut after = 0;
+        if bytes.get(at) == Some(&b'.') {
+            at += 1;
+            after = digits(&mut at).len();
+        }
+        if matches!(bytes.get(at), Some(b'e' | b'E')) {
+            at += 1;
+            let negative = bytes.get(at) == Some(&b'-');
+            at += usize::from(matches!(bytes.get(at), Some(b'+' | b'-')));
+            let exponent = bytes[digits(&mut at)].iter().fold(0_usize, |all, digit| {
+                all.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+            });
+            let moved = if negative { &mut after } else { &mut before };
+            *moved = moved.saturating_add(exponent);
+        }
+        Self { is_negative: bytes[start] == b'-', length: at - start, before, after }
+    }
+
+    /// Exact for a number without an exponent, else an upper bound.
+    fn printed(&self) -> usize {
+        let fraction = if self.after == 0 { 0 } else { 1 + self.after };
+        usize::from(self.is_negative) + self.before + fraction
+    }
+}
+
+/// The length of the escape at `at`, if it can be stored.
+fn check_escape(text: &str, at: usize) -> Result<usize, BadJson> {
+    let Some(code) = unicode_escape(text, at) else {
+        return Ok(2);
+    };
+    let unstorable = || BadJson::Unstorable { escape: text[at..at + 6].to_owned(), at };
+    match code {
+        0 => Err(unstorable()),
+        0xD800..=0xDBFF => match unicode_escape(text, at + 6) {
+            Some(0xDC00..=0xDFFF) => Ok(12),
+            _ => Err(unstorable()),
+        },
+        0xDC00..=0xDFFF => Err(unstorable()),
+        _ => Ok(6),
+    }
+}
+
+fn unicode_escape(text: &str, at: usize) -> Option<u32> {
+    let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_what_every_store_keeps() {
+        for text in [
+            "{}",
+            r#"{"a":[1,2,{"b":null}]}"#,
+            r#"{"big":1970670598291982290123456789}"#,
+            r#"{"quote":"\"\\"}"#,
+            r#"{"emoji":"\ud83d\ude00"}"#,
+        ] {
+            assert_eq!(Json::parse_object(text).map(|j| j.to_string()), Ok(text.into()));
+        }
+    }
+
+    #[test]
+    fn refuses_with_the_place_named() {
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert_eq!(Json::parse(deep), Err(BadJson::TooDeep { at: DEPTH_MAX }));
+        let nul = BadJson::Unstorable { escape: "\\u0000".into(), at: 6 };
+        assert_eq!(Json::parse(r#"{"a":"\u0000"}"#), Err(nul));
+        assert!(matches!(Json::parse(r#"["\ud800"]"#), Err(BadJson::Unstorable { .. })));
+        assert!(matches!(Json::parse(r#"["\udc00"]"#), Err(BadJson::Unstorable { .. })));
+        assert!(matches!(Json::parse("{"), Err(BadJson::Syntax(_))));
+        assert!(matches!(Json::parse("{} {}"), Err(BadJson::Syntax(_))));
+        assert_eq!(Json::parse_object("[1]"), Err(BadJson::NotAnObject("an array")));
+        assert_eq!(Json::parse_object(" 1"), Err(BadJson::NotAnObject("a number")));
+        let long = format!("\"{}\"", "x".repeat(BYTES_MAX));
+        assert!(matches!(Json::parse(long), Err(BadJson::TooLong { .. })));
+    }
+
+    #[test]
+    fn counts_numbers_as_they_are_printed() {
+        for text in ["1e999", "-1E+999", "1e-16383", "0.5e-999", "1.7976931348623157e308", "5e-324"]
+        {
+            assert!(Json::parse(text).is_ok(), "{text}");
+        }
+        for text in ["1e1000", "1e131071", "1e-16384", "0e99999999999999999999999", "[0.1e-16383]"]
+        {
+            assert!(matches!(Json::parse(text), Err(BadJson::NumberTooLong { .. })), "{text}");
+        }
+        assert_eq!(
+            Json::parse(format!("{{\"a\": {}}}", "7".repeat(INTEGER_DIGITS_MAX + 1))),
+            Err(BadJson::NumberTooLong { at: 6 })
+        );
+        let strings = r#"["1e131071",{"1e131071":"9e9999"}]"#;
+        assert!(Json::parse(strings).is_ok(), "digits in a string are text");
+        let many = format!("[{}1]", "1e999,".repeat(2000));
+        assert!(matches!(Json::parse(many), Err(BadJson::TooLong { bytes }) if bytes > 2_000_000));
+        let wide = format!("[{}1]", "1,".repeat(BYTES_MAX / 2 - 2));
+        assert!(matches!(Json::parse(wide), Err(BadJson::TooLong { .. })), "blanks count");
+        for text in ["-", "1e", "1.", "--1", "1e+", "+1", "01", "-a"] {
+            assert!(matches!(Json::parse(text), Err(BadJson::Syntax(_))), "{text}");
+        }
+    }
+
+    /// For a second, or for `FUZZ_SECONDS`: no text makes the check panic, and what
+    /// it accepts is JSON within the limits.
+    #[test]
+    fn accepts_only_json_within_limits() {
+        let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+        let begun = std::time::Instant::now();
+        let pieces = [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"",
+            "\"a\"",
+            "\\",
+            "\\u0000",
+            "\\ud800",
+            "\\udc00",
+            "\\u00e9",
+            "1",
+            "-",
+            "0",
+            "e",
+            "E",
+            "+",
+            ".",
+            "1e999",
+            "1e-99",
+            "9e9999",
+            "true",
+            "null",
+            " ",
+            "é",
+            "\0",
+            "{\"a\":[1.5e3]}",
+            "[[[[[[[[[[[[[[[[",
+            "]]]]]]]]]]]]]]]]",
+        ];
+        while begun.elapsed().as_secs_f64() < seconds.unwrap_or(1.0) {
+            let count = fastrand::usize(..24);
+            let text: String =
+                (0..count).map(|_| pieces[fastrand::usize(..pieces.len())]).collect();
+            if let Ok(json) = Json::parse(text.as_str()) {
+                assert!(serde_json::from_str::<&RawValue>(json.as_str()).is_ok(), "{text}");
+                assert!(Json::parse(json.to_string()).is_ok(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_an_escaped_backslash_apart_from_an_escape() {
+        assert!(Json::parse(r#"["\\u0000"]"#).is_ok());
+    }
+}

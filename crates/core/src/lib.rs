@@ -1,0 +1,53 @@
+//! The types of Task Engine and its decisions, as pure functions.
+//!
+//! **Applications do not add this crate**: [`task-engine`] exports what they need. It is for
+//! those who write a store or a tool. Nothing here knows a database, a clock or a runtime.
+//!
+//! Examples for items that applications use are written with `task_engine`.
+//!
+//! [`task-engine`]: https://docs.rs/task-engine
+//!
+//! # Map
+//! - [`task`], [`unique`], [`retry`], [`secret`], [`json`]: what an application says about a
+//!   task;
+//! - [`schedule`]: recurring tasks, and when they run;
+//! - [`claim`], [`attempt`], [`completion`], [`report`], [`cancel`]: what happens to an
+//!   attempt, and what comes next;
+//! - [`recovery`], [`instance`], [`process`], [`queue`]: engines, and what becomes of the
+//!   attempts of a dead one;
+//! - [`flow`], [`traceparent`]: which tasks belong together;
+//! - [`filter`], [`change`]: which tasks a user selects, and what can be changed;
+
+pub mod attempt;
+pub mod cancel;
+pub mod change;
+pub mod claim;
+pub mod completion;
+#[doc(hidden)]
+pub mod display;
+pub mod filter;
+#[doc(hidden)]
+pub mod flow;
+pub mod instance;
+pub mod json;
+#[doc(hidden)]
+pub mod parse;
+mod parse_error;
+#[doc(hidden)]
+pub mod process;
+pub mod queue;
+pub mod recovery;
+pub mod report;
+pub mod retry;
+pub mod schedule;
+pub mod secret;
+pub mod task;
+pub mod traceparent;
+pub mod unique;
+
+pub use json::{BadJson, Json};
+pub use parse_error::BadWord;
+pub use retry::{RetryOverride, RetryRule};
+pub use schedule::{Missed, Overlap, Schedule};
+pub use task::{ClassRules, NewTask, Task, TaskId, TaskStatus};
+pub use unique::{Creation, OnConflict, Scope, Unique};

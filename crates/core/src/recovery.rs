@@ -1,0 +1,156 @@
+//! What becomes of attempts whose engine no longer works on them. Stores ask
+//! here, inside the transaction that takes them back, so that the answer is the
+//! same on every one of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::attempt::{AttemptId, Next, Outcome, TaskError, transition};
+use crate::claim::ClaimId;
+use crate::instance::InstanceId;
+use crate::json::Json;
+use crate::retry::RetryOverride;
+use crate::task::{ClassRules, TaskStatus};
+
+/// Which claims to take back, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakeBack {
+    /// Claims of this engine that it does not know, because the answer was
+    /// lost. Their tasks never started: no cost.
+    Unknown(InstanceId, Vec<ClaimId>),
+    /// All claims of a life that is over. A failure like any other.
+    Lost(InstanceId),
+}
+
+/// An attempt that was taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenBack {
+    /// Which.
+    pub id: AttemptId,
+    /// The class of its task.
+    pub class: String,
+    /// What comes next.
+    pub next: Next,
+}
+
+/// An attempt that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldTask {
+    /// Which.
+    pub id: AttemptId,
+    /// The class of its task.
+    pub class: String,
+    /// Since when.
+    pub claimed_at: Timestamp,
+}
+
+/// The engine that held them, as it is on record.
+#[derive(Debug, Clone)]
+pub struct Former {
+    /// Its name.
+    pub name: String,
+    /// Its machine.
+    pub host: String,
+    /// Its process.
+    pub pid: i32,
+    /// How long ago it was last heard of.
+    pub silent: Duration,
+    /// The classes that it knew, with their rules.
+    pub classes: BTreeMap<String, ClassRules>,
+}
+
+/// An attempt that has not ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Unended<'a> {
+    /// Its number.
+    pub attempt: i32,
+    /// The class of its task.
+    pub class: &'a str,
+    /// The context of its task.
+    pub context: &'a Json,
+    /// Its retry number.
+    pub retry_number: u32,
+    /// Whether somebody wants it cancelled.
+    pub cancel_requested: bool,
+}
+
+impl Former {
+    /// How the attempt ends, and what comes next: by the rule that the engine
+    /// itself would have applied. A rule that cannot be read stops no recovery:
+    /// then the one of the class holds, or the default.
+    #[must_use]
+    pub fn decide(&self, what: &TakeBack, attempt: Unended<'_>, chance: f64) -> (Outcome, Next) {
+        let rule = self.classes.get(attempt.class).map(|rules| rules.retry).unwrap_or_default();
+        let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
+        let outcome = self.outcome(what, attempt.cancel_requested);
+        let next = match transition(&outcome, &rule, attempt.retry_number, chance) {
+            // There is no number for another attempt.
+            Next::Wait { .. } if attempt.attempt == i32::MAX => Next::End(TaskStatus::Failed),
+            next => next,
+        };
+        (outcome, next)
+    }
+
+    fn outcome(&self, what: &TakeBack, cancel_requested: bool) -> Outcome {
+        let Self { name, host, pid, silent, .. } = self;
+        let engine = format!("engine {name} (process {pid} on {host})");
+        match what {
+            _ if cancel_requested => Outcome::Cancelled(TaskError::new(
+                TaskError::CANCELLED,
+                format!("cancelled on request, when it was taken back from {engine}"),
+            )),
+            TakeBack::Unknown(..) => Outcome::GivenBack(TaskError::new(
+                TaskError::NEVER_STARTED,
+                format!("{engine} claimed it, but the answer was lost on its way"),
+            )),
+            TakeBack::Lost(_) => Outcome::Lost(TaskError::new(
+                TaskError::INSTANCE_LOST,
+                format!("{engine} is gone; it was last heard of {:.1} s ago", silent.as_secs_f64()),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::InstanceId;
+    use crate::retry::RetryRule;
+
+    const LOST: TakeBack = TakeBack::Lost(InstanceId(1));
+
+    fn decide(what: &TakeBack, context: &str, cancel_requested: bool) -> Next {
+        let rules = ClassRules::default().retry(RetryRule::every(Duration::from_secs(7), 3));
+        let former = Former {
+            name: "a".into(),
+            host: "h".into(),
+            pid: 1,
+            silent: Duration::from_secs(40),
+            classes: BTreeMap::from([("mail".to_owned(), rules)]),
+        };
+        let context = Json::parse(context).unwrap();
+        let attempt = Unended {
+            attempt: 1,
+            class: "mail",
+            context: &context,
+            retry_number: 1,
+            cancel_requested,
+        };
+        former.decide(what, attempt, 0.0).1
+    }
+
+    #[test]
+    fn the_engines_own_rule_decides() {
+        let wait =
+            |secs, retry_number| Next::Wait { after: Duration::from_secs(secs), retry_number };
+        assert_eq!(decide(&LOST, "{}", false), wait(7, 2));
+        let once = r#"{"retry":{"maximum":1}}"#;
+        assert_eq!(decide(&LOST, once, false), Next::End(TaskStatus::Failed));
+        assert_eq!(decide(&LOST, r#"{"retry":"nonsense"}"#, false), wait(7, 2));
+        assert_eq!(decide(&LOST, "{}", true), Next::End(TaskStatus::Cancelled));
+        let unknown = TakeBack::Unknown(InstanceId(1), vec![]);
+        assert_eq!(decide(&unknown, once, false), wait(0, 1));
+    }
+}

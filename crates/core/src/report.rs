@@ -1,0 +1,223 @@
+//! What an attempt says while it runs: how far it is, and the lines of its log.
+//!
+//! Only the holder of an attempt reports about it, and every claim has an
+//! attempt number of its own; so the key (task, attempt, line) is the fence. A
+//! report that is sent again changes nothing.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::attempt::{AttemptId, clean};
+use crate::parse_error::BadWord;
+
+/// How many lines of an attempt are kept: one half of them the first, the other
+/// the last. Those between them are counted.
+pub const LINES_MAX: usize = 1000;
+/// How many bytes of an attempt's lines are kept, one half for the first lines.
+pub const LOG_BYTES_MAX: usize = 256 * 1024;
+/// A longer line is cut.
+pub const LINE_BYTES_MAX: usize = 8 * 1024;
+/// Longer words beside a percentage are cut.
+const PROGRESS_BYTES_MAX: usize = 1024;
+
+/// How important a line is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // The words say it.
+pub enum LogLevel {
+    Debug,
+    #[default]
+    Info,
+    Warn,
+    Error,
+}
+
+impl LogLevel {
+    /// All of them, the least important first.
+    pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
+
+    /// The word, as it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = BadWord;
+
+    fn from_str(text: &str) -> Result<Self, BadWord> {
+        let found = Self::ALL.into_iter().find(|level| level.as_str() == text);
+        found.ok_or_else(|| {
+            BadWord(format!("no level {text:?}; there are debug, info, warn, error"))
+        })
+    }
+}
+
+/// What is new about one attempt, on its way to the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Which attempt.
+    pub id: AttemptId,
+    /// Grows with all that an attempt says: what comes late, because a connection
+    /// hung, does not replace what is newer.
+    pub version: i64,
+    /// How many lines it has said in all. Numbers without a line were dropped.
+    pub lines_said: i32,
+    /// How far it is, if it has said so.
+    pub progress: Option<Progress>,
+    /// The lines that are not on record yet, in order.
+    pub lines: Vec<LogLine>,
+}
+
+/// How far an attempt is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// From 0 to 100.
+    pub percent: f64,
+    /// What it is doing.
+    pub message: String,
+    /// When it said so, on the engine's own steady clock.
+    pub said: Instant,
+}
+
+impl Progress {
+    /// Said now. A percentage out of bounds becomes the nearest one that is not.
+    #[must_use]
+    pub fn new(percent: f64, message: &str) -> Self {
+        let percent = if percent.is_nan() { 0.0 } else { percent.clamp(0.0, 100.0) };
+        Self { percent, message: clean(message, PROGRESS_BYTES_MAX), said: Instant::now() }
+    }
+}
+
+/// One line of an attempt's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// Its number, from 1.
+    pub line: i32,
+    /// How important it is.
+    pub level: LogLevel,
+    /// The text.
+    pub message: String,
+    /// When it was said, on the engine's own steady clock.
+    pub said: Instant,
+}
+
+impl LogLine {
+    /// Said now. What is too long is cut, between characters.
+    #[must_use]
+    pub fn new(line: i32, level: LogLevel, message: &str) -> Self {
+        Self { line, level, message: clean(message, LINE_BYTES_MAX), said: Instant::now() }
+    }
+}
+
+/// How far an attempt was when it last said so.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProgressRow {
+    /// From 0 to 100.
+    pub percent: f64,
+    /// What it was doing.
+    pub message: String,
+    /// When it said so.
+    pub reported_at: Timestamp,
+}
+
+/// A line of a log, on record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LogRow {
+    /// The attempt that said it.
+    pub attempt: i32,
+    /// Its number, from 1. A number that is missing belongs to a line that was
+    /// dropped.
+    pub line: i32,
+    /// When it was said.
+    pub logged_at: Timestamp,
+    /// How important it is.
+    pub level: LogLevel,
+    /// The text.
+    pub message: String,
+}
+
+/// Which lines of a task's log to read. They come in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogFilter {
+    /// Only those of this attempt.
+    pub attempt: Option<i32>,
+    /// Only those after this attempt and line.
+    pub after: Option<(i32, i32)>,
+    /// Only those before this attempt and line.
+    pub before: Option<(i32, i32)>,
+    /// If there are more than the limit: the newest, not the oldest.
+    pub newest: bool,
+    /// How many at the most.
+    pub limit: u32,
+}
+
+impl LogFilter {
+    /// What to read, as stores need it: after the first attempt and line, and
+    /// before the second.
+    #[must_use]
+    pub fn bounds(&self) -> ((i32, i32), (i32, i32)) {
+        let after = self.after.unwrap_or((0, 0));
+        let before = self.before.unwrap_or((i32::MAX, i32::MAX));
+        match self.attempt {
+            Some(attempt) => {
+                let next = (attempt.saturating_add(1), 0);
+                (after.max((attempt, 0)), before.min(next))
+            }
+            None => (after, before),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_made_storable() {
+        let line = LogLine::new(1, LogLevel::Info, &format!("a\0{}", "é".repeat(LINE_BYTES_MAX)));
+        assert!(line.message.starts_with("a\u{2400}é"), "{}", line.message);
+        assert!(line.message.len() < LINE_BYTES_MAX + 50);
+        assert!(line.message.ends_with("bytes in all)"), "{}", line.message);
+        assert_eq!(Progress::new(50.0, "half").percent, 50.0);
+        for (percent, kept) in [(-1.0, 0.0), (1e9, 100.0), (f64::NAN, 0.0), (f64::INFINITY, 100.0)]
+        {
+            assert_eq!(Progress::new(percent, "").percent, kept, "{percent}");
+        }
+        assert!(Progress::new(1.0, &"x".repeat(5000)).message.len() < 1100);
+    }
+
+    #[test]
+    fn a_filter_is_a_range_of_the_key() {
+        let bounds = |attempt, after| LogFilter { attempt, after, ..LogFilter::default() }.bounds();
+        let end = (i32::MAX, i32::MAX);
+        assert_eq!(bounds(None, None), ((0, 0), end));
+        assert_eq!(bounds(None, Some((2, 7))), ((2, 7), end));
+        assert_eq!(bounds(Some(3), None), ((3, 0), (4, 0)));
+        assert_eq!(bounds(Some(3), Some((3, 9))), ((3, 9), (4, 0)));
+        assert_eq!(bounds(Some(3), Some((2, 9))), ((3, 0), (4, 0)));
+        assert_eq!(bounds(Some(3), Some((4, 1))), ((4, 1), (4, 0)), "nothing is after that");
+        let before = |attempt, before| {
+            LogFilter { attempt, before: Some(before), ..LogFilter::default() }.bounds()
+        };
+        assert_eq!(before(None, (2, 7)), ((0, 0), (2, 7)));
+        assert_eq!(before(Some(2), (2, 7)), ((2, 0), (2, 7)));
+        assert_eq!(before(Some(2), (3, 7)), ((2, 0), (3, 0)));
+    }
+}

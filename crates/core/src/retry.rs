@@ -1,0 +1,335 @@
+//! When a failed attempt is tried again.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::json::Json;
+
+/// How often, and after which waits, a failed task is tried again.
+///
+/// The default is the book's: ten retries, after 2⁰, 2¹, … 2⁹ minutes.
+/// The rule of a class is stored with every engine that knows the class, so
+/// that recovery after a crash decides as that engine would have done.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use std::time::Duration;
+/// use task_engine::RetryRule;
+///
+/// let minute = Duration::from_secs(60);
+/// let rule = RetryRule::default();
+/// assert_eq!(rule.delay(0, 0.0), Some(minute));
+/// assert_eq!(rule.delay(3, 0.0), Some(minute * 8));
+/// assert_eq!(rule.delay(10, 0.0), None); // given up
+///
+/// let patient = RetryRule::times(50).cap(minute * 10).jitter(0.2);
+/// assert_eq!(patient.delay(40, 0.0), Some(minute * 10));
+/// assert_eq!(RetryRule::every(minute, 3).delay(2, 0.0), Some(minute));
+/// assert_eq!(RetryRule::never().delay(0, 0.0), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct RetryRule {
+    /// How many retries at the most; 0 for a class that must not be retried.
+    pub maximum: u32,
+    /// The wait before the first retry.
+    #[serde(rename = "first_delay_ms", with = "millis")]
+    pub first_delay: Duration,
+    /// By how much each wait is longer than the one before.
+    pub factor: f64,
+    /// The longest wait.
+    #[serde(rename = "cap_ms", with = "millis")]
+    pub cap: Duration,
+    /// The part of each wait, from 0 to 1, that is left to chance, so that
+    /// tasks that failed together do not come back together.
+    pub jitter: f64,
+}
+
+/// What one task says differently from its class, in its context under `retry`.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// # use std::time::Duration;
+/// use task_engine::{RetryOverride, RetryRule};
+///
+/// let own = RetryOverride::default().maximum(2);
+/// let class = RetryRule::every(Duration::from_secs(5), 10);
+/// assert_eq!(class.with(&own), RetryRule::every(Duration::from_secs(5), 2));
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // The fields of `RetryRule`, each optional.
+#[non_exhaustive]
+pub struct RetryOverride {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<u32>,
+    #[serde(rename = "first_delay_ms", default, with = "millis::optional")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    #[serde(rename = "cap_ms", default, with = "millis::optional")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<f64>,
+}
+
+/// No wait is longer: beyond a year a retry is a mistake in the rule.
+pub const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+impl Default for RetryRule {
+    fn default() -> Self {
+        Self {
+            maximum: 10,
+            first_delay: Duration::from_secs(60),
+            factor: 2.0,
+            cap: DELAY_MAX,
+            jitter: 0.0,
+        }
+    }
+}
+
+impl RetryRule {
+    /// The rule of a class that must not be retried.
+    #[must_use]
+    pub fn never() -> Self {
+        Self { maximum: 0, ..Self::default() }
+    }
+
+    /// The default waits, with another maximum.
+    #[must_use]
+    pub fn times(maximum: u32) -> Self {
+        Self { maximum, ..Self::default() }
+    }
+
+    /// The same wait before every retry.
+    #[must_use]
+    pub fn every(delay: Duration, maximum: u32) -> Self {
+        Self { maximum, first_delay: delay, factor: 1.0, ..Self::default() }
+    }
+
+    /// The same with another wait before the first retry.
+    #[must_use]
+    pub fn first_delay(mut self, delay: Duration) -> Self {
+        self.first_delay = delay;
+        self
+    }
+
+    /// The same with waits that grow by this factor.
+    #[must_use]
+    pub fn factor(mut self, factor: f64) -> Self {
+        self.factor = factor;
+        self
+    }
+
+    /// The same with no wait longer than this.
+    #[must_use]
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// The same with this part of each wait left to chance, from 0 to 1.
+    #[must_use]
+    pub fn jitter(mut self, part: f64) -> Self {
+        self.jitter = part;
+        self
+    }
+
+    /// The wait after a failure of the attempt with this retry number (0 for
+    /// the first one), or `None` when the rule gives up.
+    ///
+    /// `chance` is a random number from 0 to 1; the caller draws it, so that
+    /// this function stays pure.
+    #[must_use]
+    pub fn delay(&self, retry_number: u32, chance: f64) -> Option<Duration> {
+        if retry_number >= self.maximum {
+            return None;
+        }
+        let exponent = i32::try_from(retry_number).unwrap_or(i32::MAX);
+        let cap = self.cap.min(DELAY_MAX).as_secs_f64();
+        // NaN and negative numbers come from a hand-written rule: no wait.
+        let full = (self.first_delay.as_secs_f64() * self.factor.max(0.0).powi(exponent)).min(cap);
+        let kept = 1.0 - self.jitter.clamp(0.0, 1.0) * chance.clamp(0.0, 1.0);
+        Some(Duration::try_from_secs_f64(full * kept).unwrap_or(Duration::ZERO))
+    }
+
+    /// This rule with what one task says differently.
+    #[must_use]
+    pub fn with(self, task: &RetryOverride) -> Self {
+        Self {
+            maximum: task.maximum.unwrap_or(self.maximum),
+            first_delay: task.first_delay.unwrap_or(self.first_delay),
+            factor: task.factor.unwrap_or(self.factor),
+            cap: task.cap.unwrap_or(self.cap),
+            jitter: task.jitter.unwrap_or(self.jitter),
+        }
+    }
+}
+
+impl RetryOverride {
+    /// Reads it from the context of a task; empty if that says nothing.
+    pub fn of(context: &Json) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Context {
+            #[serde(default)]
+            retry: RetryOverride,
+        }
+        // The usual case costs no parsing.
+        if context.as_str() == "{}" {
+            return Ok(Self::default());
+        }
+        context.decode::<Context>().map(|context| context.retry)
+    }
+
+    /// The same with another maximum.
+    #[must_use]
+    pub fn maximum(mut self, maximum: u32) -> Self {
+        self.maximum = Some(maximum);
+        self
+    }
+
+    /// The same with another wait before the first retry.
+    #[must_use]
+    pub fn first_delay(mut self, delay: Duration) -> Self {
+        self.first_delay = Some(delay);
+        self
+    }
+
+    /// The same with waits that grow by this factor.
+    #[must_use]
+    pub fn factor(mut self, factor: f64) -> Self {
+        self.factor = Some(factor);
+        self
+    }
+
+    /// The same with no wait longer than this.
+    #[must_use]
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = Some(cap);
+        self
+    }
+
+    /// The same with this part of each wait left to chance, from 0 to 1.
+    #[must_use]
+    pub fn jitter(mut self, part: f64) -> Self {
+        self.jitter = Some(part);
+        self
+    }
+}
+
+impl From<RetryRule> for RetryOverride {
+    fn from(rule: RetryRule) -> Self {
+        Self {
+            maximum: Some(rule.maximum),
+            first_delay: Some(rule.first_delay),
+            factor: Some(rule.factor),
+            cap: Some(rule.cap),
+            jitter: Some(rule.jitter),
+        }
+    }
+}
+
+/// Durations as whole numbers of milliseconds.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        u64::deserialize(d).map(Duration::from_millis)
+    }
+
+    pub(crate) mod optional {
+        use std::time::Duration;
+
+        use serde::{Deserialize, Deserializer, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(
+            d: &Option<Duration>,
+            s: S,
+        ) -> Result<S::Ok, S::Error> {
+            match d {
+                Some(d) => super::serialize(d, s),
+                None => s.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            d: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            Ok(Option::<u64>::deserialize(d)?.map(Duration::from_millis))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_book_waits_2_to_the_n_minutes_ten_times() {
+        let rule = RetryRule::default();
+        for n in 0..10 {
+            assert_eq!(rule.delay(n, 0.5), Some(MINUTE * 2_u32.pow(n)), "retry {n}");
+        }
+        assert_eq!(rule.delay(10, 0.5), None);
+        let all: Duration = (0..10).filter_map(|n| rule.delay(n, 0.0)).sum();
+        assert_eq!(all, MINUTE * 1023);
+    }
+
+    #[test]
+    fn never_means_never() {
+        assert_eq!(RetryRule::never().delay(0, 0.0), None);
+    }
+
+    #[test]
+    fn jitter_shortens_a_wait_and_never_lengthens_it() {
+        let rule = RetryRule { jitter: 0.5, ..RetryRule::default() };
+        assert_eq!(rule.delay(0, 0.0), Some(MINUTE));
+        assert_eq!(rule.delay(0, 1.0), Some(MINUTE / 2));
+    }
+
+    #[test]
+    fn a_hand_written_rule_cannot_overflow() {
+        let rule = RetryRule { maximum: u32::MAX, factor: 1e300, ..RetryRule::default() };
+        assert_eq!(rule.delay(u32::MAX - 1, 0.0), Some(DELAY_MAX));
+        let rule = RetryRule { factor: f64::NAN, ..RetryRule::default() };
+        assert!(rule.delay(3, 0.0).is_some_and(|d| d <= DELAY_MAX));
+    }
+
+    #[test]
+    fn a_task_overrides_what_it_names_alone() {
+        let rule = RetryRule::default()
+            .with(&RetryOverride { maximum: Some(2), ..RetryOverride::default() });
+        assert_eq!(rule, RetryRule::times(2));
+    }
+
+    #[test]
+    fn is_stored_as_readable_json() {
+        let text = serde_json::to_string(&RetryRule::every(Duration::from_secs(5), 3)).unwrap();
+        assert!(text.contains(r#""first_delay_ms":5000"#), "{text}");
+        let back: RetryRule = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, RetryRule::every(Duration::from_secs(5), 3));
+        let own = RetryOverride::default().first_delay(MINUTE);
+        let text = serde_json::to_string(&own).unwrap();
+        assert_eq!(text, r#"{"first_delay_ms":60000}"#);
+        assert_eq!(serde_json::from_str::<RetryOverride>(&text).unwrap(), own);
+        assert!(serde_json::from_str::<RetryOverride>(r#"{"first_delay":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_whole_rule_overrides_all() {
+        let rule = RetryRule::every(Duration::from_secs(5), 3).jitter(0.5).cap(MINUTE);
+        assert_eq!(RetryRule::times(7).with(&rule.into()), rule);
+    }
+}

@@ -1,0 +1,361 @@
+use super::*;
+use task_engine_core::attempt::TaskError;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::json::Json;
+use task_engine_core::task::{ClassRules, TaskRow};
+use task_engine_store::activity::HeldRow;
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + secs).unwrap()
+}
+
+fn task(status: TaskStatus, due_secs: i64, retry_number: i32) -> TaskDetails {
+    TaskDetails {
+        row: TaskRow {
+            id: TaskId(7),
+            status,
+            task_class: "mail".into(),
+            queue: "default".into(),
+            priority: 0,
+            created_at: at(-100),
+            scheduled_at: at(due_secs),
+            updated_at: at(-50),
+            attempts: retry_number,
+            retry_number,
+            instance: None,
+            error: (retry_number > 0).then(|| TaskError::new("E", "m")),
+        },
+        task_parameters: Json::empty_object(),
+        context: Json::empty_object(),
+        executions: Vec::new(),
+        cancel_requested: false,
+        late_results: Vec::new(),
+        correlation_id: "7".into(),
+        parent_id: None,
+    }
+}
+
+fn engine(id: i64, age_secs: u64, class: &str, pools: &[(&str, i32, Option<i32>)]) -> InstanceRow {
+    let pools: Vec<_> = pools
+        .iter()
+        .map(|(queue, workers, lowest_priority)| Pool {
+            queues: vec![(*queue).to_owned()],
+            workers: *workers,
+            lowest_priority: *lowest_priority,
+            classes: None,
+        })
+        .collect();
+    InstanceRow {
+        id: InstanceId(id),
+        name: format!("e{id}"),
+        host: "h".into(),
+        pid: 1,
+        process: None,
+        version: String::new(),
+        workers: pools.iter().map(|pool| pool.workers).sum(),
+        queues: pools.iter().flat_map(|pool| pool.queues.clone()).collect(),
+        pools,
+        classes: [(class.to_owned(), ClassRules::default())].into(),
+        started_at: at(-1000),
+        heartbeat_at: at(-i64::try_from(age_secs).unwrap()),
+        heartbeat_age: Duration::from_secs(age_secs),
+        lease: Duration::from_secs(30),
+        stopped_at: None,
+        lost_at: None,
+        held: 0,
+        process_gone: false,
+    }
+}
+
+fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldRow {
+    HeldRow {
+        task_id: TaskId(100 + id),
+        attempt: 1,
+        task_class: "mail".into(),
+        queue: queue.into(),
+        priority,
+        instance_id: InstanceId(id),
+        claimed_at: at(since),
+        progress: None,
+    }
+}
+
+fn moving(held: Vec<HeldRow>) -> Moving {
+    Moving { now: at(0), newest: None, held, next: Vec::new() }
+}
+
+struct Case {
+    task: TaskDetails,
+    engines: Vec<InstanceRow>,
+    held: Vec<HeldRow>,
+    paused: Option<PausedQueue>,
+    ahead: Option<Ahead>,
+    endings: Vec<EndingRow>,
+    table_locks: Vec<BlockingSession>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            task: task(TaskStatus::Waiting, -1, 0),
+            engines: vec![engine(1, 1, "mail", &[("default", 2, None)])],
+            held: Vec::new(),
+            paused: None,
+            ahead: None,
+            endings: Vec::new(),
+            table_locks: Vec::new(),
+        }
+    }
+}
+
+impl Case {
+    fn reasons(&self) -> Vec<Reason> {
+        reasons(&Facts {
+            task: &self.task,
+            moving: &moving(self.held.clone()),
+            engines: &self.engines,
+            paused: self.paused.as_ref(),
+            ahead: self.ahead.as_ref(),
+            endings: &self.endings,
+            table_locks: &self.table_locks,
+        })
+    }
+}
+
+fn ahead(counted: i64, and_more: bool) -> Option<Ahead> {
+    Some(Ahead { tasks: Count { counted, and_more }, locked_by: None })
+}
+
+fn ending(instance: i64, ago_secs: i64) -> EndingRow {
+    EndingRow {
+        task_id: TaskId(1000 + ago_secs),
+        attempt: 1,
+        task_class: "mail".into(),
+        queue: "default".into(),
+        instance_id: Some(InstanceId(instance)),
+        instance: None,
+        started_at: None,
+        stopped_at: at(-ago_secs),
+        ends_task: Some(TaskStatus::Stopped),
+        retry_at: None,
+        error: None,
+    }
+}
+
+fn paused() -> PausedQueue {
+    PausedQueue { queue: "default".into(), reason: Some("why".into()), paused_at: at(-5) }
+}
+
+fn queue_paused() -> Reason {
+    Reason::QueuePaused { queue: "default".into(), since: at(-5), because: Some("why".into()) }
+}
+
+fn knows(id: i64, name: &str) -> Vec<Knows> {
+    vec![Knows { instance: format!("e{id}"), names: vec![name.into()] }]
+}
+
+#[test]
+fn the_table_of_reasons() {
+    let no_engine = |secs| Reason::NoEngine { last_seen: Some(at(secs)) };
+    let behind = |counted, and_more, about_secs| Reason::Behind {
+        ahead: Count { counted, and_more },
+        about_secs,
+    };
+    let busy = |workers, since| Reason::WorkersBusy { workers, oldest_since: Some(at(since)) };
+    let not_due = Reason::NotDue { due_at: at(60) };
+    let retry = |of| Reason::Retry { retry: 3, of, due_at: at(60), error: Some("E: m".into()) };
+    let reserved = || vec![engine(1, 1, "mail", &[("default", 2, Some(5))])];
+    let other_pools = || vec![engine(1, 1, "mail", &[("default", 1, None), ("slow", 3, None)])];
+    for (name, case, expected) in [
+        ("nothing", Case::default(), vec![Reason::Ready { within_secs: 10.0 }]),
+        (
+            "not due",
+            Case { task: task(TaskStatus::Waiting, 60, 0), ..Case::default() },
+            vec![not_due.clone()],
+        ),
+        (
+            "a retry, with the rule of its class",
+            Case { task: task(TaskStatus::Waiting, 60, 3), ..Case::default() },
+            vec![retry(Some(ClassRules::default().retry.maximum))],
+        ),
+        (
+            "a retry, and nobody left who knows the rule",
+            Case { task: task(TaskStatus::Waiting, 60, 3), engines: vec![], ..Case::default() },
+            vec![retry(None), Reason::NoEngine { last_seen: None }],
+        ),
+        (
+            "a retry that is due is a task that is due",
+            Case { task: task(TaskStatus::Waiting, -1, 3), ..Case::default() },
+            vec![Reason::Ready { within_secs: 10.0 }],
+        ),
+        (
+            "a paused queue is all that matters",
+            Case {
+                paused: Some(paused()),
+                ahead: ahead(3, false),
+                held: vec![held(1, "default", 0, -9); 2],
+                ..Case::default()
+            },
+            vec![queue_paused()],
+        ),
+        (
+            "not due, paused, and nobody there: in this order",
+            Case {
+                task: task(TaskStatus::Waiting, 60, 0),
+                paused: Some(paused()),
+                engines: vec![engine(1, 31, "mail", &[("default", 2, None)])],
+                ..Case::default()
+            },
+            vec![not_due.clone(), queue_paused(), no_engine(-31)],
+        ),
+        (
+            "a class that nobody knows",
+            Case {
+                engines: vec![
+                    engine(1, 31, "mail", &[("default", 2, None)]),
+                    engine(2, 1, "other", &[("default", 2, None)]),
+                ],
+                ..Case::default()
+            },
+            vec![Reason::UnknownClass { task_class: "mail".into(), engines: knows(2, "other") }],
+        ),
+        (
+            "a queue that those who know it do not serve",
+            Case {
+                engines: vec![
+                    engine(1, 1, "mail", &[("slow", 2, None)]),
+                    engine(2, 1, "other", &[("default", 2, None)]),
+                ],
+                ..Case::default()
+            },
+            vec![Reason::QueueNotServed { queue: "default".into(), engines: knows(1, "slow") }],
+        ),
+        (
+            "only workers for higher priorities",
+            Case { engines: reserved(), ..Case::default() },
+            vec![Reason::PriorityTooLow { priority: 0, lowest: 5, engines: vec!["e1".into()] }],
+        ),
+        (
+            "all busy, and others before it",
+            Case {
+                held: vec![held(1, "default", 0, -9), held(1, "default", 0, -30)],
+                ahead: ahead(100_000, true),
+                ..Case::default()
+            },
+            vec![busy(2, -30), behind(100_000, true, None)],
+        ),
+        (
+            "one is free",
+            Case { held: vec![held(1, "default", 0, -9)], ..Case::default() },
+            vec![Reason::Ready { within_secs: 10.0 }],
+        ),
+        (
+            "those of another engine and another pool do not count",
+            Case {
+                engines: other_pools(),
+                held: vec![held(1, "slow", 0, -9), held(2, "default", 0, -9)],
+                ..Case::default()
+            },
+            vec![Reason::Ready { within_secs: 10.0 }],
+        ),
+        (
+            "the pool of its queue is busy, another is not",
+            Case {
+                engines: other_pools(),
+                held: vec![held(1, "default", 0, -9)],
+                ..Case::default()
+            },
+            vec![busy(1, -9)],
+        ),
+        (
+            "by the rate of the engines that take it",
+            Case {
+                ahead: ahead(50, false),
+                endings: vec![
+                    ending(1, 10),
+                    ending(1, 5),
+                    ending(1, 3),
+                    ending(1, 1),
+                    ending(2, 1),
+                ],
+                ..Case::default()
+            },
+            vec![behind(50, false, Some(125.0))],
+        ),
+        (
+            "what ended long ago, or was one thing, is no rate",
+            Case {
+                ahead: ahead(50, false),
+                endings: vec![ending(1, 301), ending(1, 302), ending(1, 303), ending(1, 1)],
+                ..Case::default()
+            },
+            vec![behind(50, false, None)],
+        ),
+    ] {
+        assert_eq!(case.reasons(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_lock_is_named() {
+    let locker = BlockingSession { pid: 4, ..BlockingSession::default() };
+    let case = Case {
+        ahead: Some(Ahead { tasks: Count::default(), locked_by: Some(locker.clone()) }),
+        ..Case::default()
+    };
+    assert_eq!(case.reasons(), [Reason::Locked(locker)]);
+}
+
+#[test]
+fn table_lock_is_a_reason() {
+    let locks = vec!["waiting_tasks (ShareRowExclusiveLock)".to_owned()];
+    let session = BlockingSession { pid: 4, locks, ..BlockingSession::default() };
+    let mut case = Case { table_locks: vec![session.clone()], ..Case::default() };
+    let locked = Reason::Locked(session);
+    assert_eq!(case.reasons(), std::slice::from_ref(&locked));
+    case.task = task(TaskStatus::Running, -1, 0);
+    assert_eq!(case.reasons()[1..], [locked]);
+    case.task = task(TaskStatus::Waiting, 60, 0);
+    assert_eq!(case.reasons(), [Reason::NotDue { due_at: at(60) }]);
+}
+
+#[test]
+fn what_runs_is_told_with_its_engine() {
+    let mut case = Case { task: task(TaskStatus::Running, -1, 0), ..Case::default() };
+    case.task.row.instance = Some("e1".into());
+    let mut mine = held(1, "default", 0, -50);
+    mine.task_id = TaskId(7);
+    case.held = vec![mine];
+    // A later life of the same name is another engine.
+    case.engines[0].lost_at = Some(at(-1));
+    let mut later = engine(1, 2, "mail", &[("default", 2, None)]);
+    later.id = InstanceId(9);
+    case.engines.insert(0, later);
+    let reasons = case.reasons();
+    let [Reason::Running { instance, since, heartbeat_age_secs, engine_is_alive, .. }] =
+        &reasons[..]
+    else {
+        panic!("it runs: {reasons:?}")
+    };
+    assert_eq!((instance.as_deref(), *since), (Some("e1"), at(-50)));
+    assert_eq!((*heartbeat_age_secs, *engine_is_alive), (Some(1.0), false));
+}
+
+#[test]
+fn what_has_ended_says_how() {
+    let case = Case { task: task(TaskStatus::Failed, -1, 2), ..Case::default() };
+    let error = Some("E: m".into());
+    let ended = Reason::Ended { status: TaskStatus::Failed, at: at(-50), error };
+    assert_eq!(case.reasons(), [ended]);
+}
+
+#[test]
+fn those_count_as_ahead_whom_the_same_workers_take() {
+    let engines = [
+        engine(1, 1, "mail", &[("default", 1, None), ("slow", 3, None)]),
+        engine(2, 31, "mail", &[("default", 1, None)]),
+        engine(3, 1, "other", &[("default", 1, None)]),
+    ];
+    let look = ahead_look(&task(TaskStatus::Waiting, -1, 0), &engines);
+    assert_eq!((look.queues, look.classes), (vec!["default".to_owned()], vec!["mail".to_owned()]));
+}

@@ -1,0 +1,222 @@
+//! What runs now and what comes next: rows that stores return to those who watch.
+//! All of it is read by keys and up to limits, however much history there is.
+//!
+//! There is no index on the time of an end: it would cost every task something. So
+//! endings are looked for where they must be: at tasks that were just seen to run or
+//! to be next, and at those with ids near to theirs, because tasks that are created
+//! together end together.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::instance::InstanceId;
+use task_engine_core::queue::Count;
+use task_engine_core::report::ProgressRow;
+use task_engine_core::task::{TaskId, TaskStatus};
+
+/// So many endings are read at the most, to find the last errors.
+const ENDINGS_MAX: i64 = 5_000;
+/// Around so many places they are looked for.
+const PLACES_MAX: u8 = 10;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What is under way, and what comes next.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moving {
+    /// The time, by the database's clock.
+    pub now: Timestamp,
+    /// The newest task; none was ever created if there is none.
+    pub newest: Option<TaskId>,
+    /// What engines hold, the oldest first.
+    pub held: Vec<HeldRow>,
+    /// The first tasks of each lane that are due, or will be soon.
+    pub next: Vec<NextTask>,
+}
+
+/// How much of what comes next is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MovingLook {
+    /// So many of each lane.
+    pub per_lane: i64,
+    /// Those that will be due within this time, too.
+    pub soon: Duration,
+}
+
+impl Unhappy {
+    /// They are counted no further than this: each has to be looked at, because
+    /// somebody may have sent it back.
+    pub const COUNTED_MAX: i64 = 10_000;
+
+    /// From what was counted, one more than the limit at the most.
+    #[must_use]
+    pub fn of(failed: i64, cancelled: i64) -> Self {
+        let count = |seen: i64| Count {
+            counted: seen.clamp(0, Self::COUNTED_MAX),
+            and_more: seen > Self::COUNTED_MAX,
+        };
+        Self { failed: count(failed), cancelled: count(cancelled) }
+    }
+}
+
+impl MovingLook {
+    /// More lanes than these are not looked at.
+    pub const LANES_MAX: i32 = 1_000;
+    /// More tasks than these are not read, of all lanes together.
+    pub const TASKS_MAX: i64 = 20_000;
+}
+
+/// An attempt that has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HeldRow {
+    /// The task.
+    pub task_id: TaskId,
+    /// The attempt.
+    pub attempt: i32,
+    /// Its class.
+    pub task_class: String,
+    /// Its queue.
+    pub queue: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Who holds it.
+    #[serde(skip)]
+    pub instance_id: InstanceId,
+    /// Since when.
+    pub claimed_at: Timestamp,
+    /// How far it was when it last said so.
+    pub progress: Option<ProgressRow>,
+}
+
+/// A task that waits at the beginning of its lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NextTask {
+    /// The task.
+    pub task_id: TaskId,
+    /// Its queue.
+    pub queue: String,
+    /// Its class.
+    pub task_class: String,
+    /// Its priority.
+    pub priority: i32,
+    /// From when on it may run.
+    pub due_at: Timestamp,
+}
+
+/// Where endings are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndingsLook {
+    /// At tasks with ids from the first to the last of each of these pairs.
+    pub ids: Vec<(TaskId, TaskId)>,
+    /// So many of each pair, the highest ids first.
+    pub limit: i64,
+    /// Only those that are not older than this, by the database's clock.
+    pub age_max: Duration,
+}
+
+impl EndingsLook {
+    /// Nowhere yet.
+    #[must_use]
+    pub fn new(limit: i64, age_max: Duration) -> Self {
+        Self { ids: Vec::new(), limit, age_max }
+    }
+
+    /// At one task, too.
+    pub fn of(&mut self, id: TaskId) {
+        self.ids.push((id, id));
+    }
+
+    /// At all tasks that came after this one, too.
+    pub fn after(&mut self, id: TaskId) {
+        self.ids.push((TaskId(id.0.saturating_add(1)), TaskId(i64::MAX)));
+    }
+
+    /// Below these, too. Those that are near to each other are looked at once.
+    pub fn below(&mut self, mut ids: Vec<TaskId>, places_max: usize) {
+        ids.sort_by(|one, other| other.cmp(one));
+        let mut last = i64::MAX;
+        ids.retain(|id| {
+            let apart = last == i64::MAX || last - id.0 >= self.limit;
+            last = if apart { id.0 } else { last };
+            apart
+        });
+        self.ids.extend(ids.into_iter().take(places_max).map(|id| (TaskId(0), id)));
+    }
+}
+
+/// The end of an attempt.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EndingRow {
+    /// The task.
+    pub task_id: TaskId,
+    /// The attempt.
+    pub attempt: i32,
+    /// Its class.
+    pub task_class: String,
+    /// Its queue.
+    pub queue: String,
+    /// The life that held it, if one did.
+    #[serde(skip)]
+    pub instance_id: Option<InstanceId>,
+    /// The name of the engine.
+    pub instance: Option<String>,
+    /// When it began; `None` if it never did.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub stopped_at: Timestamp,
+    /// The status that it ended the task with; `None`: the task goes on.
+    pub ends_task: Option<TaskStatus>,
+    /// When the next attempt is due, if the task goes on.
+    pub retry_at: Option<Timestamp>,
+    /// The error, if it failed: as `exception: message`, cut to 500 characters.
+    /// An attempt that has none and does not end its task was snoozed.
+    pub error: Option<String>,
+}
+
+impl EndingRow {
+    /// Which attempt.
+    #[must_use]
+    pub fn id(&self) -> AttemptId {
+        AttemptId { task_id: self.task_id, attempt: self.attempt }
+    }
+
+    /// How long it ran.
+    #[must_use]
+    pub fn lasted(&self) -> Option<Duration> {
+        let started = self.started_at?;
+        Some(Duration::try_from(self.stopped_at.duration_since(started)).unwrap_or_default())
+    }
+}
+
+/// How many tasks ended badly, and wait for somebody's decision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Unhappy {
+    /// Given up.
+    pub failed: Count,
+    /// Cancelled.
+    pub cancelled: Count,
+}
+
+impl Moving {
+    /// Where what has just ended is likely to be: below the newest task, below
+    /// the first task of each lane, and below what runs.
+    #[must_use]
+    pub fn look_for_endings(&self) -> EndingsLook {
+        let mut near: Vec<TaskId> = self.newest.into_iter().collect();
+        let mut lanes = BTreeMap::new();
+        for next in &self.next {
+            let first = lanes.entry((&next.queue, &next.task_class, next.priority));
+            let first = first.or_insert(next.task_id);
+            *first = next.task_id.min(*first);
+        }
+        near.extend(lanes.into_values());
+        near.extend(self.held.iter().map(|held| held.task_id));
+        let mut look = EndingsLook::new(ENDINGS_MAX / i64::from(PLACES_MAX), HOUR);
+        look.below(near, PLACES_MAX.into());
+        look.limit = ENDINGS_MAX / i64::try_from(look.ids.len().max(1)).unwrap_or(1);
+        look
+    }
+}

@@ -1,0 +1,26 @@
+//! How many tasks are claimed before one that waits.
+
+use task_engine_core::queue::Count;
+use task_engine_core::task::TaskId;
+
+use crate::lock::BlockingSession;
+
+/// Which tasks count as being before another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AheadLook {
+    /// The task.
+    pub id: TaskId,
+    /// Those of these queues,
+    pub queues: Vec<String>,
+    /// and of these classes.
+    pub classes: Vec<String>,
+}
+
+/// What is before a task that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// Due tasks that are claimed before it, those of paused queues left out.
+    pub tasks: Count,
+    /// Who has locked it, if that can be seen.
+    pub locked_by: Option<BlockingSession>,
+}

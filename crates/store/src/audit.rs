@@ -1,0 +1,358 @@
+//! What operators did: a record that is only ever appended to.
+//!
+//! An action has two entries. The first says what is `asked` for, and is on
+//! record before anything is done; if it cannot be written, nothing is. The
+//! second tells the outcome, and names the first. So an action whose process died
+//! in between has left its trace: an `asked` without an outcome.
+//!
+//! Entries are removed by retention alone, and never before [`KEPT_MIN`].
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::error::StoreError;
+use task_engine_core::BadWord;
+use task_engine_core::json::Json;
+use task_engine_core::queue::REASON_BYTES_MAX;
+use task_engine_core::task::{NAME_BYTES_MAX, TaskId};
+
+/// The longest text that says what an action was done to.
+pub const TARGET_BYTES_MAX: usize = 4096;
+/// The longest detail.
+pub const DETAIL_BYTES_MAX: usize = 8 * 1024;
+
+/// Entries are kept at least this long: the tables themselves refuse to delete
+/// younger ones.
+pub const KEPT_MIN: Duration = Duration::from_secs(90 * 86_400);
+
+/// Which entries are asked for; without any field, the newest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Only entries before this one: the next page.
+    pub before: Option<i64>,
+    /// So many at the most.
+    pub limit: u32,
+    /// Only of actors that have this text in their name.
+    pub actor: Option<String>,
+    /// Only of this action, like `tasks.retry`, or of all that begin so: `tasks`.
+    pub action: Option<String>,
+    /// Only from this time on.
+    pub since: Option<Timestamp>,
+    /// Only before this time.
+    pub until: Option<Timestamp>,
+    /// Only about this task, by its id. What was done by a filter names no ids.
+    pub task: Option<TaskId>,
+}
+
+impl AuditFilter {
+    /// The newest entries.
+    #[must_use]
+    pub fn newest(limit: u32) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Whether it leaves out any entries but those of other pages.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        *self != Self { before: self.before, limit: self.limit, ..Self::default() }
+    }
+}
+
+/// Refuses to remove entries that are younger than [`KEPT_MIN`].
+pub fn check_prune(age: Duration) -> Result<(), StoreError> {
+    if age >= KEPT_MIN {
+        return Ok(());
+    }
+    Err(StoreError::BadData(format!(
+        "audit entries are kept for at least {} days; ask to remove older ones",
+        KEPT_MIN.as_secs() / 86_400
+    )))
+}
+
+/// What became of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditOutcome {
+    /// It is about to be done.
+    Asked,
+    /// It was done.
+    Done,
+    /// It may not, or cannot, be done; nothing was changed.
+    Refused,
+    /// It was tried, and went wrong; some of it may have been done.
+    Failed,
+}
+
+impl AuditOutcome {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Asked, Self::Done, Self::Refused, Self::Failed];
+
+    /// The word, as it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for AuditOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for AuditOutcome {
+    type Err = BadWord;
+
+    fn from_str(text: &str) -> Result<Self, BadWord> {
+        let found = Self::ALL.into_iter().find(|outcome| outcome.as_str() == text);
+        found.ok_or_else(|| {
+            BadWord(format!("no outcome {text:?}; there are asked, done, refused, failed"))
+        })
+    }
+}
+
+/// An entry on its way to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAuditEntry {
+    actor: String,
+    action: String,
+    target: String,
+    reason: Option<String>,
+    detail: Json,
+    outcome: AuditOutcome,
+    of: Option<i64>,
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadAudit {
+    /// Who did it, or what was done.
+    #[error(
+        "the {what} of an audit entry is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {text:?}"
+    )]
+    Name {
+        /// `actor` or `action`.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// What it was done to.
+    #[error(
+        "{bytes} bytes to say what an action is done to are too many (at most {TARGET_BYTES_MAX}); name fewer, or use a shorter filter"
+    )]
+    Target {
+        /// The length of the text.
+        bytes: usize,
+    },
+    /// The reason.
+    #[error(
+        "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; leave it out if there is none"
+    )]
+    Reason,
+    /// The detail is too long.
+    #[error("{bytes} bytes of detail are too many for an audit entry (at most {DETAIL_BYTES_MAX})")]
+    DetailTooLong {
+        /// The length of the text.
+        bytes: usize,
+    },
+    /// The detail is not an object.
+    #[error("the detail of an audit entry: {0}")]
+    Detail(#[from] task_engine_core::json::BadJson),
+}
+
+impl From<BadAudit> for StoreError {
+    fn from(error: BadAudit) -> Self {
+        Self::BadData(error.to_string())
+    }
+}
+
+impl NewAuditEntry {
+    /// What somebody is about to do. `action` is a word like `tasks.retry`;
+    /// `target` is an id, a filter, the name of a queue.
+    ///
+    /// Control characters in the target become visible: a filter may have some.
+    pub fn asked(
+        actor: impl Into<String>,
+        action: impl Into<String>,
+        target: &str,
+        reason: Option<String>,
+        detail: Json,
+    ) -> Result<Self, BadAudit> {
+        let actor = checked("actor", actor.into())?;
+        let action = checked("action", action.into())?;
+        let target = visible(target);
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(BadAudit::Target { bytes: target.len() });
+        }
+        if reason.as_ref().is_some_and(|reason| !is_plain(reason, REASON_BYTES_MAX)) {
+            return Err(BadAudit::Reason);
+        }
+        let detail = detail.into_object()?;
+        let bytes = detail.as_str().len();
+        if bytes > DETAIL_BYTES_MAX {
+            return Err(BadAudit::DetailTooLong { bytes });
+        }
+        let outcome = AuditOutcome::Asked;
+        Ok(Self { actor, action, target, reason, detail, outcome, of: None })
+    }
+
+    /// How it ended: `of` is the id of this entry. It cannot be wrong, so that an
+    /// outcome is never lost: a detail that is too long is told by its length.
+    #[must_use]
+    pub fn ended(&self, of: i64, outcome: AuditOutcome, detail: Json) -> Self {
+        let bytes = detail.as_str().len();
+        let detail = match detail.into_object() {
+            Ok(detail) if bytes <= DETAIL_BYTES_MAX => detail,
+            _ => Json::from_store(format!("{{\"detail_bytes\": {bytes}}}")),
+        };
+        Self { outcome, of: Some(of), detail, ..self.clone() }
+    }
+
+    /// Who.
+    #[must_use]
+    pub fn actor(&self) -> &str {
+        &self.actor
+    }
+
+    /// What.
+    #[must_use]
+    pub fn action(&self) -> &str {
+        &self.action
+    }
+
+    /// To what.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Why, if somebody has said so.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// An object: counts, what was before and after.
+    #[must_use]
+    pub fn detail(&self) -> &Json {
+        &self.detail
+    }
+
+    /// What became of it.
+    #[must_use]
+    pub fn outcome(&self) -> AuditOutcome {
+        self.outcome
+    }
+
+    /// The entry that asked for it.
+    #[must_use]
+    pub fn of(&self) -> Option<i64> {
+        self.of
+    }
+}
+
+/// An entry on record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditEntry {
+    /// Grows with time.
+    pub id: i64,
+    /// When, by the database's clock.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: String,
+    /// What, like `tasks.retry`.
+    pub action: String,
+    /// To what.
+    pub target: String,
+    /// Why, if somebody has said so.
+    pub reason: Option<String>,
+    /// An object: counts, what was before and after.
+    #[serde(serialize_with = "as_it_is")]
+    pub detail: Json,
+    /// What became of it.
+    pub outcome: AuditOutcome,
+    /// The entry that asked for it, if this one tells the outcome.
+    pub of: Option<i64>,
+}
+
+fn as_it_is<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error> {
+    let raw: &RawValue = serde_json::from_str(json.as_str()).map_err(serde::ser::Error::custom)?;
+    raw.serialize(serializer)
+}
+
+fn checked(what: &'static str, text: String) -> Result<String, BadAudit> {
+    if is_plain(&text, NAME_BYTES_MAX) { Ok(text) } else { Err(BadAudit::Name { what, text }) }
+}
+
+fn is_plain(text: &str, bytes_max: usize) -> bool {
+    (1..=bytes_max).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+fn visible(text: &str) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            visible.extend(c.escape_default());
+        } else {
+            visible.push(c);
+        }
+    }
+    visible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(target: &str, reason: Option<&str>, detail: &str) -> Result<NewAuditEntry, BadAudit> {
+        let detail = Json::parse(detail).unwrap();
+        NewAuditEntry::asked("ada", "tasks.retry", target, reason.map(str::to_owned), detail)
+    }
+
+    #[test]
+    fn an_entry_says_what_can_be_stored() {
+        let entry = asked("status = \"a\0\n\"", Some("é"), "{}").unwrap();
+        assert_eq!(entry.target(), r#"status = "a\u{0}\n""#);
+        assert_eq!((entry.reason(), entry.of()), (Some("é"), None));
+        for bad in ["", "a\0b", "a\nb", &"x".repeat(1001)] {
+            assert_eq!(asked("1", Some(bad), "{}"), Err(BadAudit::Reason), "{bad:?}");
+        }
+        let long = "x".repeat(TARGET_BYTES_MAX + 1);
+        assert_eq!(asked(&long, None, "{}"), Err(BadAudit::Target { bytes: long.len() }));
+        let detail = format!("{{\"a\": \"{}\"}}", "x".repeat(DETAIL_BYTES_MAX));
+        let error = asked("1", None, &detail).unwrap_err();
+        assert_eq!(error, BadAudit::DetailTooLong { bytes: detail.len() });
+        assert!(
+            matches!(StoreError::from(error), StoreError::BadData(why) if why.contains("8192"))
+        );
+        assert!(matches!(asked("1", None, "[]"), Err(BadAudit::Detail(_))));
+        for bad in ["", "a\x1b", &"x".repeat(201)] {
+            let entry = NewAuditEntry::asked(bad, "a", "1", None, Json::empty_object());
+            assert!(matches!(entry, Err(BadAudit::Name { what: "actor", .. })), "{bad:?}");
+            let entry = NewAuditEntry::asked("a", bad, "1", None, Json::empty_object());
+            assert!(matches!(entry, Err(BadAudit::Name { what: "action", .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_never_too_long() {
+        let asked = asked("1", Some("because"), "{}").unwrap();
+        let done = asked.ended(7, AuditOutcome::Done, Json::parse(r#"{"retried": 3}"#).unwrap());
+        assert_eq!((done.of(), done.outcome()), (Some(7), AuditOutcome::Done));
+        assert_eq!((done.reason(), done.detail().as_str()), (Some("because"), r#"{"retried": 3}"#));
+        let long = Json::parse(format!("[\"{}\"]", "x".repeat(DETAIL_BYTES_MAX))).unwrap();
+        let failed = asked.ended(7, AuditOutcome::Failed, long);
+        assert_eq!(failed.detail().as_str(), r#"{"detail_bytes": 8196}"#);
+    }
+}

@@ -1,0 +1,191 @@
+//! Whether all is well: checks with a verdict, the reason in numbers, and what
+//! mends it. Stores find the facts; what they mean is decided here, so that it
+//! is the same on every one of them.
+
+mod judge;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::activity::HeldRow;
+use task_engine_core::instance::InstanceRow;
+use task_engine_core::queue::PausedQueue;
+use task_engine_core::task::TaskId;
+
+/// What came of a check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at: a token that programs read.
+    pub name: &'static str,
+    /// How it is.
+    pub verdict: Verdict,
+    /// Why, with numbers.
+    pub reason: String,
+    /// The statement or command that mends it.
+    pub remedy: Option<String>,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// It could not be found out.
+    Unknown,
+    /// It may be meant so, or is about to become wrong.
+    Warning,
+    /// Work is not done, or could be lost.
+    Wrong,
+}
+
+impl Verdict {
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unknown => "unknown",
+            Self::Warning => "warning",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+impl Check {
+    /// All is well.
+    pub fn ok(name: &'static str, reason: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, reason: reason.into(), remedy: None }
+    }
+
+    /// It could not be found out.
+    pub fn unknown(name: &'static str, reason: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Unknown, reason: reason.into(), remedy: None }
+    }
+
+    /// Something is, or may be, wrong.
+    pub fn bad(
+        name: &'static str,
+        verdict: Verdict,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { name, verdict, reason: reason.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+impl Check {
+    /// What was looked at, for people.
+    #[must_use]
+    pub fn title(&self) -> String {
+        self.name.replace('_', " ")
+    }
+
+    /// What `Store::verify` has found.
+    #[must_use]
+    pub fn of_ledger(violations: &[String]) -> Self {
+        const NAME: &str = "ledger";
+        match violations.first() {
+            None => Self::ok(NAME, "every invariant holds"),
+            Some(first) => Self::bad(
+                NAME,
+                Verdict::Wrong,
+                format!("{} invariants are broken; the first: {first}", violations.len()),
+                "task-engine verify lists them all; keep a backup before anything is changed",
+            ),
+        }
+    }
+}
+
+/// How much a check may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// What a page may ask every few seconds: a handful of small reads.
+    Glance,
+    /// Also what opens connections, or compares the tables with what they
+    /// should be. Reads no history.
+    Usual,
+    /// Also what reads everything.
+    Deep,
+}
+
+/// How much there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // The names say it.
+pub struct Inventory {
+    pub tasks: i64,
+    pub waiting: i64,
+    pub running: i64,
+    pub executions: i64,
+    pub schedules: i64,
+}
+
+/// The waiting tasks of one class in one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingLane {
+    /// The queue.
+    pub queue: String,
+    /// The class.
+    pub class: String,
+    /// For how long the first of them has been due; `None` if none is.
+    pub due_for: Option<Duration>,
+}
+
+/// No more lanes than these are looked at.
+pub const LANES_MAX: u32 = 1000;
+/// No more failed tasks than these are looked at, unless everything is read.
+pub const FAILED_MAX: u32 = 1000;
+
+/// What a store finds in its tables about the work itself.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Lives of engines, as `Store::instances` tells them.
+    pub instances: Vec<InstanceRow>,
+    /// What waits, by queue and class.
+    pub lanes: Vec<WaitingLane>,
+    /// The queues that are paused.
+    pub paused: Vec<PausedQueue>,
+    /// For how long each of them has been.
+    pub paused_for: Vec<Duration>,
+    /// Schedules that have an error, and the error.
+    pub broken_schedules: Vec<(String, String)>,
+    /// Schedules that are due: by name, for how long, and whether they wait for
+    /// their last task to end.
+    pub due_schedules: Vec<(String, Duration, bool)>,
+    /// Tasks that failed within the last hour, by class.
+    pub failed: Vec<FailedClass>,
+    /// Whether more were not looked at.
+    pub failed_and_more: bool,
+    /// Attempts that engines hold.
+    pub held: Vec<HeldRow>,
+    /// The database's time.
+    pub now: Timestamp,
+}
+
+/// The failed tasks of one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedClass {
+    /// The class.
+    pub class: String,
+    /// How many.
+    pub tasks: i64,
+    /// The newest of them.
+    pub newest: TaskId,
+}
+
+/// A duration in words: `35 ms`, `7 s`, `3 min`, `5 h`, `2 days`.
+#[must_use]
+pub fn span(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        secs @ 1..120 => format!("{secs} s"),
+        secs @ 120..7200 => format!("{} min", secs / 60),
+        secs @ 7200..172_800 => format!("{} h", secs / 3600),
+        secs => format!("{} days", secs / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,643 @@
+//! All that a store knows, as lines of JSON: to be kept, looked at, and moved
+//! to another store.
+//!
+//! A file is a [`Header`], then instances, paused queues, tasks in the order of
+//! their ids, schedules, and an [`End`] that counts them: a file that was cut
+//! off is told from one that is whole. Nothing here depends on the store: what
+//! SQLite has written, PostgreSQL reads, and the other way round.
+//!
+//! What belongs to a place and not to its tasks stays there: tokens, figures, and
+//! the record of what operators did.
+//!
+//! Ids are kept in a store that has no tasks yet. Else all of them are shifted
+//! by the same distance ([`Shift`]), so that no table of old and new ids is
+//! needed, however many tasks there are.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use task_engine_core::cancel::CancelAnswer;
+use task_engine_core::json::Json;
+use task_engine_core::queue::Pool;
+use task_engine_core::report::LogLevel;
+use task_engine_core::schedule::Overlap;
+use task_engine_core::schedule::history::ScheduleEventKind;
+use task_engine_core::task::{ClassRules, TaskStatus};
+
+mod file;
+
+pub use file::{BadLine, File};
+
+/// The version of the form that lines have.
+pub const FORMAT: u32 = 1;
+
+/// One line of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// The first.
+    Header(Header),
+    /// A life of an engine.
+    Instance(Box<InstanceRecord>),
+    /// A queue that nobody takes from.
+    PausedQueue(PausedQueueRecord),
+    /// A task, with all that has happened to it.
+    Task(Box<TaskRecord>),
+    /// A task that is not in the file, because it cannot be read.
+    SkippedTask(SkippedTaskRecord),
+    /// A schedule.
+    Schedule(Box<ScheduleRecord>),
+    /// The last.
+    End(End),
+}
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub task_engine_export: u32,
+    /// The version of the program that wrote it.
+    pub version: String,
+    /// When, by the clock of the store.
+    pub exported_at: Timestamp,
+    /// The store, without secrets.
+    pub from: String,
+    /// The tasks that were asked for; empty: all.
+    pub statuses: Vec<TaskStatus>,
+    /// The highest id that the store has given to a task.
+    pub last_task_id: i64,
+    /// The same of the lives of engines.
+    pub last_instance_id: i64,
+    /// The same of schedules.
+    pub last_schedule_id: i64,
+}
+
+/// How many lines of each kind there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // The names say it.
+pub struct End {
+    pub instances: u64,
+    pub paused_queues: u64,
+    pub tasks: u64,
+    pub schedules: u64,
+}
+
+impl End {
+    /// Counts one more.
+    pub fn count(&mut self, line: &Line) {
+        match line {
+            Line::Instance(_) => self.instances += 1,
+            Line::PausedQueue(_) => self.paused_queues += 1,
+            Line::Task(_) => self.tasks += 1,
+            Line::Schedule(_) => self.schedules += 1,
+            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => {}
+        }
+    }
+}
+
+/// A task that was left out, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // The names say it.
+pub struct SkippedTaskRecord {
+    pub id: i64,
+    pub reason: String,
+}
+
+/// A life of an engine. It is over wherever the file is read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`task_engine_core::instance::InstanceRow`].
+pub struct InstanceRecord {
+    pub id: i64,
+    pub name: String,
+    pub host: String,
+    pub pid: i32,
+    pub version: String,
+    pub workers: i32,
+    pub lease_ms: i64,
+    pub queues: Vec<String>,
+    pub pools: Vec<Pool>,
+    pub classes: BTreeMap<String, ClassRules>,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_at: Option<Timestamp>,
+}
+
+/// A queue that is paused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`task_engine_core::queue::PausedQueue`].
+pub struct PausedQueueRecord {
+    pub queue: String,
+    pub reason: Option<String>,
+    pub paused_at: Timestamp,
+}
+
+/// A task, with all that has happened to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`task_engine_core::task::TaskDetails`].
+pub struct TaskRecord {
+    pub id: i64,
+    pub status: TaskStatus,
+    pub task_class: String,
+    pub queue: String,
+    pub priority: i32,
+    pub created_at: Timestamp,
+    pub scheduled_at: Timestamp,
+    #[serde(deserialize_with = "object")]
+    pub task_parameters: Json,
+    #[serde(deserialize_with = "object")]
+    pub context: Json,
+    /// Whether the unique key in its context belongs to it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_unique_key: bool,
+    /// Set while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingRecord>,
+    /// Set while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<RunningRecord>,
+    /// The attempts that have ended, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executions: Vec<ExecutionRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late_results: Vec<LateRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub progress: Vec<ProgressRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<LogRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancellations: Vec<CancellationRecord>,
+}
+
+/// The next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct WaitingRecord {
+    pub attempt: i32,
+    pub retry_number: i32,
+    pub due_at: Timestamp,
+}
+
+/// The attempt that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct RunningRecord {
+    pub attempt: i32,
+    pub retry_number: i32,
+    pub instance_id: i64,
+    pub claimed_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested_at: Option<Timestamp>,
+}
+
+/// An attempt that has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`task_engine_core::task::ExecutionRow`].
+pub struct ExecutionRecord {
+    pub attempt: i32,
+    pub retry_number: i32,
+    /// `None`: it was cancelled while it waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_id: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    pub stopped_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_task: Option<TaskStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub error: Option<Json>,
+}
+
+/// What came after the end of an attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct LateRecord {
+    pub attempt: i32,
+    pub arrived_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_json")]
+    pub error: Option<Json>,
+}
+
+/// How far an attempt was, and how many lines it has said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ProgressRecord {
+    pub attempt: i32,
+    pub version: i64,
+    pub lines: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_at: Option<Timestamp>,
+}
+
+/// A line of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct LogRecord {
+    pub attempt: i32,
+    pub line: i32,
+    pub logged_at: Timestamp,
+    pub level: String,
+    pub message: String,
+}
+
+/// A wish to cancel an attempt that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CancellationRecord {
+    pub attempt: i32,
+    pub requested_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// A schedule, with the slots that it has fired last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // As in [`task_engine_core::schedule::row::ScheduleRow`].
+pub struct ScheduleRecord {
+    pub id: i64,
+    pub version: i64,
+    pub name: String,
+    #[serde(deserialize_with = "object")]
+    pub definition: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
+    pub overlap: Overlap,
+    pub anchor: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_slot: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_task_id: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fired_slots: Vec<FiredRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<ScheduleEventRecord>,
+}
+
+/// A slot that has fired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct FiredRecord {
+    pub slot: Timestamp,
+    pub task_id: i64,
+    pub fired_at: Timestamp,
+}
+
+/// What happened to a schedule beside its firing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ScheduleEventRecord {
+    pub kind: ScheduleEventKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_slot: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_slot: Option<Timestamp>,
+    pub slots: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    pub recorded_at: Timestamp,
+}
+
+/// JSON as a line can hold it: without a line break, and without the blanks
+/// that PostgreSQL puts in. Numbers and the order of names stay as they are.
+#[must_use]
+pub fn compact(text: &str) -> Json {
+    let mut out = String::with_capacity(text.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for c in text.chars() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else if c == '"' {
+            in_string = true;
+        } else if c.is_ascii_whitespace() {
+            continue;
+        }
+        out.push(c);
+    }
+    Json::from_store(out)
+}
+
+impl TaskRecord {
+    /// Where the task is, by what the record holds.
+    #[must_use]
+    pub fn place(&self) -> Option<TaskStatus> {
+        match (&self.waiting, &self.running, self.executions.last()) {
+            (Some(_), None, _) => Some(TaskStatus::Waiting),
+            (None, Some(_), _) => Some(TaskStatus::Running),
+            (None, None, Some(last)) => last.ends_task,
+            _ => None,
+        }
+    }
+
+    /// What to say about a task that cannot be exported, because it is lost.
+    #[must_use]
+    pub fn nowhere(&self) -> crate::error::StoreError {
+        crate::error::StoreError::Refused(format!(
+            "task {} is nowhere: it does not wait, nobody holds it, and it has not ended; see `task-engine verify`",
+            self.id
+        ))
+    }
+
+    /// The line of this task. If its parameters or its context are out of the
+    /// limits of [`Json`], no store would take them, so the task is left out and
+    /// the line says why; results and errors like that are abbreviated.
+    #[must_use]
+    pub fn into_line(mut self) -> Line {
+        let asked = [("parameters", &self.task_parameters), ("context", &self.context)];
+        let unreadable = asked.into_iter().find_map(|(what, json)| {
+            let why = Json::parse_object(json.as_str()).err()?;
+            Some(format!("its {what} cannot be read: {why}"))
+        });
+        if let Some(reason) = unreadable {
+            return Line::SkippedTask(SkippedTaskRecord { id: self.id, reason });
+        }
+        let ended = self.executions.iter_mut().flat_map(|e| [&mut e.result, &mut e.error]);
+        let late = self.late_results.iter_mut().flat_map(|l| [&mut l.result, &mut l.error]);
+        for json in ended.chain(late).flatten() {
+            if let Err(why) = Json::parse(json.as_str()) {
+                *json = Json::unreadable(&why.to_string());
+            }
+        }
+        Line::Task(Box::new(self))
+    }
+
+    /// What a store could take and should not: the invariants of the ledger.
+    fn check(&self) -> Result<(), String> {
+        let wrong = |why: String| Err(format!("task {}: {why}", self.id));
+        if !(1..i64::MAX).contains(&self.id) {
+            return wrong("an id is a number from 1 up, and not the last one there is".to_owned());
+        }
+        for (what, name) in [("class", &self.task_class), ("queue", &self.queue)] {
+            task_engine_core::task::checked_name(what, name.clone())
+                .map_err(|why| format!("task {}: {why}", self.id))?;
+        }
+        match self.place() {
+            None => return wrong("it neither waits nor runs, nor has it ended".to_owned()),
+            Some(place) if place != self.status => {
+                return wrong(format!("it is said to be {}, but is {place}", self.status));
+            }
+            Some(_) => {}
+        }
+        let mut last = 0;
+        for execution in &self.executions {
+            if execution.attempt <= last {
+                return wrong(format!("attempt {} comes after attempt {last}", execution.attempt));
+            }
+            last = execution.attempt;
+            if execution.ends_task.is_some() == execution.retry_at.is_some() {
+                return wrong(format!(
+                    "attempt {last} must either end the task or have a time for the next one"
+                ));
+            }
+        }
+        let next = self.waiting.map(|w| w.attempt).or(self.running.map(|r| r.attempt));
+        if next.is_some_and(|next| next <= last) {
+            return wrong(format!("its next attempt is not after attempt {last}"));
+        }
+        let ended = |attempt| self.executions.iter().any(|e| e.attempt == attempt);
+        let runs = |attempt| self.running.is_some_and(|r| r.attempt == attempt);
+        let told =
+            self.progress.iter().map(|p| p.attempt).chain(self.logs.iter().map(|l| l.attempt));
+        if let Some(attempt) = told.into_iter().find(|a| !ended(*a) && !runs(*a)) {
+            return wrong(format!("attempt {attempt} has said something, but never was"));
+        }
+        let late = self.late_results.iter().map(|l| l.attempt);
+        let cancelled = self.cancellations.iter().map(|c| c.attempt);
+        if let Some(attempt) = late.chain(cancelled).find(|attempt| !ended(*attempt)) {
+            return wrong(format!("attempt {attempt} has not ended"));
+        }
+        if let Some(log) = self.logs.iter().find(|log| log.level.parse::<LogLevel>().is_err()) {
+            return wrong(format!("no level of a log: {:?}", log.level));
+        }
+        let answers = self.cancellations.iter().filter_map(|c| c.answer.as_deref());
+        if let Some(Err(why)) = answers.map(str::parse::<CancelAnswer>).find(Result::is_err) {
+            return wrong(why.to_string());
+        }
+        if self.has_unique_key && self.unique_key().is_none() {
+            return wrong("it has a unique key that its context does not name".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The key in its context.
+    #[must_use]
+    pub fn unique_key(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Key {
+            unique_key: Option<String>,
+        }
+        self.context.decode::<Key>().ok()?.unique_key
+    }
+}
+
+/// By how much ids are moved. Zero keeps them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Shift {
+    /// Of tasks.
+    pub tasks: i64,
+    /// Of the lives of engines.
+    pub instances: i64,
+    /// Of schedules.
+    pub schedules: i64,
+}
+
+impl Shift {
+    /// Whether ids up to those of this file can be moved so far.
+    #[must_use]
+    pub fn fits(&self, header: &Header) -> bool {
+        // The ids of claims have a life's id in their upper bits.
+        let lives = header.last_instance_id.checked_add(self.instances);
+        header.last_task_id.checked_add(self.tasks).is_some_and(|last| last < i64::MAX)
+            && header.last_schedule_id.checked_add(self.schedules).is_some()
+            && lives.is_some_and(|last| last < 1 << 22)
+    }
+
+    /// A line with its ids moved, and with those that it names.
+    ///
+    /// A flow that no one has named goes by the id of its first task, as text.
+    /// So names of flows that could be ids of this file are moved as well, all
+    /// of them: what belonged together still does.
+    #[must_use]
+    pub fn apply(&self, mut line: Line, header: &Header) -> Line {
+        match &mut line {
+            Line::Instance(instance) => instance.id += self.instances,
+            Line::Task(task) => {
+                task.id += self.tasks;
+                if let Some(running) = &mut task.running {
+                    running.instance_id += self.instances;
+                }
+                for execution in &mut task.executions {
+                    execution.instance_id = execution.instance_id.map(|id| id + self.instances);
+                }
+                if self.tasks != 0 {
+                    task.context = self.context(&task.context, header);
+                }
+            }
+            Line::Schedule(schedule) => {
+                schedule.id += self.schedules;
+                schedule.last_task_id = schedule.last_task_id.map(|id| id + self.tasks);
+                for fired in &mut schedule.fired_slots {
+                    fired.task_id += self.tasks;
+                }
+                for event in &mut schedule.events {
+                    event.task_id = event.task_id.map(|id| id + self.tasks);
+                }
+            }
+            Line::SkippedTask(skipped) => skipped.id += self.tasks,
+            Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
+        }
+        line
+    }
+
+    fn context(&self, context: &Json, header: &Header) -> Json {
+        // Only the two fields are read; all else stays the text that it is.
+        let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else {
+            return context.clone();
+        };
+        let own = |id: &i64| (1..=header.last_task_id).contains(id);
+        let parent = fields.get("parent_id").and_then(|raw| raw.get().parse::<i64>().ok());
+        let flow = fields.get("correlation_id").and_then(|raw| {
+            let text: String = serde_json::from_str(raw.get()).ok()?;
+            let id: i64 = text.parse().ok()?;
+            (id.to_string() == text).then_some(id)
+        });
+        let mut set = |name: &str, text: String| {
+            if let Ok(raw) = RawValue::from_string(text) {
+                fields.insert(name.to_owned(), raw);
+            }
+        };
+        let (parent, flow) = (parent.filter(own), flow.filter(own));
+        if let Some(id) = parent {
+            set("parent_id", (id + self.tasks).to_string());
+        }
+        if let Some(id) = flow {
+            set("correlation_id", format!("\"{}\"", id + self.tasks));
+        }
+        if parent.is_none() && flow.is_none() {
+            return context.clone();
+        }
+        serde_json::to_string(&fields).map_or_else(|_| context.clone(), Json::from_store)
+    }
+}
+
+/// Which tasks to export.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExportFilter {
+    /// Those in one of these; empty: all.
+    pub statuses: Vec<TaskStatus>,
+}
+
+impl ExportFilter {
+    /// Whether this task is asked for.
+    #[must_use]
+    pub fn wants(&self, status: TaskStatus) -> bool {
+        self.statuses.is_empty() || self.statuses.contains(&status)
+    }
+}
+
+/// Takes lines; false: it wants no more.
+pub type Sink = Box<dyn FnMut(Line) -> bool + Send>;
+
+/// What an import does about ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// They stay; the store must have neither tasks nor schedules.
+    Keep,
+    /// They are moved behind those that the store has.
+    New,
+}
+
+/// What became of an import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Imported {
+    /// All of it is there.
+    Done {
+        /// What was read.
+        read: End,
+        /// By how much ids were moved.
+        shift: Shift,
+        /// Lives of engines, now over, that hold attempts to be taken back.
+        holders: Vec<task_engine_core::instance::InstanceId>,
+    },
+    /// Nothing was changed: the store is not empty, or has a schedule of that name.
+    Conflict(String),
+}
+
+impl Imported {
+    /// Ids can be kept only where there are none.
+    pub const NOT_EMPTY: &'static str = "the database has tasks or schedules already; import into an empty one, or give what comes in new ids (--new-ids)";
+    /// The numbers of a file can be anything.
+    pub const TOO_FAR: &'static str =
+        "the ids of this file are too high to be moved behind those that are there";
+
+    /// A name that is taken.
+    #[must_use]
+    pub fn same_schedule(name: &str) -> Self {
+        Self::Conflict(format!(
+            "there is a schedule named {name:?} already; remove one of the two: task-engine schedules remove"
+        ))
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// What is there is a value, also if it is `null`.
+fn maybe_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Json::parse(raw.get()).map(Some).map_err(D::Error::custom)
+}
+
+fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Json::parse_object(raw.get()).map_err(D::Error::custom)
+}

@@ -1,0 +1,258 @@
+//! A file of lines, read and checked.
+
+use std::fmt;
+use std::io::BufRead;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{End, FORMAT, Header, Line};
+
+/// A line that is longer holds more than any task can have.
+const LINE_BYTES_MAX: usize = 1 << 30;
+
+/// Why a file cannot be imported, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct BadLine {
+    /// The number of the line.
+    pub line: u64,
+    /// The column in it, if it is known.
+    pub column: Option<usize>,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}", self.line)?;
+        if let Some(column) = self.column {
+            write!(f, ", column {column}")?;
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
+/// A file that is read: its header, and what follows, checked line by line.
+/// Ends with an error unless the file is whole.
+pub struct File {
+    header: Header,
+    input: Box<dyn BufRead + Send>,
+    line: u64,
+    seen: End,
+    last_ids: (i64, i64, i64),
+    done: bool,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl File {
+    /// Reads the header.
+    pub fn open(input: Box<dyn BufRead + Send>) -> Result<Self, BadLine> {
+        let header = Header {
+            task_engine_export: FORMAT,
+            version: String::new(),
+            exported_at: Timestamp::UNIX_EPOCH,
+            from: String::new(),
+            statuses: Vec::new(),
+            last_task_id: 0,
+            last_instance_id: 0,
+            last_schedule_id: 0,
+        };
+        let (seen, last_ids) = (End::default(), (0, 0, 0));
+        let mut file = Self { header, input, line: 0, seen, last_ids, done: false };
+        let Some(text) = file.text()? else {
+            return Err(file.bad("the file is empty".to_owned()));
+        };
+        file.check_format(&text)?;
+        match file.parse(&text)? {
+            Line::Header(header) => {
+                let ids = [header.last_task_id, header.last_instance_id, header.last_schedule_id];
+                if ids.iter().any(|id| *id < 0) {
+                    return Err(file.bad("an id is below zero".to_owned()));
+                }
+                file.header = header;
+                Ok(file)
+            }
+            _ => Err(file.bad("the header is missing; is this the file of an export?".to_owned())),
+        }
+    }
+
+    /// What the file is.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The number of the line that was read last.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// How many lines of each kind were read so far.
+    #[must_use]
+    pub fn seen(&self) -> End {
+        self.seen
+    }
+
+    /// Another format may have another header: the version is told first.
+    fn check_format(&self, text: &str) -> Result<(), BadLine> {
+        #[derive(Deserialize)]
+        struct Any {
+            header: Version,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            task_engine_export: u32,
+        }
+        match serde_json::from_str::<Any>(text) {
+            Ok(any) if any.header.task_engine_export != FORMAT => Err(self.bad(format!(
+                "the file has format {}, this program knows format {FORMAT}; use the version of task-engine that it is for",
+                any.header.task_engine_export
+            ))),
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.bad(
+                "this is not the file of an export: the first line is {\"header\": {\"task_engine_export\": 1, …}}".to_owned(),
+            )),
+        }
+    }
+
+    fn text(&mut self) -> Result<Option<String>, BadLine> {
+        let mut text = Vec::new();
+        self.line += 1;
+        let mut limited = std::io::Read::take(&mut self.input, LINE_BYTES_MAX as u64);
+        match limited.read_until(b'\n', &mut text) {
+            Ok(0) => return Ok(None),
+            Ok(_) if text.last() == Some(&b'\n') => {}
+            Ok(_) => return Err(self.bad("the line is cut off: the file is not whole".to_owned())),
+            Err(error) => return Err(self.bad(format!("it cannot be read: {error}"))),
+        }
+        let text = String::from_utf8(text);
+        text.map(Some).map_err(|_| self.bad("this is not text (UTF-8)".to_owned()))
+    }
+
+    fn parse(&self, text: &str) -> Result<Line, BadLine> {
+        serde_json::from_str(text).map_err(|error| {
+            let why = error.to_string();
+            let why = why.split(" at line ").next().unwrap_or_default().to_owned();
+            let why = match task_id_in(text) {
+                Some(id) => format!("task {id}: {why}"),
+                None => why,
+            };
+            BadLine { line: self.line, column: Some(error.column()), why }
+        })
+    }
+
+    fn bad(&self, why: String) -> BadLine {
+        BadLine { line: self.line, column: None, why }
+    }
+
+    fn read(&mut self) -> Result<Option<Line>, BadLine> {
+        let Some(text) = self.text()? else {
+            return Err(self.bad("the last line is missing: the file is not whole".to_owned()));
+        };
+        let line = self.parse(&text)?;
+        self.in_order(&line).map_err(|why| self.bad(why))?;
+        if let Line::End(end) = line {
+            if end != self.seen {
+                return Err(self.bad(format!(
+                    "lines are missing: {} were written, {} are there",
+                    words(end),
+                    words(self.seen)
+                )));
+            }
+            self.line += 1;
+            let mut rest = Vec::new();
+            return match std::io::Read::read_to_end(
+                &mut std::io::Read::take(&mut self.input, 1),
+                &mut rest,
+            ) {
+                Ok(0) => Ok(None),
+                _ => Err(self.bad("something follows the last line".to_owned())),
+            };
+        }
+        self.seen.count(&line);
+        Ok(Some(line))
+    }
+
+    fn in_order(&mut self, line: &Line) -> Result<(), String> {
+        let (what, id, last, highest) = match line {
+            Line::Header(_) => return Err("a second header".to_owned()),
+            Line::Instance(i) => {
+                if i.name.is_empty() {
+                    return Err("an instance has a name".to_owned());
+                }
+                ("instance", i.id, &mut self.last_ids.0, self.header.last_instance_id)
+            }
+            Line::Task(task) => {
+                task.check()?;
+                let known = 1..=self.header.last_instance_id;
+                let lives = task.executions.iter().filter_map(|e| e.instance_id);
+                let mut lives = lives.chain(task.running.map(|r| r.instance_id));
+                if let Some(id) = lives.find(|id| !known.contains(id)) {
+                    return Err(format!("task {}: there is no instance {id}", task.id));
+                }
+                ("task", task.id, &mut self.last_ids.1, self.header.last_task_id)
+            }
+            Line::Schedule(s) => {
+                task_engine_core::task::checked_name("schedule", s.name.clone())
+                    .map_err(|e| e.to_string())?;
+                ("schedule", s.id, &mut self.last_ids.2, self.header.last_schedule_id)
+            }
+            Line::PausedQueue(paused) => {
+                return task_engine_core::queue::check_queue_name(&paused.queue)
+                    .map_err(|e| e.to_string());
+            }
+            Line::SkippedTask(_) | Line::End(_) => return Ok(()),
+        };
+        if id <= *last {
+            return Err(format!(
+                "{what} {id} comes after {what} {last}; each is there once, in the order of their ids"
+            ));
+        }
+        if id > highest {
+            return Err(format!(
+                "{what} {id} is beyond the last one, {highest}, that the header names"
+            ));
+        }
+        *last = id;
+        Ok(())
+    }
+}
+
+/// The task that a line is about that could not be read as a whole.
+fn task_id_in(text: &str) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Any {
+        task: Id,
+    }
+    #[derive(Deserialize)]
+    struct Id {
+        id: i64,
+    }
+    serde_json::from_str::<Any>(text).ok().map(|any| any.task.id)
+}
+
+impl Iterator for File {
+    type Item = Result<Line, BadLine>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let line = self.read().transpose();
+        self.done = !matches!(line, Some(Ok(_)));
+        line
+    }
+}
+
+fn words(end: End) -> String {
+    let End { instances, paused_queues, tasks, schedules } = end;
+    format!(
+        "{tasks} tasks, {schedules} schedules, {paused_queues} paused queues, {instances} instances"
+    )
+}

@@ -1,0 +1,33 @@
+//! The contract between Task Engine and a database, and the rows that it speaks of.
+//!
+//! **Applications do not add this crate**: [`task-engine`] exports what they need. It is for
+//! those who write a store: implement [`Store`]. Nothing here knows a database driver.
+//!
+//! [`task-engine`]: https://docs.rs/task-engine
+//!
+//! # Map
+//! - [`contract`]: the contract; [`error`]: why a store could not do something;
+//! - [`claim`]: how an engine takes tasks;
+//! - [`rollup`]: per-minute counters of engines;
+//! - [`activity`], [`ahead`], [`scan`], [`lock`]: what readers ask for;
+//! - [`schedules`]: schedules as applications and operators change them;
+//! - [`audit`], [`token`], [`login`], [`check`], [`export`]: what operators need.
+
+pub mod activity;
+pub mod ahead;
+pub mod audit;
+pub mod check;
+pub mod claim;
+pub mod contract;
+pub mod error;
+pub mod export;
+pub mod lock;
+pub mod login;
+pub mod rollup;
+pub mod scan;
+pub mod schedules;
+pub mod token;
+
+pub use claim::{Claim, ClaimedTask, Claimer, Rest};
+pub use contract::{Answer, Store};
+pub use error::StoreError;

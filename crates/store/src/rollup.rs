@@ -1,0 +1,243 @@
+//! Figures to draw: how many attempts end in a minute, how long they run, and how
+//! long their tasks have waited.
+//!
+//! Engines count what they record, by minute and class, and send the numbers as
+//! they stand: whole numbers of one minute, never a difference, so that what is
+//! sent again counts once. Charts read these few rows and no history.
+//!
+//! An attempt that was lost with its engine is not counted: it has no run time.
+
+mod histogram;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::contract::Store;
+use crate::error::StoreError;
+use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::task::TaskStatus;
+
+pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
+
+/// The classes that an engine tells apart within a minute.
+pub const CLASSES_MAX: usize = 50;
+/// The name under which all other classes are summed.
+pub const OTHER_CLASSES: &str = "";
+/// Figures are kept for this long: a day, and what a chart begins before it.
+pub const KEPT: Duration = Duration::from_secs(25 * 3600);
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How an attempt counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    /// It did its work.
+    Ok,
+    /// It failed, whether or not it is tried again.
+    Failed,
+    /// It was cancelled, given back or snoozed.
+    Other,
+}
+
+impl Counts {
+    /// How this ending counts.
+    #[must_use]
+    pub fn of(ending: &Ending) -> Self {
+        match ending.next {
+            Next::End(TaskStatus::Stopped) => Self::Ok,
+            Next::End(TaskStatus::Failed) => Self::Failed,
+            // Given back or snoozed: no retry is used.
+            Next::Wait { retry_number, .. } if retry_number == ending.retry_number => Self::Other,
+            Next::Wait { .. } => Self::Failed,
+            Next::End(_) => Self::Other,
+        }
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Attempts that did their work.
+    pub ok: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that were cancelled, given back or snoozed.
+    pub other: u64,
+    /// How long all of them ran together, in microseconds.
+    pub run_us: u64,
+    /// How long each of those ran that did.
+    pub run: TimeHistogram,
+    /// How long each of those had waited since its task was due.
+    pub wait: TimeHistogram,
+}
+
+impl Tally {
+    /// How many attempts have ended. It grows with all that is counted.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ok + self.failed + self.other
+    }
+
+    /// Counts one attempt: how long it ran and its task had waited, if it ran.
+    pub fn add(&mut self, counts: Counts, ran: Option<(Duration, Duration)>) {
+        match counts {
+            Counts::Ok => self.ok += 1,
+            Counts::Failed => self.failed += 1,
+            Counts::Other => self.other += 1,
+        }
+        if let Some((lasted, waited)) = ran {
+            self.run_us += u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX >> 20);
+            self.run.add(lasted);
+            self.wait.add(waited);
+        }
+    }
+}
+
+/// What an engine has counted of one class in one minute, so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassMinute {
+    /// The minute of the database's clock, in minutes since 1970.
+    pub minute: i64,
+    /// How often that clock had gone back: a minute that comes again is another.
+    pub generation: i32,
+    /// The class, or [`OTHER_CLASSES`].
+    pub class: String,
+    /// The numbers.
+    pub tally: Tally,
+}
+
+/// Which figures are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FiguresLook {
+    /// From the minute that was so long ago until now; no longer than [`KEPT`].
+    pub over: Duration,
+    /// In steps of this length: whole minutes, at least one.
+    pub step: Duration,
+}
+
+impl FiguresLook {
+    /// The time that is looked at, in seconds.
+    #[must_use]
+    pub fn over_secs(&self) -> i64 {
+        i64::try_from(self.over.min(KEPT).as_secs()).unwrap_or(0)
+    }
+
+    /// The length of a step, in seconds.
+    #[must_use]
+    pub fn step_secs(&self) -> i64 {
+        let minutes = self.step.min(KEPT).as_secs().div_ceil(MINUTE.as_secs()).max(1);
+        i64::try_from(minutes * MINUTE.as_secs()).unwrap_or(60)
+    }
+}
+
+/// What all engines have counted of one class in one step of time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FigureRow {
+    /// When the step begins.
+    pub at: Timestamp,
+    /// The class, or [`OTHER_CLASSES`].
+    pub class: String,
+    /// Attempts that did their work.
+    pub ok: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that were cancelled, given back or snoozed.
+    pub other: u64,
+    /// How long all of them ran together, in seconds.
+    pub run_secs_sum: f64,
+    /// How long each of those ran that did.
+    pub run: TimeHistogram,
+    /// How long each of those had waited since its task was due.
+    pub wait: TimeHistogram,
+}
+
+/// What all engines have counted of one class over a whole time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClassTotal {
+    /// The class, or [`OTHER_CLASSES`].
+    pub class: String,
+    /// Attempts that did their work.
+    pub ok: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that were cancelled, given back or snoozed.
+    pub other: u64,
+    /// How long all of them ran together, in seconds.
+    pub run_secs_sum: f64,
+    /// How long each of those ran that did.
+    pub run: TimeHistogram,
+    /// How long each of those had waited since its task was due.
+    pub wait: TimeHistogram,
+}
+
+impl ClassTotal {
+    /// How many attempts have ended.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ok + self.failed + self.other
+    }
+
+    /// One total for each class, the busiest first. Every page, command and
+    /// endpoint sums rows here, so that they agree.
+    #[must_use]
+    pub fn sum<'a>(rows: impl IntoIterator<Item = &'a FigureRow>) -> Vec<Self> {
+        let mut totals: BTreeMap<&str, Self> = BTreeMap::new();
+        for row in rows {
+            let total = totals.entry(&row.class).or_default();
+            total.ok += row.ok;
+            total.failed += row.failed;
+            total.other += row.other;
+            total.run_secs_sum += row.run_secs_sum;
+            total.run.merge(&row.run);
+            total.wait.merge(&row.wait);
+        }
+        let mut totals: Vec<_> = totals
+            .into_iter()
+            .map(|(class, total)| Self { class: class.to_owned(), ..total })
+            .collect();
+        totals.sort_by_key(|total| std::cmp::Reverse(total.ended()));
+        totals
+    }
+}
+
+/// What engines have counted since the beginning of the minute that was an hour
+/// ago: the same rows for `stats`, `top`, metrics and the chart of the hour.
+pub async fn last_hour(store: &dyn Store) -> Result<Vec<FigureRow>, StoreError> {
+    let hour = Duration::from_secs(3600);
+    store.figures_since(FiguresLook { over: hour, step: MINUTE }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_has_whole_minutes_and_an_end() {
+        let look = |over, step| {
+            let look =
+                FiguresLook { over: Duration::from_secs(over), step: Duration::from_secs(step) };
+            (look.over_secs(), look.step_secs())
+        };
+        assert_eq!(look(3600, 60), (3600, 60));
+        assert_eq!(look(0, 0), (0, 60));
+        assert_eq!(look(3600, 61), (3600, 120));
+        assert_eq!(look(u64::MAX, u64::MAX), (90_000, 90_000));
+    }
+
+    #[test]
+    fn a_tally_counts_what_it_is_given() {
+        let mut tally = Tally::default();
+        let ran =
+            |lasted, waited| Some((Duration::from_millis(lasted), Duration::from_millis(waited)));
+        tally.add(Counts::Ok, ran(5, 0));
+        tally.add(Counts::Failed, ran(2000, 40));
+        tally.add(Counts::Other, None);
+        assert_eq!((tally.ok, tally.failed, tally.other, tally.ended()), (1, 1, 1, 3));
+        assert_eq!(tally.run_us, 2_005_000);
+        assert_eq!((tally.run.counts[3], tally.run.counts[11], tally.run.total()), (1, 1, 2));
+        assert_eq!((tally.wait.counts[0], tally.wait.counts[5], tally.wait.total()), (1, 1, 2));
+        assert_eq!((tally.run.max_us, tally.wait.max_us), (2_000_000, 40_000));
+    }
+}

@@ -1,0 +1,349 @@
+//! What applications and operators do to schedules.
+//!
+//! Each is the same three steps: read the schedule and the database's time,
+//! decide what it is to be (a pure function, below), write it if it is still as
+//! it was read, or begin again.
+
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+
+use crate::contract::Store;
+use crate::error::StoreError;
+use task_engine_core::schedule::history::ScheduleDetails;
+use task_engine_core::schedule::row::{Pause, ScheduleRow, ScheduleState, ScheduleWrite};
+use task_engine_core::schedule::{BadSchedule, Definition, Schedule, Wrong};
+use task_engine_core::unique::{Creation, Unique};
+
+/// The schedules in a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedules<'a> {
+    store: &'a dyn Store,
+}
+
+/// Why nothing was done about a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// It is wrong.
+    #[error(transparent)]
+    Bad(#[from] BadSchedule),
+    /// There is one of this name.
+    #[error("there is a schedule {0:?} already")]
+    Exists(String),
+    /// There is none of this name.
+    #[error("there is no schedule {0:?}")]
+    NotFound(String),
+    /// The store did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Whether there was anything to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// It was written.
+    Changed,
+    /// It was so already.
+    Unchanged,
+}
+
+/// Each round somebody else has written the schedule in between. Even one that
+/// fires ten times a second leaves more room than this.
+const ROUNDS_MAX: u32 = 100;
+
+impl<'a> Schedules<'a> {
+    /// Those in this store.
+    #[must_use]
+    pub fn of(store: &'a dyn Store) -> Self {
+        Self { store }
+    }
+
+    /// Stores a new one.
+    pub async fn add(&self, schedule: &Schedule) -> Result<Done, ScheduleError> {
+        let definition = schedule.definition()?;
+        self.write(schedule.name(), |row, now| match row {
+            Some(_) => Err(ScheduleError::Exists(schedule.name().to_owned())),
+            None => Ok(Some(defined(schedule.name(), None, &definition, now)?)),
+        })
+        .await
+    }
+
+    /// Keeps a schedule in step with what an application's code says: if that
+    /// has changed since it was last said, it replaces what is stored; if not,
+    /// an operator's later changes are left alone.
+    pub async fn declare(&self, schedule: &Schedule) -> Result<Done, ScheduleError> {
+        let definition = schedule.definition()?;
+        self.write(schedule.name(), |row, now| {
+            Ok(declared(schedule.name(), row, &definition, now)?)
+        })
+        .await
+    }
+
+    /// Changes what one says.
+    pub async fn change(
+        &self,
+        name: &str,
+        change: impl Fn(&Definition) -> Result<Definition, BadSchedule>,
+    ) -> Result<Done, ScheduleError> {
+        self.write(name, |row, now| {
+            let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
+            let definition = change(&row.definition().map_err(|why| bad(name, why))?)?;
+            definition.check(name).map_err(|why| bad(name, why))?;
+            Ok(Some(defined(name, Some(row), &definition, now)?))
+        })
+        .await
+    }
+
+    /// Stops one from firing until it is resumed.
+    pub async fn pause(&self, name: &str, reason: Option<&str>) -> Result<Done, ScheduleError> {
+        self.write(name, |row, now| {
+            let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
+            let reason = reason.map(str::to_owned);
+            if row.state.paused.as_ref().is_some_and(|pause| pause.reason == reason) {
+                return Ok(None);
+            }
+            let paused = Some(Pause { at: now, reason });
+            Ok(Some(ScheduleState { paused, next_at: None, ..row.state.clone() }))
+        })
+        .await
+    }
+
+    /// Lets one fire again, from now on: slots that passed meanwhile do not.
+    /// Also for one that has an error, when its cause is gone.
+    pub async fn resume(&self, name: &str) -> Result<Done, ScheduleError> {
+        self.write(name, |row, now| {
+            let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
+            if row.state.paused.is_none() && row.state.error.is_none() {
+                return Ok(None);
+            }
+            let definition = row.definition().map_err(|why| bad(name, why))?;
+            Ok(Some(started(name, row.state.clone(), &definition, row.last_slot, now)?))
+        })
+        .await
+    }
+
+    /// Creates one task of it, outside of its slots; with a key, if that task is
+    /// not to be created twice. The schedule's history says so, and who asked.
+    pub async fn run(
+        &self,
+        name: &str,
+        unique: Option<Unique>,
+        requested_by: Option<&str>,
+    ) -> Result<Creation, ScheduleError> {
+        let (row, _) = self.store.schedule(name).await?;
+        let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
+        let task = row.definition().and_then(|definition| definition.task(name, None));
+        let mut task = task.map_err(|why| bad(name, why))?;
+        task.unique = unique;
+        Ok(self.store.run_schedule(row.version.id, &task, requested_by).await?)
+    }
+
+    /// Removes one, with the record of what it fired. Its tasks stay.
+    pub async fn remove(&self, name: &str) -> Result<(), ScheduleError> {
+        if self.store.remove_schedule(name).await? {
+            Ok(())
+        } else {
+            Err(ScheduleError::NotFound(name.to_owned()))
+        }
+    }
+
+    /// One, with the newest `limit` of its fired slots and of its events.
+    pub async fn show(&self, name: &str, limit: u32) -> Result<ScheduleDetails, ScheduleError> {
+        let (row, now) = self.store.schedule(name).await?;
+        let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
+        let fired = self.store.fired_slots(row.version.id, limit).await?;
+        let events = self.store.schedule_events(row.version.id, limit).await?;
+        Ok(ScheduleDetails { row, fired, events, now })
+    }
+
+    async fn write(
+        &self,
+        name: &str,
+        decide: impl Fn(Option<&ScheduleRow>, Timestamp) -> Result<Option<ScheduleState>, ScheduleError>,
+    ) -> Result<Done, ScheduleError> {
+        for _ in 0..ROUNDS_MAX {
+            let (row, now) = self.store.schedule(name).await?;
+            let Some(state) = decide(row.as_ref(), now)? else {
+                return Ok(Done::Unchanged);
+            };
+            let expected = row.map(|row| row.version);
+            let write = ScheduleWrite { name: name.to_owned(), expected, state };
+            if self.store.write_schedule(&write).await? {
+                return Ok(Done::Changed);
+            }
+        }
+        Err(ScheduleError::Store(StoreError::Unavailable(format!(
+            "schedule {name:?} is changed by others all the time; try again"
+        ))))
+    }
+}
+
+fn bad(name: &str, why: Wrong) -> BadSchedule {
+    BadSchedule { name: name.to_owned(), why }
+}
+
+/// What a declaration makes of a schedule; `None` if it stays as it is.
+pub fn declared(
+    name: &str,
+    row: Option<&ScheduleRow>,
+    definition: &Definition,
+    now: Timestamp,
+) -> Result<Option<ScheduleState>, BadSchedule> {
+    let said = definition.to_declaration().map_err(|why| bad(name, why.into()))?;
+    if let Some(row) = row.filter(|row| row.state.declared.as_ref() == Some(&said)) {
+        // Another version of the program may have found an error where this one
+        // finds none.
+        let can_start = row.state.error.is_some() && row.state.paused.is_none();
+        return match row.definition() {
+            Ok(stored) if can_start => {
+                started(name, row.state.clone(), &stored, row.last_slot, now).map(Some)
+            }
+            _ => Ok(None),
+        };
+    }
+    let state = defined(name, row, definition, now)?;
+    Ok(Some(ScheduleState { declared: Some(said), ..state }))
+}
+
+/// What a new definition makes of a schedule. A pause stays. If the slots are
+/// the same as before, the next one stays, even if it has passed: it is missed,
+/// not forgotten. New slots begin now, and after the last one that fired.
+fn defined(
+    name: &str,
+    row: Option<&ScheduleRow>,
+    definition: &Definition,
+    now: Timestamp,
+) -> Result<ScheduleState, BadSchedule> {
+    let state = ScheduleState {
+        definition: definition.to_json().map_err(|why| bad(name, why.into()))?,
+        declared: row.and_then(|row| row.state.declared.clone()),
+        overlap: definition.overlap,
+        anchor: row.map_or_else(|| whole_millisecond(now), |row| row.state.anchor),
+        paused: row.and_then(|row| row.state.paused.clone()),
+        error: None,
+        next_at: None,
+    };
+    if state.paused.is_some() {
+        return Ok(state);
+    }
+    let same = row.filter(|row| row.definition().is_ok_and(|old| old.has_slots_of(definition)));
+    match same.and_then(|row| row.state.next_at) {
+        Some(next_at) => Ok(ScheduleState { next_at: Some(next_at), ..state }),
+        None => started(name, state, definition, row.and_then(|row| row.last_slot), now),
+    }
+}
+
+/// Fires from now on.
+fn started(
+    name: &str,
+    state: ScheduleState,
+    definition: &Definition,
+    last_slot: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<ScheduleState, BadSchedule> {
+    let timetable = definition.timetable(state.anchor).map_err(|why| bad(name, why))?;
+    // Should the database's clock have gone back, a slot still fires once.
+    let after = last_slot.map_or(now, |slot| slot.max(now));
+    let Some(next_at) = timetable.next_after(after) else {
+        return Err(bad(name, Wrong::Never(definition.rule.clone())));
+    };
+    Ok(ScheduleState { paused: None, error: None, next_at: Some(next_at), ..state })
+}
+
+fn whole_millisecond(time: Timestamp) -> Timestamp {
+    let down = TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Trunc);
+    time.round(down).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::row::ScheduleVersion;
+    use super::super::{Missed, Overlap};
+    use super::*;
+    use task_engine_core::json::Json;
+    use task_engine_core::task::NewTask;
+
+    fn time(text: &str) -> Timestamp {
+        format!("2027-01-01T{text}Z").parse().unwrap()
+    }
+
+    fn hourly() -> Schedule {
+        let task = NewTask::new("a", Json::empty_object()).unwrap();
+        Schedule::cron("x", "0 * * * *").new_task(task)
+    }
+
+    fn row(state: ScheduleState, last_slot: Option<&str>) -> ScheduleRow {
+        ScheduleRow {
+            name: "x".into(),
+            version: ScheduleVersion { id: 1, version: 1 },
+            state,
+            last_slot: last_slot.map(time),
+            last_task: None,
+            created_at: time("00:00:00"),
+            updated_at: time("00:00:00"),
+        }
+    }
+
+    fn declare(row: Option<&ScheduleRow>, schedule: &Schedule, now: &str) -> Option<ScheduleState> {
+        declared("x", row, &schedule.definition().unwrap(), time(now)).unwrap()
+    }
+
+    #[test]
+    fn a_new_declaration_begins_now() {
+        let state = declare(None, &hourly(), "02:30:00.123456").unwrap();
+        assert_eq!(state.next_at, Some(time("03:00:00")));
+        assert_eq!(state.anchor, time("02:30:00.123"));
+        let every = Schedule::every("x", Duration::from_secs(60))
+            .new_task(NewTask::new("a", Json::empty_object()).unwrap());
+        let state = declare(None, &every, "02:30:00.123456").unwrap();
+        assert_eq!(state.next_at, Some(time("02:31:00.123")));
+    }
+
+    #[test]
+    fn an_equal_declaration_leaves_an_operators_changes() {
+        let mut stored = row(declare(None, &hourly(), "02:30:00").unwrap(), None);
+        let changed = hourly().overlap(Overlap::Skip).definition().unwrap();
+        stored.state = defined("x", Some(&stored), &changed, time("02:40:00")).unwrap();
+        assert_eq!(declare(Some(&stored), &hourly(), "02:50:00"), None);
+        let newer = declare(Some(&stored), &hourly().missed(Missed::Skip), "02:50:00").unwrap();
+        assert_eq!(newer.overlap, Overlap::Allow);
+        assert_eq!(newer.next_at, Some(time("03:00:00")));
+    }
+
+    #[test]
+    fn a_missed_slot_outlives_a_change_that_keeps_the_slots() {
+        let stored = row(declare(None, &hourly(), "02:30:00").unwrap(), None);
+        let late = "05:10:00";
+        let kept = declare(Some(&stored), &hourly().missed(Missed::All(9)), late).unwrap();
+        assert_eq!(kept.next_at, Some(time("03:00:00")));
+        let task = NewTask::new("a", Json::empty_object()).unwrap();
+        let other = Schedule::cron("x", "30 * * * *").new_task(task);
+        let moved = declare(Some(&stored), &other, late).unwrap();
+        assert_eq!(moved.next_at, Some(time("05:30:00")));
+    }
+
+    #[test]
+    fn no_slot_fires_twice_though_the_clock_went_back() {
+        let mut stored = row(declare(None, &hourly(), "02:30:00").unwrap(), Some("04:00:00"));
+        stored.state.next_at = Some(time("05:00:00"));
+        let other = hourly().time_zone("Europe/Paris");
+        let moved = declare(Some(&stored), &other, "02:30:00").unwrap();
+        assert_eq!(moved.next_at, Some(time("05:00:00")));
+    }
+
+    #[test]
+    fn a_pause_outlives_a_declaration_and_an_error_does_not() {
+        let mut stored = row(declare(None, &hourly(), "02:30:00").unwrap(), None);
+        stored.state.next_at = None;
+        stored.state.error = Some("downgraded".into());
+        let healed = declare(Some(&stored), &hourly(), "02:50:00").unwrap();
+        assert_eq!((healed.error, healed.next_at), (None, Some(time("03:00:00"))));
+        stored.state.paused = Some(Pause { at: time("02:40:00"), reason: Some("audit".into()) });
+        assert_eq!(declare(Some(&stored), &hourly(), "02:50:00"), None);
+        let changed = hourly().missed(Missed::Skip);
+        let changed = declare(Some(&stored), &changed, "02:50:00").unwrap();
+        assert_eq!(changed.next_at, None);
+        assert_eq!(changed.paused, stored.state.paused);
+    }
+}

@@ -1,0 +1,286 @@
+//! Tokens: what proves to the dashboard and its interface who somebody is.
+//!
+//! A token is shown once, when it is made. Stores keep a hash of it, so that
+//! nobody who reads the database can use one. It is 256 random bits: there is
+//! nothing to guess, and a fast hash is enough.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::StoreError;
+use task_engine_core::BadWord;
+use task_engine_core::task::NAME_BYTES_MAX;
+
+/// What every token begins with, so that one that has leaked is found.
+const PREFIX: &str = "te_";
+/// The longest time that a token can be made for.
+pub const EXPIRES_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+/// The time of a token's last use is not written more often than this.
+pub const TOUCH_EVERY: Duration = Duration::from_secs(60);
+
+const RANDOM_BYTES: usize = 32;
+
+/// What somebody may do; each may do what those before may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Look.
+    Viewer,
+    /// Retry, cancel, pause, and so on.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// All of them, the least first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// The word, as it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = BadWord;
+
+    fn from_str(text: &str) -> Result<Self, BadWord> {
+        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| BadWord(format!("no role {text:?}; there are viewer, operator, admin")))
+    }
+}
+
+/// What a store knows of a token.
+pub type TokenHash = [u8; 32];
+
+/// A token itself. It is never shown by `{:?}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A new one, from the system's random numbers.
+    pub fn generate() -> Result<Self, StoreError> {
+        let mut bytes = [0; RANDOM_BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            StoreError::Unavailable(format!("the system has no random numbers: {error}"))
+        })?;
+        let mut text = PREFIX.to_owned();
+        for byte in bytes {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        Ok(Self(text))
+    }
+
+    /// The text, to be shown to whom it belongs.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// What a store may know of it.
+    #[must_use]
+    pub fn hash(&self) -> TokenHash {
+        Sha256::digest(self.0.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(te_…)")
+    }
+}
+
+/// Reads what somebody has sent; it may be no token, or none of ours.
+impl FromStr for Secret {
+    type Err = NotAToken;
+
+    fn from_str(text: &str) -> Result<Self, NotAToken> {
+        let digits = text.strip_prefix(PREFIX).ok_or(NotAToken)?;
+        let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+        if digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(is_digit) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NotAToken)
+        }
+    }
+}
+
+/// A text that is no token. It does not say the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
+pub struct NotAToken;
+
+/// How the name of whoever types a command begins in the audit.
+pub const TERMINAL: &str = "terminal:";
+
+/// Whom the audit means by these: the one with the password, somebody on an open
+/// address, and somebody who could not log in.
+const RESERVED: [&str; 3] = ["admin", "anybody", "nobody"];
+
+/// A token on its way to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewToken {
+    name: String,
+    role: Role,
+    hash: TokenHash,
+    expires_in: Option<Duration>,
+}
+
+/// What is wrong with a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadToken {
+    /// Its name.
+    #[error(
+        "the name of a token is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {0:?}"
+    )]
+    Name(String),
+    /// Its name means somebody else.
+    #[error(
+        "a token cannot be named {0:?}: in the audit, that means somebody without a token; choose a name that says who uses it"
+    )]
+    Reserved(String),
+    /// The time that it is good for.
+    #[error("a token expires after some time, and within 100 years; leave it out if it should not")]
+    Expires,
+}
+
+impl NewToken {
+    /// With a name that says who uses it, or what for.
+    pub fn new(
+        name: impl Into<String>,
+        role: Role,
+        hash: TokenHash,
+        expires_in: Option<Duration>,
+    ) -> Result<Self, BadToken> {
+        let name = name.into();
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
+            return Err(BadToken::Name(name));
+        }
+        let lower = name.trim().to_lowercase();
+        if RESERVED.contains(&lower.as_str()) || lower.starts_with(TERMINAL) {
+            return Err(BadToken::Reserved(name));
+        }
+        if expires_in.is_some_and(|time| time.is_zero() || time > EXPIRES_MAX) {
+            return Err(BadToken::Expires);
+        }
+        Ok(Self { name, role, hash, expires_in })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it lets somebody do.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// What the store may know of it.
+    #[must_use]
+    pub fn hash(&self) -> &TokenHash {
+        &self.hash
+    }
+
+    /// For how long it is good; for ever, if this is nothing.
+    #[must_use]
+    pub fn expires_in(&self) -> Option<Duration> {
+        self.expires_in
+    }
+
+    /// What a store says if a token of this name is there already.
+    #[must_use]
+    pub fn name_taken(&self) -> StoreError {
+        StoreError::Refused(format!(
+            "there is a token named {:?}; choose another name, or revoke that one first",
+            self.name
+        ))
+    }
+}
+
+/// A token on record, without what would make it usable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TokenRow {
+    /// Its number.
+    pub id: i64,
+    /// Its name: one that is not revoked has it alone.
+    pub name: String,
+    /// What it lets somebody do.
+    pub role: Role,
+    /// Since when.
+    pub created_at: Timestamp,
+    /// Until when, if not for ever.
+    pub expires_at: Option<Timestamp>,
+    /// When it was used last; up to a minute older than the truth.
+    pub last_used_at: Option<Timestamp>,
+    /// Since when it is no longer good.
+    pub revoked_at: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_back_and_never_shown() {
+        let secret = Secret::generate().unwrap();
+        assert_ne!(secret, Secret::generate().unwrap());
+        assert_eq!(secret.text().parse(), Ok(secret.clone()));
+        assert_eq!(secret.text().len(), 67);
+        assert!(!format!("{secret:?}").contains(&secret.text()[3..]));
+        let zeros = format!("te_{}", "0".repeat(64));
+        // printf te_000… | sha256sum
+        let known = "1d976187";
+        let hash = zeros.parse::<Secret>().unwrap().hash();
+        assert_eq!(format!("{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3]), known);
+        for bad in ["", "te_", "te_12", &zeros[1..], &format!("{zeros}0"), &zeros.to_uppercase()] {
+            assert_eq!(bad.parse::<Secret>(), Err(NotAToken), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn roles_are_ordered_words() {
+        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
+        for role in Role::ALL {
+            assert_eq!(role.to_string().parse(), Ok(role));
+            assert_eq!(serde_json::to_string(&role).unwrap(), format!("\"{role}\""));
+        }
+        assert!("root".parse::<Role>().is_err());
+    }
+
+    #[test]
+    fn a_new_token_says_what_can_be_stored() {
+        let new = |name: &str, expires| NewToken::new(name, Role::Viewer, [0; 32], expires);
+        assert!(new("grafana", None).is_ok());
+        for bad in ["", "a\nb", "a\0", &"x".repeat(201)] {
+            assert_eq!(new(bad, None), Err(BadToken::Name(bad.to_owned())));
+        }
+        for bad in ["admin", "Admin ", "anybody", "nobody", "terminal:ada@host"] {
+            assert_eq!(new(bad, None), Err(BadToken::Reserved(bad.to_owned())));
+        }
+        assert!(new("administrator", None).is_ok());
+        for bad in [Duration::ZERO, Duration::MAX] {
+            assert_eq!(new("a", Some(bad)), Err(BadToken::Expires));
+        }
+    }
+}

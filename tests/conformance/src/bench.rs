@@ -1,0 +1,404 @@
+//! The vocabulary of the cases: a store on the bench, engines that play their
+//! part, tasks in their hands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use task_engine_core::attempt::{Advice, Ran};
+use task_engine_core::attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::json::Json;
+use task_engine_core::queue::Lanes;
+use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::retry::RetryRule;
+use task_engine_core::task::DEFAULT_QUEUE;
+use task_engine_core::task::{
+    ClassRules, NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
+};
+use task_engine_store::claim::{ClaimedTask, Claimer, Rest};
+use task_engine_store::contract::Pulse;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+
+use crate::Database;
+use crate::waiting::DEADLINE;
+
+/// The class of tasks that need no other.
+pub const WORK: &str = "work";
+
+/// A lease that does not run out during a test.
+pub const LONG_LEASE: Duration = Duration::from_secs(300);
+
+/// More than any case lists.
+const ALL_ROWS: u32 = 1_000_000;
+
+/// One handle on a store, and what most cases ask of it.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    /// The handle.
+    pub store: Arc<dyn Store>,
+}
+
+impl Bench {
+    /// A new handle, as another process would have.
+    pub async fn open(db: &dyn Database) -> Self {
+        Self { store: db.open().await }
+    }
+
+    /// Creates one task.
+    pub async fn create(&self, task: NewTask) -> TaskId {
+        self.create_all(&[task]).await[0]
+    }
+
+    /// Creates these tasks in one call.
+    pub async fn create_all(&self, tasks: &[NewTask]) -> Vec<TaskId> {
+        let ids = self.store.create(tasks).await.expect("create");
+        assert_eq!(ids.len(), tasks.len(), "one id a task");
+        ids
+    }
+
+    /// Creates tasks of the class [`WORK`], due at once.
+    pub async fn create_work(&self, count: usize) -> Vec<TaskId> {
+        self.create_all(&vec![new_task(WORK); count]).await
+    }
+
+    /// Registers an engine that knows [`WORK`] with the default rule.
+    pub async fn engine(&self, name: &str) -> Player {
+        self.register(new_instance(name)).await
+    }
+
+    /// Registers an engine, which claims what it says that it knows.
+    pub async fn register(&self, new: NewInstance) -> Player {
+        let id = self.store.register(&new).await.expect("register");
+        let classes = new.classes.keys().cloned().collect();
+        Player {
+            name: new.name,
+            id,
+            claimer: Mutex::new(self.store.claimer(id, Lanes::new(new.queues, classes))),
+            store: self.store.clone(),
+            ids: Arc::new(ClaimIds::new(id)),
+        }
+    }
+
+    /// Everything about a task that must be there.
+    pub async fn details(&self, id: TaskId) -> TaskDetails {
+        let found = self.store.task(id).await.expect("task");
+        found.unwrap_or_else(|| panic!("task {id} is lost"))
+    }
+
+    /// The status of a task that must be there.
+    pub async fn status(&self, id: TaskId) -> TaskStatus {
+        self.details(id).await.row.status
+    }
+
+    /// The tasks in this status, or all, newest first.
+    pub async fn list(&self, status: Option<TaskStatus>) -> Vec<TaskRow> {
+        self.page(&TaskFilter { status, limit: ALL_ROWS, ..TaskFilter::default() }).await
+    }
+
+    /// How many tasks of a class there are.
+    pub async fn count_of(&self, class: &str) -> usize {
+        let filter =
+            TaskFilter { class: Some(class.to_owned()), limit: ALL_ROWS, ..TaskFilter::default() };
+        self.page(&filter).await.len()
+    }
+
+    /// A page of tasks.
+    pub async fn page(&self, filter: &TaskFilter) -> Vec<TaskRow> {
+        self.store.tasks(filter).await.expect("tasks")
+    }
+
+    /// Declares an engine lost because its process is gone.
+    pub async fn lose(&self, instance: InstanceId) -> bool {
+        let lost = self.store.declare_lost(instance, true).await;
+        lost.expect("declare_lost")
+    }
+
+    /// Takes back what a life that is over still holds.
+    pub async fn recover(&self, instance: InstanceId) -> Vec<TakenBack> {
+        let taken = self.store.take_back(TakeBack::Lost(instance)).await;
+        taken.expect("take_back")
+    }
+
+    /// The lives of one name, or of all.
+    pub async fn lives(&self, name: Option<&str>) -> Vec<InstanceRow> {
+        self.store.instances(name).await.expect("instances")
+    }
+
+    /// The time by the database's clock. A new task is the only thing that
+    /// tells it, so one is left behind, in a queue that no engine serves.
+    pub async fn now(&self) -> Timestamp {
+        let clock = new_task("clock").queue("clock").expect("a queue");
+        let id = self.create(clock).await;
+        self.details(id).await.row.created_at
+    }
+}
+
+/// A task of this class, due at once, without parameters.
+#[must_use]
+pub fn new_task(class: &str) -> NewTask {
+    NewTask::new(class, Json::empty_object()).expect("a class")
+}
+
+/// An engine that knows [`WORK`] with the default rule, and lives long.
+#[must_use]
+pub fn new_instance(name: &str) -> NewInstance {
+    NewInstance {
+        name: name.to_owned(),
+        host: "bench".to_owned(),
+        pid: 4711,
+        process: None,
+        version: "1.2.3".to_owned(),
+        workers: 5,
+        lease: LONG_LEASE,
+        queues: vec![DEFAULT_QUEUE.to_owned()],
+        pools: Vec::new(),
+        classes: BTreeMap::from([(WORK.to_owned(), ClassRules::default())]),
+    }
+}
+
+/// The same engine with these classes and retry rules instead.
+#[must_use]
+pub fn knowing(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstance {
+    new.classes = classes
+        .iter()
+        .map(|(class, rule)| ((*class).to_owned(), ClassRules::default().retry(*rule)))
+        .collect();
+    new
+}
+
+/// The same engine with a lease that has run out as soon as it is given.
+#[must_use]
+pub fn short_lived(mut new: NewInstance) -> NewInstance {
+    new.lease = Duration::ZERO;
+    new
+}
+
+/// One life of an engine.
+pub struct Player {
+    /// The name.
+    pub name: String,
+    /// This life.
+    pub id: InstanceId,
+    /// Never locked: it only makes players `Sync`, as claimers need not be.
+    claimer: Mutex<Box<dyn Claimer>>,
+    store: Arc<dyn Store>,
+    ids: Arc<ClaimIds>,
+}
+
+impl Player {
+    /// Claims once.
+    pub async fn try_claim(&mut self, limit: usize) -> Result<(Vec<Hold>, Rest), StoreError> {
+        let claim_id = self.next_claim_id();
+        let claim = self.claimer().claim(claim_id, limit).await?;
+        assert!(claim.tasks.len() <= limit, "{} for {limit}", claim.tasks.len());
+        let hold = |task| Hold { task, claim_id, instance_id: self.id };
+        Ok((claim.tasks.into_iter().map(hold).collect(), claim.rest))
+    }
+
+    /// Claims once, and tells what is left.
+    pub async fn look(&mut self, limit: usize) -> (Vec<Hold>, Rest) {
+        self.try_claim(limit).await.expect("claim")
+    }
+
+    /// Claims exactly this many tasks in one claim.
+    pub async fn claim(&mut self, count: usize) -> Vec<Hold> {
+        let (holds, rest) = self.look(count).await;
+        assert_eq!(holds.len(), count, "claimed; the rest: {rest:?}");
+        holds
+    }
+
+    /// Claims exactly one task.
+    pub async fn claim_one(&mut self) -> Hold {
+        self.claim(1).await.remove(0)
+    }
+
+    /// Claims in batches until nothing is due.
+    pub async fn claim_all(&mut self, batch: usize) -> Vec<Hold> {
+        let mut all = Vec::new();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let (holds, rest) = self.look(batch).await;
+            all.extend(holds);
+            match rest {
+                Rest::Nothing { .. } => return all,
+                Rest::More => {}
+                Rest::Contended => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+            assert!(Instant::now() < deadline, "claims never come to an end");
+        }
+    }
+
+    /// Another pool of workers of the same engine, with a claimer of its own.
+    #[must_use]
+    pub fn beside(&self, lanes: Lanes) -> Self {
+        Self {
+            name: self.name.clone(),
+            id: self.id,
+            claimer: Mutex::new(self.store.claimer(self.id, lanes)),
+            store: self.store.clone(),
+            ids: self.ids.clone(),
+        }
+    }
+
+    /// What it claims with.
+    pub fn claimer(&mut self) -> &mut dyn Claimer {
+        &mut **self.claimer.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes a wake-up on.
+    pub fn wake(&mut self) {
+        self.claimer().wake();
+    }
+
+    /// An id for a claim that is made without this player's help.
+    pub fn next_claim_id(&mut self) -> ClaimId {
+        self.ids.take()
+    }
+
+    /// Ends attempts. Returns those that somebody else had ended.
+    pub async fn record(&self, endings: &[Ending]) -> Vec<AttemptId> {
+        self.store.record(endings, &[]).await.expect("record")
+    }
+
+    /// Says that all attempts of a claim have ended.
+    pub async fn finish(&self, claim_id: ClaimId) {
+        let late = self.store.record(&[], &[claim_id]).await.expect("record");
+        assert_eq!(late, [], "nothing was recorded");
+    }
+
+    /// Gives claims back whose answer was lost.
+    pub async fn take_back_unknown(&self, claims: Vec<ClaimId>) -> Vec<TakenBack> {
+        let what = TakeBack::Unknown(self.id, claims);
+        self.store.take_back(what).await.expect("take_back")
+    }
+
+    /// Renews the lease.
+    pub async fn heartbeat(&self) -> Pulse {
+        self.store.heartbeat(self.id).await.expect("heartbeat")
+    }
+
+    /// Stops in good order.
+    pub async fn unregister(&self) {
+        self.store.unregister(self.id).await.expect("unregister");
+    }
+
+    /// The tasks that it holds by the store's account, in order.
+    pub async fn held(&self) -> Vec<AttemptId> {
+        let held = self.store.held(self.id).await.expect("held");
+        let mut ids: Vec<_> = held.into_iter().map(|held| held.id).collect();
+        ids.sort();
+        ids
+    }
+}
+
+impl fmt::Debug for Player {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "engine {} ({})", self.name, self.id)
+    }
+}
+
+/// A task in an engine's hands.
+#[derive(Debug, Clone)]
+pub struct Hold {
+    /// The task.
+    pub task: ClaimedTask,
+    /// The claim that it came with.
+    pub claim_id: ClaimId,
+    /// The engine.
+    pub instance_id: InstanceId,
+}
+
+impl Hold {
+    /// The attempt.
+    #[must_use]
+    pub fn id(&self) -> AttemptId {
+        self.task.id
+    }
+
+    /// The task.
+    #[must_use]
+    pub fn task_id(&self) -> TaskId {
+        self.task.id.task_id
+    }
+
+    /// The end of the attempt by this outcome under this rule.
+    #[must_use]
+    pub fn ends(&self, outcome: Outcome, rule: &RetryRule) -> Ending {
+        let next = transition(&outcome, rule, self.task.retry_number, 0.0);
+        let never_started = matches!(outcome, Outcome::GivenBack(_));
+        let (result, error) = Ending::parts(outcome);
+        let ran = Ran { worker: Some(3), lasted: Duration::ZERO, ended: Instant::now() };
+        Ending {
+            id: self.id(),
+            retry_number: self.task.retry_number,
+            claim_id: self.claim_id,
+            instance_id: self.instance_id,
+            ran: (!never_started).then_some(ran),
+            result,
+            error,
+            next,
+            told: None,
+        }
+    }
+
+    /// It did its work.
+    #[must_use]
+    pub fn succeeds(&self) -> Ending {
+        self.ends(Outcome::Success(Json::null()), &RetryRule::default())
+    }
+
+    /// It failed, for good.
+    #[must_use]
+    pub fn fails(&self) -> Ending {
+        let outcome = Outcome::Failure(an_error(), Advice::NoRetry);
+        self.ends(outcome, &RetryRule::default())
+    }
+
+    /// It failed, and is tried again after this wait.
+    #[must_use]
+    pub fn fails_and_waits(&self, after: Duration) -> Ending {
+        let outcome = Outcome::Failure(an_error(), Advice::RetryAfter(after));
+        self.ends(outcome, &RetryRule::times(u32::MAX))
+    }
+
+    /// It was cancelled while it ran.
+    #[must_use]
+    pub fn is_cancelled(&self) -> Ending {
+        let error = TaskError::new(TaskError::CANCELLED, "by request");
+        self.ends(Outcome::Cancelled(error), &RetryRule::default())
+    }
+
+    /// It never started, and goes back.
+    #[must_use]
+    pub fn goes_back(&self) -> Ending {
+        let error = TaskError::new(TaskError::NEVER_STARTED, "the engine stops");
+        self.ends(Outcome::GivenBack(error), &RetryRule::default())
+    }
+}
+
+/// The tasks of these, in the same order.
+#[must_use]
+pub fn task_ids(holds: &[Hold]) -> Vec<TaskId> {
+    holds.iter().map(Hold::task_id).collect()
+}
+
+/// An error of a task.
+#[must_use]
+pub fn an_error() -> TaskError {
+    TaskError::new("OutOfPaper", "the printer is empty")
+}
+
+/// The wait that comes next, which must be one.
+#[must_use]
+pub fn wait_of(next: Next) -> (Duration, u32) {
+    match next {
+        Next::Wait { after, retry_number } => (after, retry_number),
+        Next::End(status) => panic!("ended {status} instead of waiting"),
+    }
+}

@@ -1,0 +1,195 @@
+//! A store with all that can be in one: tasks of every kind, what happened to
+//! them, schedules and paused queues.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use task_engine_core::attempt::{Advice, Outcome};
+use task_engine_core::cancel::{CancelAnswer, Told};
+use task_engine_core::json::Json;
+use task_engine_core::queue::Pause;
+use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_core::retry::RetryRule;
+use task_engine_core::schedule::decision::firing;
+use task_engine_core::schedule::{Overlap, Schedule};
+use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::unique::Unique;
+use task_engine_store::contract::Store;
+use task_engine_store::schedules::Schedules;
+
+use crate::bench::{Bench, LONG_LEASE, Player, WORK, an_error, knowing, new_instance, new_task};
+
+/// The class that must not be tried twice.
+pub const ONCE: &str = "once";
+
+/// Tasks that run when this returns: one that may be retried, one of [`ONCE`], and
+/// one that somebody wants cancelled. Their engine is dead.
+#[derive(Debug)]
+pub struct Left {
+    /// It may be retried.
+    pub retried: TaskId,
+    /// It may not.
+    pub once: TaskId,
+    /// It is to be cancelled.
+    pub cancelled: TaskId,
+}
+
+/// Fills an empty store.
+pub async fn fill(store: Arc<dyn Store>) -> Left {
+    let bench = Bench { store };
+    let mut engine = bench.engine("worker-1").await;
+    successes(&bench, &mut engine).await;
+    failures(&bench, &mut engine).await;
+    cancellations(&bench, &mut engine).await;
+    late_results(&bench).await;
+    engine.unregister().await;
+    unique_and_correlated(&bench).await;
+    schedules(&bench).await;
+    let pause =
+        Pause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
+    assert!(bench.store.pause_queue(&pause).await.expect("pause"));
+    bench.create(new_task(WORK).queue("held up").expect("a queue")).await;
+    bench.create(new_task(WORK).after(Duration::from_secs(3600)).priority(-7)).await;
+    left(&bench).await
+}
+
+async fn successes(bench: &Bench, engine: &mut Player) {
+    let odd = Json::parse(
+        "{\n \"text\": \"a \\\"b\\\" \\\\ \u{202e}\",\t\"big\": 123456789012345678901234567890, \"small\": 1.50, \"list\": [ ] }",
+    );
+    let parameters = odd.expect("JSON");
+    let ids = [
+        bench.create(NewTask::new(WORK, parameters).expect("a task")).await,
+        bench.create(new_task(WORK)).await,
+    ];
+    let holds = engine.claim(2).await;
+    let say = |n: usize| Report {
+        id: holds[n].id(),
+        version: 3,
+        lines_said: 3,
+        progress: Some(Progress::new(100.0 / 3.0, "a third")),
+        // The second was dropped.
+        lines: vec![
+            LogLine::new(1, LogLevel::Info, "begins"),
+            LogLine::new(3, LogLevel::Warn, "a\nb"),
+        ],
+    };
+    assert_eq!(bench.store.report(&[say(0)]).await.expect("report"), []);
+    let null = holds[1].ends(Outcome::Success(Json::null()), &RetryRule::default());
+    assert_eq!(engine.record(&[holds[0].succeeds(), null]).await, []);
+    assert_eq!(ids.len(), holds.len());
+}
+
+async fn failures(bench: &Bench, engine: &mut Player) {
+    bench.create_work(3).await;
+    let holds = engine.claim(3).await;
+    let endings = [
+        holds[0].fails(),
+        holds[1].fails_and_waits(Duration::ZERO),
+        holds[2].fails_and_waits(Duration::from_secs(7200)),
+    ];
+    assert_eq!(engine.record(&endings).await, []);
+    let again = engine.claim(1).await;
+    assert_eq!(engine.record(&[again[0].succeeds()]).await, []);
+    // Sent back by an operator after its end, and given back by an engine.
+    bench.store.retry(&[holds[0].task_id()]).await.expect("retry");
+    let again = engine.claim(1).await;
+    assert_eq!(engine.record(&[again[0].goes_back()]).await, []);
+    let again = engine.claim(1).await;
+    let advice = Outcome::Failure(an_error(), Advice::NoRetry);
+    assert_eq!(engine.record(&[again[0].ends(advice, &RetryRule::default())]).await, []);
+}
+
+async fn cancellations(bench: &Bench, engine: &mut Player) {
+    let waits = bench.create(new_task(WORK)).await;
+    bench.store.cancel(&[waits]).await.expect("cancel");
+    let ids = bench.create_work(2).await;
+    let holds = engine.claim(2).await;
+    bench.store.cancel(&ids).await.expect("cancel");
+    let mut told = holds[0].is_cancelled();
+    told.told = Some(Told { at: Instant::now(), answer: CancelAnswer::Killed });
+    assert_eq!(engine.record(&[told]).await, []);
+    // No heartbeat has moved this wish yet.
+    assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
+}
+
+async fn late_results(bench: &Bench) {
+    bench.create_work(1).await;
+    let mut zombie = bench.engine("zombie").await;
+    let hold = zombie.claim_one().await;
+    assert!(bench.lose(zombie.id).await);
+    assert_eq!(bench.recover(zombie.id).await.len(), 1);
+    assert_eq!(zombie.record(&[hold.succeeds()]).await, [hold.id()]);
+}
+
+async fn unique_and_correlated(bench: &Bench) {
+    let by_key = |hours: u64| {
+        let task = new_task("mail").after(Duration::from_secs(3600 * hours));
+        task.unique(Unique::by("customer 7")).expect("a key")
+    };
+    let first = bench.create(by_key(1)).await;
+    bench.store.cancel(&[first]).await.expect("cancel");
+    // The key goes over to this one.
+    let parent = bench.create(by_key(2)).await;
+    let mut child = new_task("mail").after(Duration::from_secs(3600));
+    child.add_context("parent_id", &parent.0).expect("a context");
+    bench.create(child.correlation(parent.0.to_string()).expect("a flow")).await;
+    bench.create(new_task("mail").correlation("order-7").expect("a flow")).await;
+}
+
+async fn schedules(bench: &Bench) {
+    let schedules = Schedules::of(&*bench.store);
+    let hourly =
+        |name: &str| Schedule::every(name, Duration::from_secs(3600)).new_task(new_task("report"));
+    schedules.add(&hourly("hourly").overlap(Overlap::Wait)).await.expect("add");
+    schedules.add(&hourly("stopped")).await.expect("add");
+    schedules.pause("stopped", Some("audit")).await.expect("pause");
+    schedules.run("stopped", None, Some("ada")).await.expect("run");
+    // Moved into the past, so that it fires its last slot and skips two.
+    let (row, now) = bench.store.schedule("hourly").await.expect("schedule");
+    let row = row.expect("a schedule");
+    let mut state = row.state.clone();
+    state.anchor = now - SignedDuration::from_mins(181);
+    state.next_at = Some(now - SignedDuration::from_mins(121));
+    let write = task_engine_core::schedule::row::ScheduleWrite {
+        name: row.name.clone(),
+        expected: Some(row.version),
+        state,
+    };
+    assert!(bench.store.write_schedule(&write).await.expect("write"));
+    let due = bench.store.due_schedules(10).await.expect("due");
+    let firings: Vec<_> = due.rows.iter().filter_map(|due_one| fire(due_one, due.now)).collect();
+    assert_eq!(bench.store.fire_schedules(&firings).await.expect("fire"), [true]);
+}
+
+fn fire(
+    due: &task_engine_core::schedule::row::DueSchedule,
+    now: Timestamp,
+) -> Option<task_engine_core::schedule::row::Firing> {
+    firing(due, now).ok()
+}
+
+async fn left(bench: &Bench) -> Left {
+    let rules =
+        [(WORK, RetryRule::every(Duration::from_secs(3600), 3)), (ONCE, RetryRule::never())];
+    let mut new = knowing(new_instance("dead"), &rules);
+    new.lease = LONG_LEASE;
+    let mut dead = bench.register(new).await;
+    let retried = bench.create(new_task(WORK).priority(9)).await;
+    let cancelled = bench.create(new_task(WORK).priority(9)).await;
+    let once = bench.create(new_task(ONCE).priority(9)).await;
+    let holds = dead.claim(3).await;
+    assert!(holds.iter().all(|hold| hold.task.priority == 9));
+    let says = Report {
+        id: holds[0].id(),
+        version: 1,
+        lines_said: 1,
+        progress: None,
+        lines: vec![LogLine::new(1, LogLevel::Error, "the last words")],
+    };
+    assert_eq!(bench.store.report(&[says]).await.expect("report"), []);
+    bench.store.cancel(&[cancelled]).await.expect("cancel");
+    assert!(bench.lose(dead.id).await);
+    Left { retried, once, cancelled }
+}

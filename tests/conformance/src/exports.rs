@@ -1,0 +1,168 @@
+//! What is exported is all that there is, and what is imported is as it was.
+
+use std::io::Cursor;
+use std::sync::{Arc, Mutex};
+
+use task_engine_core::recovery::TakeBack;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use task_engine_store::export::{ExportFilter, File, Ids, Imported, Line, Shift};
+
+use crate::Database;
+use crate::bench::{Bench, new_task};
+use crate::everything::fill;
+
+/// With new ids, in a store that is in use, everything is there twice.
+pub async fn a_copy_is_put_behind_what_is_there(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    fill(bench.store.clone()).await;
+    let before = export(&*bench.store, &[]).await;
+    let Some(Line::Header(header)) = before.first().cloned() else { panic!("a header") };
+    // Names of schedules are taken, so those go first.
+    for name in ["hourly", "stopped"] {
+        assert!(bench.store.remove_schedule(name).await.expect("remove"));
+    }
+    let imported = import(&*bench.store, &text(&before), Ids::New).await.expect("import");
+    let Imported::Done { read, shift, holders } = imported else { panic!("{imported:?}") };
+    assert_eq!(shift.tasks, header.last_task_id);
+    let tasks = before.iter().filter(|line| matches!(line, Line::Task(_))).count();
+    assert_eq!(read.tasks, tasks as u64);
+    let after = export(&*bench.store, &[]).await;
+    let copies: Vec<Line> = before
+        .iter()
+        .filter(|line| matches!(line, Line::Task(_)))
+        .map(|line| {
+            let mut copy = shift.apply(line.clone(), &header);
+            if let Line::Task(task) = &mut copy {
+                // A key stays with the task that has it.
+                task.has_unique_key = false;
+            }
+            copy
+        })
+        .collect();
+    // As values: PostgreSQL keeps no order of names.
+    let after: Vec<_> = after.iter().map(value).collect();
+    for copy in copies {
+        assert!(after.contains(&value(&copy)), "{copy:?}");
+    }
+    for holder in holders {
+        bench.store.take_back(TakeBack::Lost(holder)).await.expect("take back");
+    }
+    // What is created now comes after both.
+    let next = bench.create(new_task("next")).await;
+    assert!(next.0 > header.last_task_id * 2, "{next}");
+}
+
+/// Ids are not kept where there are others, and nothing of a file that is wrong
+/// somewhere is taken in, wherever that is.
+pub async fn a_file_is_imported_whole_or_not_at_all(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    fill(bench.store.clone()).await;
+    let lines = export(&*bench.store, &[]).await;
+    let whole = text(&lines);
+    let refused = import(&*bench.store, &whole, Ids::Keep).await;
+    assert!(matches!(refused, Ok(Imported::Conflict(_))), "{refused:?}");
+    let taken = import(&*bench.store, &whole, Ids::New).await;
+    assert!(matches!(taken, Ok(Imported::Conflict(_))), "names of schedules are taken: {taken:?}");
+    let mut cut = whole.lines().map(|line| format!("{line}\n")).collect::<Vec<_>>();
+    cut.pop();
+    let no_end = cut.concat();
+    let half = &whole[..whole.len() - 10];
+    let twice = {
+        let task = cut.iter().position(|line| line.starts_with("{\"task\"")).expect("a task");
+        let mut lines = cut.clone();
+        lines.insert(task, lines[task].clone());
+        lines.concat()
+    };
+    let nowhere = whole.replacen("\"waiting\":{", "\"was_waiting\":{", 1);
+    for (file, words) in [
+        (no_end.as_str(), "the last line is missing"),
+        (half, "cut off"),
+        (&twice, "comes after task"),
+        (&nowhere, "unknown field"),
+    ] {
+        let outcome = import(&*bench.store, file, Ids::New).await;
+        match outcome {
+            Err(StoreError::BadData(why)) => assert!(why.contains(words), "{words}: {why}"),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+    assert_eq!(without_header(&export(&*bench.store, &[]).await), without_header(&lines));
+}
+
+/// Only the tasks that are asked for are exported, and a reader that has enough
+/// is left in peace.
+pub async fn an_export_can_be_of_some_tasks(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    fill(bench.store.clone()).await;
+    let all = export(&*bench.store, &[]).await;
+    let mut seen = 0;
+    for status in TaskStatus::ALL {
+        let some = export(&*bench.store, &[status]).await;
+        let tasks = some.iter().filter_map(|line| match line {
+            Line::Task(task) => Some(task.status),
+            _ => None,
+        });
+        let tasks: Vec<_> = tasks.collect();
+        assert!(!tasks.is_empty() && tasks.iter().all(|one| *one == status), "{status}: {tasks:?}");
+        seen += tasks.len();
+    }
+    assert_eq!(seen, all.iter().filter(|line| matches!(line, Line::Task(_))).count());
+    let count = Arc::new(Mutex::new(0));
+    let sink = {
+        let count = count.clone();
+        Box::new(move |_| {
+            *count.lock().expect("a count") += 1;
+            false
+        })
+    };
+    bench.store.export(&ExportFilter::default(), sink).await.expect("export");
+    assert_eq!(*count.lock().expect("a count"), 1);
+}
+
+/// A shift of nothing changes nothing, and ids beyond the last are refused.
+pub async fn an_empty_store_is_exported_too(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let lines = export(&*bench.store, &[]).await;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let imported = import(&*bench.store, &text(&lines), Ids::Keep).await.expect("import");
+    let Imported::Done { shift, holders, .. } = imported else { panic!("{imported:?}") };
+    assert_eq!((shift, holders), (Shift::default(), vec![]));
+    assert_eq!(without_header(&export(&*bench.store, &[]).await), without_header(&lines));
+}
+
+pub(crate) async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Line> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = {
+        let lines = lines.clone();
+        Box::new(move |line| {
+            lines.lock().expect("lines").push(line);
+            true
+        })
+    };
+    let filter = ExportFilter { statuses: statuses.to_vec() };
+    store.export(&filter, sink).await.expect("export");
+    std::mem::take(&mut *lines.lock().expect("lines"))
+}
+
+pub(crate) fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| serde_json::to_string(line).expect("JSON") + "\n").collect()
+}
+
+fn value(line: &Line) -> serde_json::Value {
+    serde_json::to_value(line).expect("JSON")
+}
+
+fn without_header(lines: &[Line]) -> &[Line] {
+    &lines[1..]
+}
+
+pub(crate) async fn import(
+    store: &dyn Store,
+    text: &str,
+    ids: Ids,
+) -> Result<Imported, StoreError> {
+    let file = File::open(Box::new(Cursor::new(text.to_owned()))).expect("a header");
+    store.import(file, ids).await
+}

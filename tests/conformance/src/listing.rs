@@ -1,0 +1,151 @@
+//! Listing: what people and pages see agrees with what is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use task_engine_core::task::{NewTask, TaskFilter, TaskId, TaskStatus};
+
+use crate::Database;
+use crate::bench::{Bench, Hold, knowing, new_instance, new_task};
+
+const CLASSES: [&str; 2] = ["red", "blue"];
+
+/// Tasks are found by their status, by their class, and by both.
+pub async fn tasks_are_found_by_status_and_class(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let expected = one_of_everything(&bench).await;
+    let statuses = TaskStatus::ALL.map(Some);
+    for status in statuses.into_iter().chain([None]) {
+        for class in [None, Some("red"), Some("blue"), Some("green")] {
+            let filter = TaskFilter {
+                status,
+                class: class.map(str::to_owned),
+                limit: 100,
+                ..TaskFilter::default()
+            };
+            let rows = bench.page(&filter).await;
+            let mut wanted: Vec<_> = expected
+                .iter()
+                .filter(|(_, found)| status.is_none_or(|status| status == found.0))
+                .filter(|(_, found)| class.is_none_or(|class| class == found.1))
+                .map(|(id, found)| (*id, found.0, found.1))
+                .collect();
+            wanted.reverse();
+            let found: Vec<_> =
+                rows.iter().map(|row| (row.id, row.status, row.task_class.as_str())).collect();
+            assert_eq!(found, wanted, "{filter:?}");
+        }
+    }
+}
+
+/// A row in a list is the same as the row of the task itself.
+pub async fn a_row_is_the_same_everywhere(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let expected = one_of_everything(&bench).await;
+    for status in TaskStatus::ALL {
+        for row in bench.list(Some(status)).await {
+            let details = bench.details(row.id).await;
+            assert_eq!(details.row, row, "{status}");
+            assert!(row.updated_at >= row.created_at, "{status}");
+            assert_eq!(details.executions.len() as i32, row.attempts, "{status}");
+        }
+    }
+    let all = bench.list(None).await;
+    assert_eq!(all.len(), expected.len());
+    for row in all {
+        assert_eq!(bench.details(row.id).await.row, row);
+    }
+}
+
+/// Pages are newest first, follow each other without a gap, and are not longer
+/// than asked for, whatever is created meanwhile.
+pub async fn pages_follow_each_other(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let mut engine = bench.register(coloured()).await;
+    let tasks: Vec<NewTask> = (0..25).map(|n| new_task(CLASSES[n % 2])).collect();
+    let ids = bench.create_all(&tasks).await;
+    let holds = engine.claim_all(100).await;
+    let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+    assert_eq!(engine.record(&endings).await, []);
+
+    let newest_first: Vec<_> = ids.iter().rev().copied().collect();
+    let reds: Vec<_> = ids.iter().step_by(2).rev().copied().collect();
+    for (status, class, wanted) in [
+        (None, None, &newest_first),
+        (Some(TaskStatus::Failed), None, &newest_first),
+        (None, Some("red"), &reds),
+        (Some(TaskStatus::Failed), Some("red"), &reds),
+    ] {
+        let mut found: Vec<TaskId> = Vec::new();
+        let mut before = None;
+        loop {
+            let page = bench
+                .page(&TaskFilter { status, class: class.map(str::to_owned), before, limit: 4 })
+                .await;
+            found.extend(page.iter().map(|row| row.id));
+            if before.is_none() {
+                // What comes after the first page was read is not on the next.
+                bench.create(new_task("red")).await;
+            }
+            before = page.last().map(|row| row.id);
+            assert!(page.len() <= 4);
+            if page.len() < 4 {
+                break;
+            }
+        }
+        // Those that were created for earlier rounds are newer than all.
+        found.retain(|id| ids.contains(id));
+        assert_eq!(&found, wanted, "{status:?} {class:?}");
+    }
+}
+
+/// A task that never was is not found.
+pub async fn a_task_that_never_was_is_not_found(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    for id in [1, i64::MAX, 0, -1] {
+        let found = bench.store.task(TaskId(id)).await.expect("task");
+        assert_eq!(found, None, "task {id}");
+    }
+}
+
+/// Whoever asks where the store is gets an answer.
+pub async fn a_store_says_where_it_is(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    assert_ne!(bench.store.place(), "");
+    let applied = bench.store.migrate().await.expect("migrate");
+    assert_eq!(applied, [""; 0], "it was migrated when it was opened");
+}
+
+/// One task of each class in each status, and one that waits for a retry.
+async fn one_of_everything(bench: &Bench) -> BTreeMap<TaskId, (TaskStatus, &'static str)> {
+    let mut engine = bench.register(coloured()).await;
+    let mut expected = BTreeMap::new();
+    for class in CLASSES {
+        bench.create_all(&vec![new_task(class); 5]).await;
+        let holds = engine.claim(5).await;
+        let endings = [
+            holds[0].succeeds(),
+            holds[1].fails(),
+            holds[2].is_cancelled(),
+            holds[3].fails_and_waits(Duration::from_secs(3600)),
+        ];
+        assert_eq!(engine.record(&endings).await, []);
+        let waiting = bench.create(new_task(class).after(Duration::from_secs(60))).await;
+        expected.insert(waiting, (TaskStatus::Waiting, class));
+        for (hold, status) in holds.iter().zip([
+            TaskStatus::Stopped,
+            TaskStatus::Failed,
+            TaskStatus::Cancelled,
+            TaskStatus::Waiting,
+            TaskStatus::Running,
+        ]) {
+            expected.insert(hold.task_id(), (status, class));
+        }
+    }
+    expected
+}
+
+fn coloured() -> task_engine_core::instance::NewInstance {
+    let rules = CLASSES.map(|class| (class, task_engine_core::retry::RetryRule::default()));
+    knowing(new_instance("a"), &rules)
+}

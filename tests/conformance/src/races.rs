@@ -1,0 +1,420 @@
+//! Races, both orders and truly at once: exactly one side wins, the other one
+//! knows it, and the task is never in two places or in none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::task::ExecutionStatus;
+use task_engine_core::task::TaskStatus;
+use task_engine_store::contract::{CancelReport, RetryReport};
+use task_engine_store::error::StoreError;
+
+use crate::Database;
+use crate::bench::{Bench, Hold, new_instance, task_ids};
+use crate::waiting::{all_at_once, at_once};
+
+/// How often a race is run.
+const ROUNDS: usize = 25;
+
+/// The end of an attempt by its engine and by recovery, at once: one of them
+/// decides, and what came second is evidence.
+pub async fn an_end_raced_by_recovery_has_one_winner(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let other = Bench::open(db).await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(6).await;
+        let mut engine = bench.engine(&format!("engine-{round}")).await;
+        let holds = [engine.claim(3).await, engine.claim(3).await].concat();
+        let id = engine.id;
+        let recovery = other.clone();
+        let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+        let (late, taken) = at_once(
+            async move {
+                // Two records, so that recovery can come between them.
+                let mut late = engine.record(&endings[..3]).await;
+                late.extend(engine.record(&endings[3..]).await);
+                late
+            },
+            async move {
+                assert!(recovery.lose(id).await);
+                recovery.recover(id).await
+            },
+        )
+        .await;
+        let late: BTreeSet<_> = late.into_iter().collect();
+        let taken: BTreeSet<_> = taken.into_iter().map(|one| one.id).collect();
+        assert_eq!(late, taken, "round {round}: what one lost, the other won");
+        for hold in &holds {
+            let lost = taken.contains(&hold.id());
+            let details = bench.details(hold.task_id()).await;
+            assert_eq!(details.executions.len(), 1, "{}", hold.id());
+            let (status, task_status) = if lost {
+                (ExecutionStatus::Failure, TaskStatus::Waiting)
+            } else {
+                (ExecutionStatus::Success, TaskStatus::Stopped)
+            };
+            assert_eq!(details.executions[0].status, status, "{}", hold.id());
+            assert_eq!(details.row.status, task_status, "{}", hold.id());
+            assert_eq!(details.late_results.len(), usize::from(lost));
+        }
+        bench.store.cancel(&ids).await.expect("cancel");
+    }
+}
+
+/// Two who recover the same engine: one declares it lost, and each attempt is
+/// taken back once.
+pub async fn two_recoveries_take_each_attempt_once(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(20).await;
+        let mut engine = bench.engine(&format!("engine-{round}")).await;
+        let holds = [engine.claim(10).await, engine.claim(10).await].concat();
+        let id = engine.id;
+        let mut recoveries = Vec::new();
+        for _ in 0..3 {
+            let bench = Bench::open(db).await;
+            recoveries.push(async move { (bench.lose(id).await, bench.recover(id).await) });
+        }
+        let results = all_at_once(recoveries).await;
+        let declared = results.iter().filter(|(declared, _)| *declared).count();
+        assert_eq!(declared, 1, "round {round}");
+        let mut taken: Vec<_> =
+            results.into_iter().flat_map(|(_, taken)| taken).map(|one| one.id).collect();
+        // Who lost the declaration may have looked before it was made.
+        taken.extend(bench.recover(id).await.into_iter().map(|one| one.id));
+        taken.sort();
+        let mut held: Vec<_> = holds.iter().map(Hold::id).collect();
+        held.sort();
+        assert_eq!(taken, held, "round {round}");
+        bench.store.cancel(&ids).await.expect("cancel");
+        if round % 5 == 4 {
+            prune_cancelled(&bench).await;
+        }
+    }
+}
+
+/// A claim that commits while its engine is declared lost is refused, taken
+/// back, or found as orphaned by everybody's next heartbeat.
+pub async fn a_claim_of_a_dying_engine_is_found(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let witness = bench.engine("witness").await;
+    let recoverer = Bench::open(db).await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(30).await;
+        let mut engine = bench.engine(&format!("engine-{round}")).await;
+        let id = engine.id;
+        let recoverer = recoverer.clone();
+        let (claimed, taken) = at_once(
+            async move {
+                let mut claimed = BTreeSet::new();
+                loop {
+                    match engine.try_claim(3).await {
+                        Ok((holds, _)) if holds.is_empty() => break claimed,
+                        Ok((holds, _)) => claimed.extend(holds.iter().map(Hold::id)),
+                        Err(StoreError::InstanceOver) => break claimed,
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            },
+            async move {
+                assert!(recoverer.lose(id).await);
+                recoverer.recover(id).await
+            },
+        )
+        .await;
+        let mut taken: BTreeSet<_> = taken.into_iter().map(|one| one.id).collect();
+        for orphaned in witness.heartbeat().await.orphaned {
+            assert_eq!(orphaned, id, "round {round}");
+            taken.extend(bench.recover(id).await.into_iter().map(|one| one.id));
+        }
+        assert_eq!(taken, claimed, "round {round}");
+        assert_eq!(witness.heartbeat().await.orphaned, []);
+        let waiting = bench.list(Some(TaskStatus::Waiting)).await;
+        assert_eq!(waiting.len(), ids.len(), "round {round}");
+        bench.store.cancel(&ids).await.expect("cancel");
+    }
+}
+
+/// A heartbeat and a declaration of loss at once: an engine that is told that
+/// it lives may be lost a moment later, but never the other way round.
+pub async fn a_heartbeat_raced_by_a_loss_tells_the_truth(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let other = Bench::open(db).await;
+    for round in 0..ROUNDS {
+        let engine = bench.engine(&format!("engine-{round}")).await;
+        let id = engine.id;
+        let other = other.clone();
+        let (engine, lost) = at_once(
+            async move {
+                engine.heartbeat().await;
+                engine
+            },
+            async move { other.lose(id).await },
+        )
+        .await;
+        assert!(lost, "round {round}: the process is gone");
+        assert!(!engine.heartbeat().await.alive, "round {round}");
+    }
+}
+
+/// Cancelling what is being claimed: cancelled and never claimed, or claimed
+/// and its engine asked. Nothing in between.
+pub async fn a_cancel_raced_by_a_claim_has_one_winner(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let other = Bench::open(db).await;
+    let mut engine = bench.engine("a").await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(8).await;
+        let operator = other.clone();
+        let wanted = ids.clone();
+        let (claimed, reports) = at_once(
+            async move {
+                let holds = engine.claim_all(3).await;
+                (engine, holds)
+            },
+            async move { operator.store.cancel(&wanted).await.expect("cancel") },
+        )
+        .await;
+        let (player, holds) = claimed;
+        engine = player;
+        let claimed: BTreeSet<_> = task_ids(&holds).into_iter().collect();
+        let asked: BTreeSet<_> = engine.heartbeat().await.cancel.into_iter().collect();
+        for (id, report) in ids.iter().zip(reports) {
+            let details = bench.details(*id).await;
+            let expected = if claimed.contains(id) {
+                let attempt = AttemptId { task_id: *id, attempt: 1 };
+                assert!(asked.contains(&attempt), "round {round}, task {id}");
+                assert!(details.cancel_requested);
+                (CancelReport::Requested, TaskStatus::Running)
+            } else {
+                (CancelReport::Cancelled, TaskStatus::Cancelled)
+            };
+            assert_eq!((report, details.row.status), expected, "round {round}");
+        }
+        let endings: Vec<_> = holds.iter().map(Hold::is_cancelled).collect();
+        assert_eq!(engine.record(&endings).await, []);
+        assert_eq!(engine.heartbeat().await.cancel, [], "all are granted");
+    }
+}
+
+/// Cancelling what is just ending: the report and the status agree.
+pub async fn a_cancel_raced_by_an_end_is_answered_truly(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let other = Bench::open(db).await;
+    let mut engine = bench.engine("a").await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(6).await;
+        let holds = engine.claim(6).await;
+        let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+        let operator = other.clone();
+        let wanted = ids.clone();
+        let recorder = bench.clone();
+        let (late, reports) = at_once(
+            async move { recorder.store.record(&endings, &[]).await.expect("record") },
+            async move { operator.store.cancel(&wanted).await.expect("cancel") },
+        )
+        .await;
+        assert_eq!(late, [], "a wish ends nothing");
+        for (id, report) in ids.iter().zip(reports) {
+            assert!(
+                matches!(
+                    report,
+                    CancelReport::Requested | CancelReport::Ended(TaskStatus::Stopped)
+                ),
+                "round {round}: {report:?}"
+            );
+            let details = bench.details(*id).await;
+            assert_eq!(details.row.status, TaskStatus::Stopped);
+            assert!(!details.cancel_requested, "there is nothing to cancel");
+        }
+        assert_eq!(engine.heartbeat().await.cancel, []);
+    }
+}
+
+/// Two who cancel the same waiting tasks: each is cancelled once.
+pub async fn two_cancels_cancel_once(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(10).await;
+        let mut operators = Vec::new();
+        for _ in 0..2 {
+            let operator = Bench::open(db).await;
+            let mut wanted = ids.clone();
+            fastrand::shuffle(&mut wanted);
+            operators.push(async move {
+                let reports = operator.store.cancel(&wanted).await.expect("cancel");
+                wanted.into_iter().zip(reports).collect::<Vec<_>>()
+            });
+        }
+        let reports = all_at_once(operators).await.concat();
+        for id in ids {
+            let of_task = reports.iter().filter(|(task, _)| *task == id);
+            let (winners, losers): (Vec<_>, Vec<_>) = of_task
+                .map(|(_, report)| *report)
+                .partition(|report| *report == CancelReport::Cancelled);
+            assert_eq!(winners.len(), 1, "round {round}, task {id}");
+            assert_eq!(losers, [CancelReport::Ended(TaskStatus::Cancelled)]);
+            assert_eq!(bench.details(id).await.executions.len(), 1);
+        }
+    }
+}
+
+/// Two operators send the same failed tasks back while an engine claims them:
+/// one new attempt each, and never two with the same number.
+pub async fn two_retries_and_a_claim_make_one_attempt(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let mut engine = bench.engine("a").await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(8).await;
+        let holds = engine.claim(8).await;
+        let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+        assert_eq!(engine.record(&endings).await, []);
+
+        let operator = Bench::open(db).await;
+        let wanted = ids.clone();
+        let retries = (0..2).map(move |n| {
+            let operator = operator.clone();
+            let mut wanted = wanted.clone();
+            if n == 1 {
+                wanted.reverse();
+            }
+            async move { operator.store.retry(&wanted).await.expect("retry") }
+        });
+        let (claimed, reports) = at_once(
+            async move {
+                // Until the first of them comes; the rest is for later.
+                let mut holds = Vec::new();
+                while holds.is_empty() {
+                    holds = engine.claim_all(3).await;
+                }
+                (engine, holds)
+            },
+            all_at_once(retries),
+        )
+        .await;
+        let (player, mut again) = claimed;
+        engine = player;
+        engine.wake();
+        again.extend(engine.claim_all(3).await);
+        let mut claimed = task_ids(&again);
+        claimed.sort();
+        assert_eq!(claimed, ids, "round {round}: each once");
+        assert!(again.iter().all(|hold| hold.id().attempt == 2));
+        let sent_back = reports.concat();
+        let sent_back = sent_back.iter().filter(|report| **report == RetryReport::Waiting).count();
+        assert_eq!(sent_back, ids.len(), "round {round}: one sends it back");
+        let endings: Vec<_> = again.iter().map(Hold::succeeds).collect();
+        assert_eq!(engine.record(&endings).await, []);
+    }
+}
+
+/// Retention and an operator's retry want the same tasks: each is removed, or
+/// waits with all that is recorded about it.
+pub async fn a_prune_raced_by_a_retry_leaves_no_halves(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    let other = Bench::open(db).await;
+    let mut engine = bench.engine("a").await;
+    for round in 0..ROUNDS {
+        let ids = bench.create_work(10).await;
+        let holds = engine.claim(10).await;
+        let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+        assert_eq!(engine.record(&endings).await, []);
+        engine.finish(holds[0].claim_id).await;
+        let (operator, keeper) = (bench.clone(), other.clone());
+        let wanted = ids.clone();
+        let (reports, removed) = at_once(
+            async move { operator.store.retry(&wanted).await.expect("retry") },
+            async move {
+                let pruned = keeper.store.prune(TaskStatus::Failed, Duration::ZERO, 1000);
+                pruned.await.expect("prune")
+            },
+        )
+        .await;
+        let mut gone = 0;
+        for (id, report) in ids.iter().zip(reports) {
+            match bench.store.task(*id).await.expect("task") {
+                None => {
+                    assert_eq!(report, RetryReport::NotFound, "round {round}");
+                    gone += 1;
+                }
+                Some(details) => {
+                    assert_eq!(report, RetryReport::Waiting, "round {round}");
+                    assert_eq!(details.row.status, TaskStatus::Waiting);
+                    assert_eq!(details.executions.len(), 1);
+                }
+            }
+        }
+        assert_eq!(removed, gone, "round {round}");
+        bench.store.cancel(&ids).await.expect("cancel");
+        prune_cancelled(&bench).await;
+        assert_eq!(bench.list(None).await, [], "round {round}");
+    }
+}
+
+/// Many engines that start under one name: one is registered.
+pub async fn one_of_many_gets_the_name(db: &dyn Database) {
+    for round in 0..10 {
+        let name = format!("name-{round}");
+        let mut engines = Vec::new();
+        for _ in 0..5 {
+            let bench = Bench::open(db).await;
+            let new = new_instance(&name);
+            engines.push(async move { bench.store.register(&new).await });
+        }
+        let results = all_at_once(engines).await;
+        let registered = results.iter().filter(|result| result.is_ok()).count();
+        assert_eq!(registered, 1, "{results:?}");
+        for result in results {
+            match result {
+                Ok(_) => {}
+                Err(StoreError::NameTaken(taken)) => assert_eq!(taken, name),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// The invariants hold at every moment, not only when all is quiet.
+pub async fn the_invariants_hold_while_work_goes_on(db: &dyn Database) {
+    let bench = Bench::open(db).await;
+    bench.create_work(600).await;
+    let mut engines = Vec::new();
+    for n in 0..3 {
+        let bench = Bench::open(db).await;
+        let mut engine = bench.engine(&format!("engine-{n}")).await;
+        engines.push(tokio::spawn(async move {
+            loop {
+                let holds = engine.look(10).await.0;
+                let Some(first) = holds.first() else { return };
+                let ends = |hold: &Hold| match (hold.id().attempt, hold.task_id().0 % 3) {
+                    (1, 0) => hold.fails_and_waits(Duration::ZERO),
+                    (1, 1) => hold.goes_back(),
+                    _ => hold.succeeds(),
+                };
+                let endings: Vec<_> = holds.iter().map(ends).collect();
+                assert_eq!(engine.record(&endings).await, []);
+                engine.finish(first.claim_id).await;
+            }
+        }));
+    }
+    let mut looks = 0;
+    while looks < 3 || engines.iter().any(|engine| !engine.is_finished()) {
+        let violations = bench.store.verify().await.expect("verify");
+        assert_eq!(violations, [""; 0], "look {looks}");
+        looks += 1;
+    }
+    for engine in engines {
+        engine.await.expect("an engine");
+    }
+    let mut last = bench.engine("last").await;
+    let holds = last.claim_all(50).await;
+    let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+    assert_eq!(last.record(&endings).await, []);
+    assert_eq!(bench.list(Some(TaskStatus::Stopped)).await.len(), 600);
+}
+
+async fn prune_cancelled(bench: &Bench) {
+    let pruned = bench.store.prune(TaskStatus::Cancelled, Duration::ZERO, 10_000);
+    pruned.await.expect("prune");
+}

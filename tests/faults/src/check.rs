@@ -1,0 +1,261 @@
+//! The promises, checked by joining three sources that know nothing of each
+//! other: what producers were told, what tasks wrote to a file, and what the
+//! store says.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use task_engine::TaskStatus;
+use task_engine::{RetryOverride, TaskError};
+use task_engine_core::unique::key_of;
+use task_engine_store::export::{ExecutionRecord, InstanceRecord, TaskRecord};
+
+use crate::history::{History, exception_of};
+use crate::orders::RETRIES;
+use crate::witness::{Seen, Witness};
+
+/// All that is known when a test is over.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// The tasks whose creation was confirmed.
+    pub acks: BTreeSet<i64>,
+    /// What tasks wrote.
+    pub witness: Witness,
+    /// What the store says.
+    pub history: History,
+    /// What the store said before: endings must not change.
+    pub before: Vec<History>,
+    /// Processes that are gone, and a time when they still were there.
+    pub dead: HashMap<u32, Option<i64>>,
+    /// Workers of each process.
+    pub workers: HashMap<u32, usize>,
+    /// Tasks that an operator has sent back to run, and how often.
+    pub sent_back: HashMap<i64, usize>,
+    /// Words of `Store::verify`.
+    pub verify: Vec<String>,
+}
+
+/// Every promise that was broken, in words.
+#[must_use]
+pub fn broken(evidence: &Evidence) -> Vec<String> {
+    let mut broken: Vec<String> =
+        evidence.verify.iter().map(|words| format!("I2: verify: {words}")).collect();
+    broken.extend(evidence.witness.absurd.iter().map(|words| format!("I4: witness: {words}")));
+    for id in &evidence.acks {
+        if !evidence.history.tasks.contains_key(id) {
+            broken.push(format!("I1: task {id} was confirmed and is not there"));
+        }
+    }
+    for task in evidence.history.tasks.values() {
+        check_task(evidence, task, &mut broken);
+    }
+    check_seen(evidence, &mut broken);
+    check_unchanged(evidence, &mut broken);
+    check_workers(evidence, &mut broken);
+    check_keys(evidence, &mut broken);
+    check_slots(&evidence.history, &mut broken);
+    broken
+}
+
+fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) {
+    let id = task.id;
+    let mut say = |words: String| broken.push(words);
+    if matches!(task.status, TaskStatus::Waiting | TaskStatus::Running) {
+        say(format!("I8: task {id} is still {}", task.status));
+    }
+    let ends = task.executions.iter().filter(|e| e.ends_task.is_some()).count();
+    let allowed = 1 + evidence.sent_back.get(&id).copied().unwrap_or(0);
+    if ends == 0 || ends > allowed {
+        say(format!("I2: task {id} has ended {ends} times, not 1 to {allowed}"));
+    }
+    for (place, execution) in task.executions.iter().enumerate() {
+        if usize::try_from(execution.attempt) != Ok(place + 1) {
+            say(format!("I7: task {id} lacks attempt {}", place + 1));
+            break;
+        }
+    }
+    check_retries(task, allowed, &mut say);
+    for execution in &task.executions {
+        check_success(evidence, id, execution, &mut say);
+    }
+    for pair in task.executions.windows(2) {
+        check_overlap(evidence, id, &pair[0], &pair[1], &mut say);
+    }
+    for late in &task.late_results {
+        if !task.executions.iter().any(|e| e.attempt == late.attempt) {
+            say(format!(
+                "I5: task {id} has a late result of attempt {}, which has not ended",
+                late.attempt
+            ));
+        }
+    }
+}
+
+/// I6: crashes are counted, too; what was given back is not.
+fn check_retries(task: &TaskRecord, lives: usize, say: &mut impl FnMut(String)) {
+    let rule = RetryOverride::of(&task.context).unwrap_or_default();
+    let most = rule.maximum.unwrap_or(RETRIES) as usize + 1;
+    let free = [TaskError::ENGINE_STOPPED, TaskError::NEVER_STARTED, TaskError::CANCELLED];
+    let counted =
+        task.executions.iter().filter(|e| !free.contains(&exception_of(e).as_str())).count();
+    if counted > most * lives {
+        say(format!("I6: task {} was tried {counted} times, not {most} at the most", task.id));
+    }
+}
+
+/// I3: who says that it was done must have been seen at it, to the end.
+fn check_success(
+    evidence: &Evidence,
+    id: i64,
+    execution: &ExecutionRecord,
+    say: &mut impl FnMut(String),
+) {
+    if execution.error.is_some() {
+        return;
+    }
+    let seen = evidence.witness.seen.get(&(id, execution.attempt));
+    if seen.is_none_or(|seen| seen.ended.is_none()) {
+        say(format!(
+            "I3: attempt {} of task {id} is a success, and nobody saw it end",
+            execution.attempt
+        ));
+    }
+}
+
+/// I4: the next attempt begins after this one was over, or after the lease of
+/// its engine was, by the database's clock.
+fn check_overlap(
+    evidence: &Evidence,
+    id: i64,
+    first: &ExecutionRecord,
+    next: &ExecutionRecord,
+    say: &mut impl FnMut(String),
+) {
+    let seen = |attempt| evidence.witness.seen.get(&(id, attempt)).copied();
+    let (Some(one), Some(two)) = (seen(first.attempt), seen(next.attempt)) else {
+        return;
+    };
+    if over(evidence, one).is_some_and(|over| over <= two.began) {
+        return;
+    }
+    let lost = exception_of(first) == TaskError::INSTANCE_LOST;
+    let holder = first.instance_id.and_then(|id| evidence.history.instances.get(&id));
+    if lost && holder.is_some_and(was_silent) {
+        return;
+    }
+    say(format!(
+        "I4: attempt {} of task {id} began {} µs before attempt {} was over ({first:?}, held by {holder:?})",
+        next.attempt,
+        over(evidence, one).map_or(0, |over| over - two.began),
+        first.attempt
+    ));
+}
+
+/// When an attempt ran no longer; for one that was killed, when it still did.
+fn over(evidence: &Evidence, seen: Seen) -> Option<i64> {
+    let killed = || evidence.dead.get(&seen.process).map(|time| time.unwrap_or(seen.began));
+    seen.ended.or_else(killed)
+}
+
+/// Whether a lost engine had been silent for its lease.
+fn was_silent(engine: &InstanceRecord) -> bool {
+    engine.lost_at.is_some_and(|lost| {
+        let silent = lost.duration_since(engine.heartbeat_at).as_millis();
+        silent >= i128::from(engine.lease_ms)
+    })
+}
+
+/// I7: what was seen to begin is on record.
+fn check_seen(evidence: &Evidence, broken: &mut Vec<String>) {
+    for (id, attempt) in evidence.witness.seen.keys() {
+        let task = evidence.history.tasks.get(id);
+        if !task.is_some_and(|task| task.executions.iter().any(|e| e.attempt == *attempt)) {
+            broken
+                .push(format!("I7: attempt {attempt} of task {id} was seen and is not on record"));
+        }
+    }
+}
+
+/// I2: what has ended stays as it ended.
+fn check_unchanged(evidence: &Evidence, broken: &mut Vec<String>) {
+    for (id, was) in evidence.before.iter().flat_map(History::executions) {
+        let now = evidence.history.tasks.get(&id);
+        let now = now.and_then(|task| task.executions.iter().find(|e| e.attempt == was.attempt));
+        if now != Some(was) {
+            broken.push(format!(
+                "I2: attempt {} of task {id} was {was:?} and is {now:?}",
+                was.attempt
+            ));
+        }
+    }
+}
+
+/// I9: no process runs more at a time than it has workers.
+fn check_workers(evidence: &Evidence, broken: &mut Vec<String>) {
+    let mut by_process: BTreeMap<u32, Vec<(i64, i32)>> = BTreeMap::new();
+    for seen in evidence.witness.seen.values() {
+        if let Some(ended) = seen.ended {
+            let changes = by_process.entry(seen.process).or_default();
+            changes.extend([(seen.began, 1), (ended, -1)]);
+        }
+    }
+    for (process, mut changes) in by_process {
+        // An end before a beginning of the same moment.
+        changes.sort_unstable();
+        let (mut now, mut most) = (0, 0);
+        for (_, change) in changes {
+            now += change;
+            most = most.max(now);
+        }
+        let workers = evidence.workers.get(&process).copied();
+        if workers.is_some_and(|workers| usize::try_from(most).unwrap_or(0) > workers) {
+            broken.push(format!(
+                "I9: process {process} ran {most} tasks at a time, with {workers:?} workers"
+            ));
+        }
+    }
+}
+
+/// I9: while a task with a key is open, there is no other with it; so they never
+/// run at the same time.
+fn check_keys(evidence: &Evidence, broken: &mut Vec<String>) {
+    let mut by_key: BTreeMap<String, Vec<(i64, i64, i64)>> = BTreeMap::new();
+    for task in evidence.history.tasks.values() {
+        let Some(key) = key_of(&task.context) else { continue };
+        let seen = || evidence.witness.seen.iter().filter(|((id, _), _)| *id == task.id);
+        let began = seen().map(|(_, seen)| seen.began).min();
+        let over = seen().map(|(_, seen)| over(evidence, *seen).unwrap_or(i64::MAX)).max();
+        if let (Some(began), Some(over)) = (began, over) {
+            by_key.entry(key).or_default().push((began, over, task.id));
+        }
+    }
+    for (key, mut runs) in by_key {
+        runs.sort_unstable();
+        for pair in runs.windows(2) {
+            let ((_, over, first), (began, _, next)) = (pair[0], pair[1]);
+            if began < over {
+                broken.push(format!(
+                    "I9: task {next} began while task {first} with the same key {key} was open"
+                ));
+            }
+        }
+    }
+}
+
+/// I10: one task a slot.
+fn check_slots(history: &History, broken: &mut Vec<String>) {
+    for schedule in &history.schedules {
+        let slots: BTreeSet<_> = schedule.fired_slots.iter().map(|fired| fired.slot).collect();
+        let tasks: BTreeSet<_> = schedule.fired_slots.iter().map(|fired| fired.task_id).collect();
+        let fired = schedule.fired_slots.len();
+        if slots.len() != fired || tasks.len() != fired {
+            broken.push(format!(
+                "I10: schedule {} fired {fired} tasks for {} slots",
+                schedule.name,
+                slots.len()
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

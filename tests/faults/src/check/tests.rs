@@ -1,0 +1,192 @@
+//! A check that cannot fail proves nothing: each promise is broken once.
+
+use jiff::{SignedDuration, Timestamp};
+use task_engine::Json;
+use task_engine_store::export::LateRecord;
+
+use super::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+}
+
+fn execution(attempt: i32, exception: Option<&str>, ends: Option<TaskStatus>) -> ExecutionRecord {
+    ExecutionRecord {
+        attempt,
+        retry_number: attempt - 1,
+        instance_id: Some(1),
+        worker: Some(1),
+        started_at: Some(at(i64::from(attempt))),
+        stopped_at: at(i64::from(attempt)),
+        retry_at: None,
+        ends_task: ends,
+        result: exception.is_none().then(Json::null),
+        error: exception
+            .map(|name| Json::parse(format!(r#"{{"exception":"{name}","message":""}}"#)).unwrap()),
+    }
+}
+
+/// A task that was lost once and then done, as it should be.
+fn sound() -> Evidence {
+    let lost = execution(1, Some("InstanceLost"), None);
+    let done = execution(2, None, Some(TaskStatus::Stopped));
+    let task = TaskRecord {
+        id: 1,
+        status: TaskStatus::Stopped,
+        task_class: "Witness".into(),
+        queue: "default".into(),
+        priority: 0,
+        created_at: at(0),
+        scheduled_at: at(0),
+        task_parameters: Json::empty_object(),
+        context: Json::empty_object(),
+        has_unique_key: false,
+        waiting: None,
+        running: None,
+        executions: vec![lost, done],
+        late_results: vec![],
+        progress: vec![],
+        logs: vec![],
+        cancellations: vec![],
+    };
+    let instance = InstanceRecord {
+        id: 1,
+        name: "a".into(),
+        host: "h".into(),
+        pid: 7,
+        version: String::new(),
+        workers: 1,
+        lease_ms: 1000,
+        queues: vec![],
+        pools: vec![],
+        classes: BTreeMap::new(),
+        started_at: at(0),
+        heartbeat_at: at(1),
+        stopped_at: None,
+        lost_at: Some(at(3)),
+    };
+    let mut evidence = Evidence {
+        acks: BTreeSet::from([1]),
+        witness: Witness::read("begin 1 1 7 100\nbegin 1 2 8 200\nend 1 2 8 300\n"),
+        ..Evidence::default()
+    };
+    evidence.history.tasks.insert(1, task);
+    evidence.history.instances.insert(1, instance);
+    evidence
+}
+
+fn task(evidence: &mut Evidence) -> &mut TaskRecord {
+    evidence.history.tasks.get_mut(&1).unwrap()
+}
+
+fn finds(promise: &str, spoil: impl Fn(&mut Evidence)) {
+    let mut evidence = sound();
+    spoil(&mut evidence);
+    let broken = broken(&evidence);
+    assert!(broken.iter().any(|words| words.starts_with(promise)), "{promise}: {broken:?}");
+}
+
+#[test]
+fn what_is_sound_is_sound() {
+    assert_eq!(broken(&sound()), Vec::<String>::new());
+}
+
+#[test]
+fn a_lost_task_is_found() {
+    finds("I1:", |e| e.acks.extend([2]));
+    finds("I8:", |e| task(e).status = TaskStatus::Running);
+}
+
+#[test]
+fn a_second_end_is_found_unless_it_was_asked_for() {
+    finds("I2:", |e| task(e).executions[0].ends_task = Some(TaskStatus::Failed));
+    finds("I2:", |e| e.verify.push("task 1 is nowhere".into()));
+    let mut asked = sound();
+    task(&mut asked).executions[0].ends_task = Some(TaskStatus::Failed);
+    asked.sent_back.insert(1, 1);
+    assert_eq!(broken(&asked), Vec::<String>::new());
+}
+
+#[test]
+fn an_end_that_changes_is_found() {
+    finds("I2:", |e| {
+        let mut before = e.history.clone();
+        before.tasks.get_mut(&1).unwrap().executions[1].worker = Some(9);
+        e.before.push(before);
+    });
+}
+
+#[test]
+fn a_success_that_nobody_saw_is_found() {
+    finds("I3:", |e| e.witness = Witness::read("begin 1 1 7 100\nbegin 1 2 8 200\n"));
+}
+
+#[test]
+fn attempts_that_overlap_are_found() {
+    // The first engine was alive: it was heard of a moment before it was declared lost.
+    finds("I4:", |e| e.history.instances.get_mut(&1).unwrap().heartbeat_at = at(3));
+    finds("I4:", |e| {
+        task(e).executions[0] = execution(1, Some("Asked"), None);
+        e.witness =
+            Witness::read("begin 1 1 7 100\nbegin 1 2 8 200\nend 1 2 8 300\nend 1 1 7 250\n");
+    });
+    // It was alive, but its process was killed before: nothing overlaps.
+    let mut killed = sound();
+    killed.history.instances.get_mut(&1).unwrap().heartbeat_at = at(3);
+    killed.dead.insert(7, Some(150));
+    assert_eq!(broken(&killed), Vec::<String>::new());
+    killed.dead.insert(7, Some(250));
+    assert!(broken(&killed)[0].starts_with("I4:"));
+}
+
+#[test]
+fn a_late_result_of_what_has_not_ended_is_found() {
+    finds("I5:", |e| {
+        task(e).late_results.push(LateRecord {
+            attempt: 3,
+            arrived_at: at(9),
+            result: None,
+            error: None,
+        });
+    });
+}
+
+#[test]
+fn one_attempt_too_many_is_found() {
+    finds("I6:", |e| task(e).context = Json::parse(r#"{"retry":{"maximum":0}}"#).unwrap());
+}
+
+#[test]
+fn a_gap_is_found() {
+    finds("I7:", |e| drop(task(e).executions.remove(0)));
+    finds("I7:", |e| e.witness.take("begin 1 3 8 400"));
+}
+
+#[test]
+fn two_open_tasks_of_one_key_are_found() {
+    let key = || Json::parse(r#"{"unique_key":"k"}"#).unwrap();
+    let second = |began: i64| {
+        let mut evidence = sound();
+        task(&mut evidence).context = key();
+        let mut other = task(&mut evidence).clone();
+        other.id = 2;
+        evidence.history.tasks.insert(2, other);
+        evidence.dead.insert(7, None);
+        for (attempt, began) in [(1, began), (2, began + 10)] {
+            evidence.witness.take(&format!("begin 2 {attempt} 9 {began}"));
+            evidence.witness.take(&format!("end 2 {attempt} 9 {}", began + 5));
+        }
+        broken(&evidence)
+    };
+    assert_eq!(second(300), Vec::<String>::new());
+    assert!(second(299).iter().any(|words| words.starts_with("I9:")));
+}
+
+#[test]
+fn too_many_at_a_time_are_found() {
+    finds("I9:", |e| {
+        e.workers.insert(8, 1);
+        e.witness =
+            Witness::read("begin 1 1 8 100\nbegin 1 2 8 200\nend 1 2 8 300\nend 1 1 8 300\n");
+    });
+}
