@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use task_engine::{Store, TaskId, TaskStatus};
-use task_engine_core::display as words;
+use task_engine_core::display;
 use task_engine_core::display::count;
 use task_engine_core::report::{LogFilter, LogRow, ProgressRow};
 use task_engine_core::secret::Redactor;
@@ -243,7 +243,7 @@ pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
 
 /// `40 %, rendering`, safe for a terminal.
 pub(crate) fn far(progress: &ProgressRow) -> String {
-    escape(&words::far(progress)).into_owned()
+    escape(&display::far(progress)).into_owned()
 }
 
 fn time(time: Timestamp, zone: &TimeZone) -> String {

@@ -250,6 +250,9 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use task_engine_core::instance::InstanceId;
+    use task_engine_store::activity::EndingsLook;
+
     use super::*;
 
     fn ending(id: i64, class: &str, ago_secs: i64, error: Option<&str>) -> EndingRow {

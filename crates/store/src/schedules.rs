@@ -258,8 +258,8 @@ fn whole_millisecond(time: Timestamp) -> Timestamp {
 mod tests {
     use std::time::Duration;
 
-    use super::super::row::ScheduleVersion;
-    use super::super::{Missed, Overlap};
+    use task_engine_core::schedule::row::ScheduleVersion;
+    use task_engine_core::schedule::{Missed, Overlap};
     use super::*;
     use task_engine_core::json::Json;
     use task_engine_core::task::NewTask;

@@ -38,7 +38,7 @@ fn icon(class: &str) -> Markup {
 /// A time: how long ago or ahead, and exactly when somebody points at it.
 pub(crate) fn time(app: &App, time: Timestamp, now: Timestamp) -> Markup {
     let exact = exact(app, time);
-    html! { time datetime=(time) title=(exact) { (words::relative(time, now)) } }
+    html! { time datetime=(time) title=(exact) { (display::relative(time, now)) } }
 }
 
 /// A time to the millisecond, in the zone of the dashboard.
@@ -47,11 +47,11 @@ pub(crate) fn exact(app: &App, time: Timestamp) -> String {
 }
 
 pub(crate) fn span(time: Duration) -> String {
-    words::span(time)
+    display::span(time)
 }
 
 pub(crate) fn number(count: Count) -> String {
-    words::counted(count)
+    display::counted(count)
 }
 
 pub(crate) fn task_link(app: &App, id: TaskId) -> Markup {

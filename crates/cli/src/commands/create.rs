@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
 use task_engine_core::display::{capital, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::secret::Secrets;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Wanted, no_taker};

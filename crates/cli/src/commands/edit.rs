@@ -9,7 +9,6 @@ use serde_json::json;
 use task_engine::{NewTask, TaskId, TaskStatus};
 use task_engine_core::change::{Edit, EditReport};
 use task_engine_core::secret;
-use task_engine_core::secret::Secrets;
 use task_engine_core::task::Due;
 use task_engine_core::task::TaskDetails;
 

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use task_engine::TaskId;
-use task_engine_core::secret::Secrets;
 
 use super::show;
 use crate::console::{Console, now};

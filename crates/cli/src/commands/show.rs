@@ -14,7 +14,7 @@ use task_engine_core::display::{
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::instance::InstanceState;
 use task_engine_core::report::{LINES_MAX, LogFilter, LogRow};
-use task_engine_core::secret::{Redactor, Secrets};
+use task_engine_core::secret::Redactor;
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 use task_engine_core::task::{ExecutionStatus, LateResult};
 use task_engine_core::unique;

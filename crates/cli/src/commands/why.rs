@@ -6,7 +6,6 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
-use task_engine_core::display;
 use task_engine_operations::why::{Reason, Why, why};
 
 use super::show::no_such_task;
@@ -65,7 +64,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let zone = now().time_zone().clone();
     writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
     for (at_place, reason) in reasons.iter().enumerate() {
-        writeln!(out, "  {}. {}", at_place + 1, escape(&words::reason(reason, at, &zone)))?;
+        writeln!(
+            out,
+            "  {}. {}",
+            at_place + 1,
+            escape(&task_engine_operations::why::sentences::reason(reason, at, &zone))
+        )?;
     }
     Ok(out.flush()?)
 }

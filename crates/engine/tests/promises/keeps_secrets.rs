@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;
-use task_engine::core::secret::Secrets;
 use task_engine::{
     ClassRules, Client, Engine, EngineError, Failure, Json, RetryRule, Run, Task, TaskStatus,
 };

@@ -2,6 +2,7 @@ use super::*;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
+use task_engine_core::task::TaskId;
 use task_engine_core::task::{ClassRules, TaskRow};
 use task_engine_store::activity::HeldRow;
 

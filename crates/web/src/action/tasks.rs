@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use task_engine_core::attempt::Next;
 use task_engine_core::change::RemoveReport;
 use task_engine_core::filter::{Filter, FoundTask};
-use task_engine_core::recovery;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_operations::recover::RecoverError;
 use task_engine_operations::search::Search;
@@ -276,7 +275,7 @@ async fn rerun(store: &dyn Store, ids: &[TaskId], done: &mut Done) -> Result<(),
 
 /// Recovers what a dead engine of this name has left.
 pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, Problem> {
-    let recovered = recovery::recover(store, name).await;
+    let recovered = task_engine_operations::recover::recover(store, name).await;
     let recovered = recovered.map_err(|error| match error {
         RecoverError::Unknown { .. } => Problem::not_found(error.to_string()),
         RecoverError::Alive(_) | RecoverError::Left(_) => Problem::conflict(error.to_string()),

@@ -4,7 +4,6 @@ use axum::Json as Answer;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine_core::display;
 use task_engine_core::filter::FoundTask;
 use task_engine_core::report::{LogFilter, LogRow};
 use task_engine_core::task::{TaskDetails, TaskId, TaskRow, TaskStatus};
@@ -121,7 +120,10 @@ pub(super) async fn why(
 ) -> Result<Answer<Why>, Problem> {
     query.with(&[])?;
     let (why, _) = app.why(id).await?;
-    let told = |reason: Reason| Told { words: words::reason(&reason, why.at, &app.zone), reason };
+    let told = |reason: Reason| Told {
+        words: task_engine_operations::why::sentences::reason(&reason, why.at, &app.zone),
+        reason,
+    };
     Ok(Answer(Why {
         task_id: id,
         status: why.task.row.status,

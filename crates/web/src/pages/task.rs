@@ -82,12 +82,15 @@ async fn page(
 
 /// Why it is where it is.
 fn reasons(app: &App, why: &Why) -> Markup {
-    let reasons = why.reasons.iter().map(|reason| words::reason(reason, why.at, &app.zone));
+    let reasons = why
+        .reasons
+        .iter()
+        .map(|reason| task_engine_operations::why::sentences::reason(reason, why.at, &app.zone));
     html! {
         section #why .card data-live {
             h2 { "Why" }
             ul .reasons {
-                @for reason in reasons { li { (words::capital(&reason)) "." } }
+                @for reason in reasons { li { (display::capital(&reason)) "." } }
             }
         }
     }
@@ -108,7 +111,7 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
                     dt { "Due now" } dd { (parts::time(app, row.scheduled_at, now)) }
                 }
                 dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
-                dt { "Attempts" } dd { (row.attempts) " (" (words::count(usize::try_from(row.retry_number).unwrap_or(0), "retry")) ")" }
+                dt { "Attempts" } dd { (row.attempts) " (" (display::count(usize::try_from(row.retry_number).unwrap_or(0), "retry")) ")" }
                 @if let Some(instance) = &row.instance { dt { "Engine" } dd { (instance) } }
                 @if let Some(parent) = task.parent_id {
                     dt { "Created by" } dd { "task " (parts::task_link(app, parent)) }

@@ -70,10 +70,10 @@ pub(crate) fn due(app: &App, fields: &Fields, now: Timestamp) -> Result<Option<D
         (Some(_), Some(_)) => {
             Err(Mistake::new("in", "give a time or a wait, not both; leave one of them empty"))
         }
-        (Some(at), None) => typed::future_time(at, &now.to_zoned(app.zone.clone()))
+        (Some(at), None) => parse::future_time(at, &now.to_zoned(app.zone.clone()))
             .map(|time| Some(Due::At(time)))
             .map_err(|why| Mistake::new("at", &why)),
-        (None, Some(wait)) => typed::duration(wait)
+        (None, Some(wait)) => parse::duration(wait)
             .map(|wait: Duration| Some(Due::After(wait)))
             .map_err(|why| Mistake::new("in", &why)),
         (None, None) => Ok(None),

@@ -9,7 +9,7 @@ use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
 use task_engine_core::BadWord;
 use task_engine_core::display::clock_and_relative;
 use task_engine_core::schedule::BadSchedule;
-use task_engine_core::secret::{Secrets, StrayPlaceholder};
+use task_engine_core::secret::StrayPlaceholder;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_store::schedules::{Done, Schedules};
 

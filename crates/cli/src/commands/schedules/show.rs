@@ -10,7 +10,6 @@ use task_engine_core::schedule::Preview;
 use task_engine_core::schedule::history::{HistoryLine, ScheduleDetails, ScheduleEvent};
 use task_engine_core::schedule::row::{FiredSlot, ScheduleRow};
 use task_engine_core::schedule::{Definition, Wrong};
-use task_engine_core::secret::Secrets;
 use task_engine_store::schedules::Schedules;
 
 use super::next::times;

@@ -232,7 +232,7 @@ fn field_of_task(bad: &BadTask) -> &'static str {
 
 /// Nothing is none at all.
 fn jitter(text: &str) -> Result<Duration, String> {
-    if text.is_empty() { Ok(Duration::ZERO) } else { typed::duration(text) }
+    if text.is_empty() { Ok(Duration::ZERO) } else { parse::duration(text) }
 }
 
 /// What was refused after all, beside the field that it is about.
