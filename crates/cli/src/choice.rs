@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use task_engine::{TaskId, TaskStatus};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 
 use crate::console::now;
@@ -60,7 +60,7 @@ impl Chosen {
                     "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
-            let id: TaskId = word.parse().map_err(|bad: BadWord| Fault::Usage(bad.into()))?;
+            let id: TaskId = word.parse().map_err(|bad: ParseError| Fault::Usage(bad.into()))?;
             if seen.insert(id) {
                 ids.push(id);
             }

@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     Partial(String),
     /// The engine stopped, and not all of its tasks had ended.
     #[error("{0}")]
-    GivenBack(String),
+    Released(String),
     /// It took longer than somebody wanted to wait.
     #[error("{0}")]
     TimedOut(String),
@@ -54,7 +54,7 @@ impl Fault {
             Self::Unhealthy(_) => 6,
             Self::TimedOut(_) => 8,
             Self::Partial(_) => 5,
-            Self::GivenBack(_) => 9,
+            Self::Released(_) => 9,
             Self::AwaitedFailed(_) => 10,
         })
     }

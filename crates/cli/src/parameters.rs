@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 
 use task_engine::Json;
-use task_engine_core::json::{BYTES_MAX, BadJson};
+use task_engine_core::json::{BYTES_MAX, InvalidJson};
 use task_engine_core::secret;
-use task_engine_core::secret::StrayPlaceholder;
+use task_engine_core::secret::UnexpectedPlaceholder;
 
 use crate::console::Console;
 use crate::exit::Fault;
@@ -34,7 +34,7 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
     };
     Json::parse_object(text.trim()).map_err(|why| {
         let typed = given.is_some_and(|given| given != "-" && !given.starts_with('@'));
-        let hint = if typed && matches!(why, BadJson::Syntax(_)) { QUOTES } else { "" };
+        let hint = if typed && matches!(why, InvalidJson::Syntax(_)) { QUOTES } else { "" };
         Fault::Usage(format!("parameters: {why}{hint}"))
     })
 }
@@ -45,7 +45,7 @@ pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(),
     secret::refuse_placeholders(parameters, inside).map_err(|found| stray(&found))
 }
 
-pub(crate) fn stray(stray: &StrayPlaceholder) -> Fault {
+pub(crate) fn stray(stray: &UnexpectedPlaceholder) -> Fault {
     Fault::Usage(format!("parameters: {stray}"))
 }
 

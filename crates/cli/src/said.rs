@@ -1,5 +1,5 @@
 //! What a task has said, as it comes: lines of its log, how many are missing,
-//! and how far it is.
+//! and how progress_text it is.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -235,15 +235,15 @@ pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
             format!("… {lines} not kept ({first} to {})", first + dropped - 1)
         }
         Said::Progress { progress, .. } => {
-            let far = far(progress);
-            format!("{}  {:5}  {far}", time(progress.reported_at, zone), "at")
+            let progress_text = progress_text(progress);
+            format!("{}  {:5}  {progress_text}", time(progress.reported_at, zone), "at")
         }
     }
 }
 
 /// `40 %, rendering`, safe for a terminal.
-pub(crate) fn far(progress: &ProgressRow) -> String {
-    escape(&display::far(progress)).into_owned()
+pub(crate) fn progress_text(progress: &ProgressRow) -> String {
+    escape(&display::progress_text(progress)).into_owned()
 }
 
 fn time(time: Timestamp, zone: &TimeZone) -> String {
@@ -293,7 +293,7 @@ mod tests {
         let word = |said: &Said| match said {
             Said::Line(row) => format!("{}.{}", row.attempt, row.line),
             Said::Dropped { attempt, dropped, .. } => format!("{attempt}: {dropped} dropped"),
-            Said::Progress { progress, .. } => far(progress),
+            Said::Progress { progress, .. } => progress_text(progress),
         };
         told.iter().map(word).collect()
     }
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(line, r"00:00:00.000  info   a\u{1b}[2Jb");
         let progress = |percent, message: &str| {
             let at = Timestamp::UNIX_EPOCH;
-            far(&ProgressRow { percent, message: message.to_owned(), reported_at: at })
+            progress_text(&ProgressRow { percent, message: message.to_owned(), reported_at: at })
         };
         assert_eq!(progress(100.0 / 3.0, "a\nb"), r"33.3 %, a\nb");
         assert_eq!(progress(50.0, ""), "50 %");

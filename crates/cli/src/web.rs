@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clap::Args;
 use task_engine::Store;
-use task_engine_core::BadWord;
-use task_engine_web::{Access, BadAccess, Dashboard, Recorder, Role};
+use task_engine_core::ParseError;
+use task_engine_web::{Access, Dashboard, InvalidAccess, Recorder, Role};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ pub(crate) struct WebOptions {
 pub(crate) struct Anybody(Option<Role>);
 
 impl Anybody {
-    fn parse(text: &str) -> Result<Self, BadWord> {
+    fn parse(text: &str) -> Result<Self, ParseError> {
         if text == "none" { Ok(Self(None)) } else { text.parse().map(|role| Self(Some(role))) }
     }
 }
@@ -55,7 +55,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 impl WebOptions {
-    fn access(&self, address: SocketAddr) -> Result<Access, BadAccess> {
+    fn access(&self, address: SocketAddr) -> Result<Access, InvalidAccess> {
         let password = std::env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty());
         let anybody = match (self.web_role, &password) {
             (Some(Anybody(role)), _) => role,

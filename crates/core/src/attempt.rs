@@ -1,12 +1,12 @@
 //! What can happen to an attempt, and what comes next: the one place where the
-//! fate of a task is decided.
+//! next_state_text of a task is decided.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cancel::Told;
+use crate::cancel::CancelResponse;
 use crate::claim::ClaimId;
 use crate::instance::InstanceId;
 use crate::json::Json;
@@ -103,11 +103,11 @@ pub enum Outcome {
     Success(Json),
     /// The task failed: an error, a panic, a timeout, parameters that do not
     /// decode. The rule decides about a retry, unless the error has its own idea.
-    Failure(TaskError, Advice),
+    Failure(TaskError, RetryAdvice),
     /// Somebody asked for the task to be cancelled, and it was.
     Cancelled(TaskError),
     /// Not the task's doing: given back, at no cost.
-    GivenBack(TaskError),
+    Released(TaskError),
     /// The attempt postponed its task by this time. No retry is used.
     Snoozed(TaskError, Duration),
     /// The engine died. A failure like any other, so that a task that kills
@@ -117,7 +117,7 @@ pub enum Outcome {
 
 /// What an error says about a retry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Advice {
+pub enum RetryAdvice {
     /// Nothing: the rule decides.
     #[default]
     ByRule,
@@ -129,7 +129,7 @@ pub enum Advice {
 
 /// What comes after the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextState {
     /// The task has come to its end, in this status.
     End(TaskStatus),
     /// The task waits for its next attempt.
@@ -141,22 +141,29 @@ pub enum Next {
     },
 }
 
-/// The fate of a task after an attempt. `chance` is for the rule's jitter.
+/// The next_state_text of a task after an attempt. `chance` is for the rule's jitter.
 #[must_use]
-pub fn transition(outcome: &Outcome, rule: &RetryRule, retry_number: u32, chance: f64) -> Next {
-    let wait = |after| Next::Wait { after, retry_number: retry_number.saturating_add(1) };
-    let failed = Next::End(TaskStatus::Failed);
+pub fn transition(
+    outcome: &Outcome,
+    rule: &RetryRule,
+    retry_number: u32,
+    chance: f64,
+) -> NextState {
+    let wait = |after| NextState::Wait { after, retry_number: retry_number.saturating_add(1) };
+    let failed = NextState::End(TaskStatus::Failed);
     match outcome {
-        Outcome::Success(_) => Next::End(TaskStatus::Stopped),
-        Outcome::Cancelled(_) => Next::End(TaskStatus::Cancelled),
-        Outcome::GivenBack(_) => Next::Wait { after: Duration::ZERO, retry_number },
-        Outcome::Snoozed(_, time) => Next::Wait { after: (*time).min(DELAY_MAX), retry_number },
-        Outcome::Failure(_, Advice::NoRetry) => failed,
-        Outcome::Failure(_, Advice::RetryAfter(delay)) if retry_number < rule.maximum => {
+        Outcome::Success(_) => NextState::End(TaskStatus::Stopped),
+        Outcome::Cancelled(_) => NextState::End(TaskStatus::Cancelled),
+        Outcome::Released(_) => NextState::Wait { after: Duration::ZERO, retry_number },
+        Outcome::Snoozed(_, time) => {
+            NextState::Wait { after: (*time).min(DELAY_MAX), retry_number }
+        }
+        Outcome::Failure(_, RetryAdvice::NoRetry) => failed,
+        Outcome::Failure(_, RetryAdvice::RetryAfter(delay)) if retry_number < rule.maximum => {
             wait((*delay).min(DELAY_MAX))
         }
-        Outcome::Failure(_, Advice::RetryAfter(_)) => failed,
-        Outcome::Failure(_, Advice::ByRule) | Outcome::Lost(_) => {
+        Outcome::Failure(_, RetryAdvice::RetryAfter(_)) => failed,
+        Outcome::Failure(_, RetryAdvice::ByRule) | Outcome::Lost(_) => {
             rule.delay(retry_number, chance).map_or(failed, wait)
         }
     }
@@ -180,9 +187,9 @@ pub struct Ending {
     /// The error of everything else.
     pub error: Option<TaskError>,
     /// What comes next.
-    pub next: Next,
+    pub next: NextState,
     /// How its code took it, if it was told that somebody wants it cancelled.
-    pub told: Option<Told>,
+    pub told: Option<CancelResponse>,
 }
 
 /// When an attempt ran, on the engine's own steady clock. Stores turn it into
@@ -205,7 +212,7 @@ impl Ending {
             Outcome::Success(result) => (Some(result), None),
             Outcome::Failure(error, _)
             | Outcome::Cancelled(error)
-            | Outcome::GivenBack(error)
+            | Outcome::Released(error)
             | Outcome::Snoozed(error, _)
             | Outcome::Lost(error) => (None, Some(error.storable())),
         }
@@ -230,19 +237,19 @@ mod tests {
         TaskError::new("E", "m")
     }
 
-    fn wait(secs: u64, retry_number: u32) -> Next {
-        Next::Wait { after: Duration::from_secs(secs), retry_number }
+    fn wait(secs: u64, retry_number: u32) -> NextState {
+        NextState::Wait { after: Duration::from_secs(secs), retry_number }
     }
 
     #[test]
     fn the_transition_table() {
-        use Advice::*;
         use Outcome::*;
+        use RetryAdvice::*;
         let rule = RetryRule::times(3);
         let in_5s = RetryAfter(Duration::from_secs(5));
-        let stopped = Next::End(TaskStatus::Stopped);
-        let failed = Next::End(TaskStatus::Failed);
-        let cancelled = Next::End(TaskStatus::Cancelled);
+        let stopped = NextState::End(TaskStatus::Stopped);
+        let failed = NextState::End(TaskStatus::Failed);
+        let cancelled = NextState::End(TaskStatus::Cancelled);
         for (outcome, retry_number, next) in [
             (Success(Json::null()), 0, stopped),
             (Success(Json::null()), 99, stopped),
@@ -256,8 +263,8 @@ mod tests {
             (Lost(error()), 0, wait(60, 1)),
             (Lost(error()), 3, failed),
             (Cancelled(error()), 0, cancelled),
-            (GivenBack(error()), 0, wait(0, 0)),
-            (GivenBack(error()), 3, wait(0, 3)),
+            (Released(error()), 0, wait(0, 0)),
+            (Released(error()), 3, wait(0, 3)),
             (Snoozed(error(), Duration::from_secs(5)), 0, wait(5, 0)),
             (Snoozed(error(), Duration::from_secs(5)), 99, wait(5, 99)),
             (Snoozed(error(), Duration::MAX), 1, wait(366 * 86_400, 1)),
@@ -269,7 +276,7 @@ mod tests {
     #[test]
     fn a_crash_of_a_class_that_must_not_be_retried_ends_it() {
         let next = transition(&Outcome::Lost(error()), &RetryRule::never(), 0, 0.0);
-        assert_eq!(next, Next::End(TaskStatus::Failed));
+        assert_eq!(next, NextState::End(TaskStatus::Failed));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::parse_error::BadWord;
+use crate::parse_error::ParseError;
 
 /// How the code of an attempt took it that it was told to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CancelAnswer {
+pub enum CancelReaction {
     /// It ended, without having done its work.
     Acknowledged,
     /// It did not end in time, and was dropped half-way.
@@ -20,7 +20,7 @@ pub enum CancelAnswer {
     Ignored,
 }
 
-impl CancelAnswer {
+impl CancelReaction {
     /// The word, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -32,24 +32,24 @@ impl CancelAnswer {
     }
 }
 
-impl FromStr for CancelAnswer {
-    type Err = BadWord;
+impl FromStr for CancelReaction {
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let all = [Self::Acknowledged, Self::Killed, Self::Ignored];
         let found = all.into_iter().find(|answer| answer.as_str() == text);
-        found.ok_or_else(|| BadWord(format!("no answer to a wish to cancel: {text:?}")))
+        found.ok_or_else(|| ParseError(format!("no answer to a wish to cancel: {text:?}")))
     }
 }
 
 /// The word of an engine about an attempt that it told to end, because somebody
 /// wanted it cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct CancelResponse {
     /// When it was told, on the engine's own steady clock.
     pub at: Instant,
     /// How it took it.
-    pub answer: CancelAnswer,
+    pub answer: CancelReaction,
 }
 
 /// What became of a wish.
@@ -61,22 +61,22 @@ pub enum CancelOutcome {
     /// The attempt ended before its code could answer: it was faster than the
     /// wish, or its engine died.
     Unanswered,
-    /// See [`CancelAnswer::Acknowledged`].
+    /// See [`CancelReaction::Acknowledged`].
     Acknowledged,
-    /// See [`CancelAnswer::Killed`].
+    /// See [`CancelReaction::Killed`].
     Killed,
-    /// See [`CancelAnswer::Ignored`].
+    /// See [`CancelReaction::Ignored`].
     Ignored,
 }
 
 impl CancelOutcome {
     /// Of an attempt that runs or has ended, with the answer that is on record.
     #[must_use]
-    pub fn of(runs: bool, answer: Option<CancelAnswer>) -> Self {
+    pub fn of(runs: bool, answer: Option<CancelReaction>) -> Self {
         match answer {
-            Some(CancelAnswer::Acknowledged) => Self::Acknowledged,
-            Some(CancelAnswer::Killed) => Self::Killed,
-            Some(CancelAnswer::Ignored) => Self::Ignored,
+            Some(CancelReaction::Acknowledged) => Self::Acknowledged,
+            Some(CancelReaction::Killed) => Self::Killed,
+            Some(CancelReaction::Ignored) => Self::Ignored,
             None if runs => Self::Pending,
             None => Self::Unanswered,
         }
@@ -88,9 +88,9 @@ impl CancelOutcome {
         match self {
             Self::Pending => "pending",
             Self::Unanswered => "unanswered",
-            Self::Acknowledged => CancelAnswer::Acknowledged.as_str(),
-            Self::Killed => CancelAnswer::Killed.as_str(),
-            Self::Ignored => CancelAnswer::Ignored.as_str(),
+            Self::Acknowledged => CancelReaction::Acknowledged.as_str(),
+            Self::Killed => CancelReaction::Killed.as_str(),
+            Self::Ignored => CancelReaction::Ignored.as_str(),
         }
     }
 }

@@ -10,8 +10,8 @@ mod times;
 use crate::queue::Count;
 use crate::report::ProgressRow;
 
-pub use cancelled::{cancel_answer, cancel_story};
-pub use endings::{fate, verdict};
+pub use cancelled::{cancel_answer, cancel_history_text};
+pub use endings::{next_state_text, verdict};
 pub use times::{clock, clock_and_relative, relative, span};
 
 /// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
@@ -49,9 +49,9 @@ pub fn counted(count: Count) -> String {
     if count.and_more { text + "+" } else { text }
 }
 
-/// How far an attempt is: `40 %, rendering`.
+/// How progress_text an attempt is: `40 %, rendering`.
 #[must_use]
-pub fn far(progress: &ProgressRow) -> String {
+pub fn progress_text(progress: &ProgressRow) -> String {
     let percent = format!("{:.1}", progress.percent);
     let percent = percent.strip_suffix(".0").unwrap_or(&percent);
     match progress.message.as_str() {
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn progress_in_few_digits() {
-        let far = |percent, message: &str| {
+        let progress_text = |percent, message: &str| {
             let reported_at = Timestamp::UNIX_EPOCH;
-            far(&ProgressRow { percent, message: message.to_owned(), reported_at })
+            progress_text(&ProgressRow { percent, message: message.to_owned(), reported_at })
         };
-        assert_eq!(far(100.0 / 3.0, "rendering"), "33.3 %, rendering");
-        assert_eq!(far(50.0, ""), "50 %");
+        assert_eq!(progress_text(100.0 / 3.0, "rendering"), "33.3 %, rendering");
+        assert_eq!(progress_text(50.0, ""), "50 %");
     }
 
     #[test]

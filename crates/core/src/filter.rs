@@ -36,7 +36,7 @@ use crate::secret::request;
 use crate::task::{TaskId, TaskRow, TaskStatus};
 use crate::unique::CONTEXT_KEY;
 
-pub use parse::BadFilter;
+pub use parse::InvalidFilter;
 
 /// Which tasks are meant: those for which every term holds. Without terms, all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

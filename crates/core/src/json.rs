@@ -36,7 +36,7 @@ pub struct Json(Box<str>);
 /// Why a text is not acceptable JSON; the message names the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadJson {
+pub enum InvalidJson {
     /// Not JSON, or not the shape that was wanted.
     #[error("not valid JSON: {0}")]
     Syntax(String),
@@ -90,27 +90,27 @@ impl Json {
     }
 
     /// Checks a text from outside.
-    pub fn parse(text: impl Into<String>) -> Result<Self, BadJson> {
+    pub fn parse(text: impl Into<String>) -> Result<Self, InvalidJson> {
         let text = text.into();
         scan(&text)?;
-        serde_json::from_str::<&RawValue>(&text).map_err(|e| BadJson::Syntax(e.to_string()))?;
+        serde_json::from_str::<&RawValue>(&text).map_err(|e| InvalidJson::Syntax(e.to_string()))?;
         Ok(Self(text.into_boxed_str()))
     }
 
     /// Checks a text from outside that must be an object.
-    pub fn parse_object(text: impl Into<String>) -> Result<Self, BadJson> {
+    pub fn parse_object(text: impl Into<String>) -> Result<Self, InvalidJson> {
         Self::parse(text)?.into_object()
     }
 
     /// Serialises a value.
-    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, BadJson> {
-        let text = serde_json::to_string(value).map_err(|e| BadJson::Syntax(e.to_string()))?;
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
+        let text = serde_json::to_string(value).map_err(|e| InvalidJson::Syntax(e.to_string()))?;
         scan(&text)?;
         Ok(Self(text.into_boxed_str()))
     }
 
     /// Serialises a value that must become an object, as parameters must.
-    pub fn encode_object<T: Serialize + ?Sized>(value: &T) -> Result<Self, BadJson> {
+    pub fn encode_object<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
         Self::encode(value)?.into_object()
     }
 
@@ -142,22 +142,22 @@ impl Json {
     }
 
     /// The same, if it is an object.
-    pub fn into_object(self) -> Result<Self, BadJson> {
+    pub fn into_object(self) -> Result<Self, InvalidJson> {
         match self.0.trim_start().as_bytes().first() {
             Some(b'{') => Ok(self),
-            Some(b'[') => Err(BadJson::NotAnObject("an array")),
-            Some(b'"') => Err(BadJson::NotAnObject("a string")),
-            Some(b't' | b'f') => Err(BadJson::NotAnObject("a boolean")),
-            Some(b'n') => Err(BadJson::NotAnObject("null")),
-            _ => Err(BadJson::NotAnObject("a number")),
+            Some(b'[') => Err(InvalidJson::NotAnObject("an array")),
+            Some(b'"') => Err(InvalidJson::NotAnObject("a string")),
+            Some(b't' | b'f') => Err(InvalidJson::NotAnObject("a boolean")),
+            Some(b'n') => Err(InvalidJson::NotAnObject("null")),
+            _ => Err(InvalidJson::NotAnObject("a number")),
         }
     }
 }
 
 impl FromStr for Json {
-    type Err = BadJson;
+    type Err = InvalidJson;
 
-    fn from_str(text: &str) -> Result<Self, BadJson> {
+    fn from_str(text: &str) -> Result<Self, InvalidJson> {
         Self::parse(text)
     }
 }
@@ -182,9 +182,9 @@ impl Serialize for Json {
 }
 
 /// One pass over the bytes, before any parser recurses into them.
-fn scan(text: &str) -> Result<(), BadJson> {
+fn scan(text: &str) -> Result<(), InvalidJson> {
     if text.len() > BYTES_MAX {
-        return Err(BadJson::TooLong { bytes: text.len() });
+        return Err(InvalidJson::TooLong { bytes: text.len() });
     }
     let bytes = text.as_bytes();
     let mut depth = 0_usize;
@@ -203,7 +203,7 @@ fn scan(text: &str) -> Result<(), BadJson> {
         if !in_string && matches!(byte, b'-' | b'0'..=b'9') {
             let number = Number::at(bytes, at);
             if number.before > INTEGER_DIGITS_MAX || number.after > FRACTION_DIGITS_MAX {
-                return Err(BadJson::NumberTooLong { at });
+                return Err(InvalidJson::NumberTooLong { at });
             }
             printed += number.printed();
             at += number.length;
@@ -214,7 +214,7 @@ fn scan(text: &str) -> Result<(), BadJson> {
             b'{' | b'[' if !in_string => {
                 depth += 1;
                 if depth > DEPTH_MAX {
-                    return Err(BadJson::TooDeep { at });
+                    return Err(InvalidJson::TooDeep { at });
                 }
             }
             b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
@@ -229,7 +229,7 @@ fn scan(text: &str) -> Result<(), BadJson> {
         at += 1;
     }
     if printed > BYTES_MAX {
-        return Err(BadJson::TooLong { bytes: printed });
+        return Err(InvalidJson::TooLong { bytes: printed });
     }
     Ok(())
 }
@@ -281,11 +281,11 @@ impl Number {
 }
 
 /// The length of the escape at `at`, if it can be stored.
-fn check_escape(text: &str, at: usize) -> Result<usize, BadJson> {
+fn check_escape(text: &str, at: usize) -> Result<usize, InvalidJson> {
     let Some(code) = unicode_escape(text, at) else {
         return Ok(2);
     };
-    let unstorable = || BadJson::Unstorable { escape: text[at..at + 6].to_owned(), at };
+    let unstorable = || InvalidJson::Unstorable { escape: text[at..at + 6].to_owned(), at };
     match code {
         0 => Err(unstorable()),
         0xD800..=0xDBFF => match unicode_escape(text, at + 6) {
@@ -322,17 +322,17 @@ mod tests {
     #[test]
     fn refuses_with_the_place_named() {
         let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(Json::parse(deep), Err(BadJson::TooDeep { at: DEPTH_MAX }));
-        let nul = BadJson::Unstorable { escape: "\\u0000".into(), at: 6 };
+        assert_eq!(Json::parse(deep), Err(InvalidJson::TooDeep { at: DEPTH_MAX }));
+        let nul = InvalidJson::Unstorable { escape: "\\u0000".into(), at: 6 };
         assert_eq!(Json::parse(r#"{"a":"\u0000"}"#), Err(nul));
-        assert!(matches!(Json::parse(r#"["\ud800"]"#), Err(BadJson::Unstorable { .. })));
-        assert!(matches!(Json::parse(r#"["\udc00"]"#), Err(BadJson::Unstorable { .. })));
-        assert!(matches!(Json::parse("{"), Err(BadJson::Syntax(_))));
-        assert!(matches!(Json::parse("{} {}"), Err(BadJson::Syntax(_))));
-        assert_eq!(Json::parse_object("[1]"), Err(BadJson::NotAnObject("an array")));
-        assert_eq!(Json::parse_object(" 1"), Err(BadJson::NotAnObject("a number")));
+        assert!(matches!(Json::parse(r#"["\ud800"]"#), Err(InvalidJson::Unstorable { .. })));
+        assert!(matches!(Json::parse(r#"["\udc00"]"#), Err(InvalidJson::Unstorable { .. })));
+        assert!(matches!(Json::parse("{"), Err(InvalidJson::Syntax(_))));
+        assert!(matches!(Json::parse("{} {}"), Err(InvalidJson::Syntax(_))));
+        assert_eq!(Json::parse_object("[1]"), Err(InvalidJson::NotAnObject("an array")));
+        assert_eq!(Json::parse_object(" 1"), Err(InvalidJson::NotAnObject("a number")));
         let long = format!("\"{}\"", "x".repeat(BYTES_MAX));
-        assert!(matches!(Json::parse(long), Err(BadJson::TooLong { .. })));
+        assert!(matches!(Json::parse(long), Err(InvalidJson::TooLong { .. })));
     }
 
     #[test]
@@ -343,20 +343,22 @@ mod tests {
         }
         for text in ["1e1000", "1e131071", "1e-16384", "0e99999999999999999999999", "[0.1e-16383]"]
         {
-            assert!(matches!(Json::parse(text), Err(BadJson::NumberTooLong { .. })), "{text}");
+            assert!(matches!(Json::parse(text), Err(InvalidJson::NumberTooLong { .. })), "{text}");
         }
         assert_eq!(
             Json::parse(format!("{{\"a\": {}}}", "7".repeat(INTEGER_DIGITS_MAX + 1))),
-            Err(BadJson::NumberTooLong { at: 6 })
+            Err(InvalidJson::NumberTooLong { at: 6 })
         );
         let strings = r#"["1e131071",{"1e131071":"9e9999"}]"#;
         assert!(Json::parse(strings).is_ok(), "digits in a string are text");
         let many = format!("[{}1]", "1e999,".repeat(2000));
-        assert!(matches!(Json::parse(many), Err(BadJson::TooLong { bytes }) if bytes > 2_000_000));
+        assert!(
+            matches!(Json::parse(many), Err(InvalidJson::TooLong { bytes }) if bytes > 2_000_000)
+        );
         let wide = format!("[{}1]", "1,".repeat(BYTES_MAX / 2 - 2));
-        assert!(matches!(Json::parse(wide), Err(BadJson::TooLong { .. })), "blanks count");
+        assert!(matches!(Json::parse(wide), Err(InvalidJson::TooLong { .. })), "blanks count");
         for text in ["-", "1e", "1.", "--1", "1e+", "+1", "01", "-a"] {
-            assert!(matches!(Json::parse(text), Err(BadJson::Syntax(_))), "{text}");
+            assert!(matches!(Json::parse(text), Err(InvalidJson::Syntax(_))), "{text}");
         }
     }
 

@@ -45,8 +45,8 @@ pub mod task;
 pub mod traceparent;
 pub mod unique;
 
-pub use json::{BadJson, Json};
-pub use parse_error::BadWord;
+pub use json::{InvalidJson, Json};
+pub use parse_error::ParseError;
 pub use retry::{RetryOverride, RetryRule};
 pub use schedule::{Missed, Overlap, Schedule};
 pub use task::{ClassRules, NewTask, Task, TaskId, TaskStatus};

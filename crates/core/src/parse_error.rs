@@ -4,10 +4,10 @@
 /// in words, with those that there are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadWord(pub String);
+pub struct ParseError(pub String);
 
-impl From<BadWord> for String {
-    fn from(bad: BadWord) -> Self {
+impl From<ParseError> for String {
+    fn from(bad: ParseError) -> Self {
         bad.0
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::instance::InstanceRow;
-use crate::task::{BadTask, checked_name};
+use crate::task::{InvalidTask, checked_name};
 
 /// Some of an engine's workers, and what they take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl Pool {
 }
 
 /// Whether a queue can have this name.
-pub fn check_queue_name(name: &str) -> Result<(), BadTask> {
+pub fn check_queue_name(name: &str) -> Result<(), InvalidTask> {
     checked_name("queue", name.to_owned()).map(drop)
 }
 
@@ -92,10 +92,10 @@ pub const REASON_BYTES_MAX: usize = 1000;
 /// What is wrong with a pause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadPause {
+pub enum InvalidPause {
     /// The name of the queue.
     #[error(transparent)]
-    Queue(#[from] BadTask),
+    Queue(#[from] InvalidTask),
     /// The reason.
     #[error(
         "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; leave it out if there is none"
@@ -105,13 +105,13 @@ pub enum BadPause {
 
 impl Pause {
     /// Of this queue, for this reason.
-    pub fn new(queue: impl Into<String>, reason: Option<String>) -> Result<Self, BadPause> {
+    pub fn new(queue: impl Into<String>, reason: Option<String>) -> Result<Self, InvalidPause> {
         let queue = checked_name("queue", queue.into())?;
         let fits = |reason: &String| {
             (1..=REASON_BYTES_MAX).contains(&reason.len()) && !reason.chars().any(char::is_control)
         };
         match reason {
-            Some(reason) if !fits(&reason) => Err(BadPause::Reason),
+            Some(reason) if !fits(&reason) => Err(InvalidPause::Reason),
             reason => Ok(Self { queue, reason }),
         }
     }
@@ -262,9 +262,9 @@ mod tests {
         assert_eq!(reason("provider is down").unwrap().reason(), Some("provider is down"));
         assert_eq!(Pause::new("mail", None).unwrap().reason(), None);
         for bad in ["", "a\nb", "a\0b", &"x".repeat(1001)] {
-            assert_eq!(reason(bad), Err(BadPause::Reason), "{bad:?}");
+            assert_eq!(reason(bad), Err(InvalidPause::Reason), "{bad:?}");
         }
-        assert!(matches!(Pause::new("", None), Err(BadPause::Queue(_))));
+        assert!(matches!(Pause::new("", None), Err(InvalidPause::Queue(_))));
     }
 
     #[test]

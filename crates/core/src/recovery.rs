@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::attempt::{AttemptId, Next, Outcome, TaskError, transition};
+use crate::attempt::{AttemptId, NextState, Outcome, TaskError, transition};
 use crate::claim::ClaimId;
 use crate::instance::InstanceId;
 use crate::json::Json;
@@ -16,7 +16,7 @@ use crate::task::{ClassRules, TaskStatus};
 
 /// Which claims to take back, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TakeBack {
+pub enum Reclaim {
     /// Claims of this engine that it does not know, because the answer was
     /// lost. Their tasks never started: no cost.
     Unknown(InstanceId, Vec<ClaimId>),
@@ -26,13 +26,13 @@ pub enum TakeBack {
 
 /// An attempt that was taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakenBack {
+pub struct ReclaimedAttempt {
     /// Which.
     pub id: AttemptId,
     /// The class of its task.
     pub class: String,
     /// What comes next.
-    pub next: Next,
+    pub next: NextState,
 }
 
 /// An attempt that has not ended.
@@ -48,7 +48,7 @@ pub struct HeldTask {
 
 /// The engine that held them, as it is on record.
 #[derive(Debug, Clone)]
-pub struct Former {
+pub struct HoldingEngine {
     /// Its name.
     pub name: String,
     /// Its machine.
@@ -63,7 +63,7 @@ pub struct Former {
 
 /// An attempt that has not ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Unended<'a> {
+pub struct OpenAttempt<'a> {
     /// Its number.
     pub attempt: i32,
     /// The class of its task.
@@ -76,24 +76,31 @@ pub struct Unended<'a> {
     pub cancel_requested: bool,
 }
 
-impl Former {
+impl HoldingEngine {
     /// How the attempt ends, and what comes next: by the rule that the engine
     /// itself would have applied. A rule that cannot be read stops no recovery:
     /// then the one of the class holds, or the default.
     #[must_use]
-    pub fn decide(&self, what: &TakeBack, attempt: Unended<'_>, chance: f64) -> (Outcome, Next) {
+    pub fn decide(
+        &self,
+        what: &Reclaim,
+        attempt: OpenAttempt<'_>,
+        chance: f64,
+    ) -> (Outcome, NextState) {
         let rule = self.classes.get(attempt.class).map(|rules| rules.retry).unwrap_or_default();
         let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
         let outcome = self.outcome(what, attempt.cancel_requested);
         let next = match transition(&outcome, &rule, attempt.retry_number, chance) {
             // There is no number for another attempt.
-            Next::Wait { .. } if attempt.attempt == i32::MAX => Next::End(TaskStatus::Failed),
+            NextState::Wait { .. } if attempt.attempt == i32::MAX => {
+                NextState::End(TaskStatus::Failed)
+            }
             next => next,
         };
         (outcome, next)
     }
 
-    fn outcome(&self, what: &TakeBack, cancel_requested: bool) -> Outcome {
+    fn outcome(&self, what: &Reclaim, cancel_requested: bool) -> Outcome {
         let Self { name, host, pid, silent, .. } = self;
         let engine = format!("engine {name} (process {pid} on {host})");
         match what {
@@ -101,11 +108,11 @@ impl Former {
                 TaskError::CANCELLED,
                 format!("cancelled on request, when it was taken back from {engine}"),
             )),
-            TakeBack::Unknown(..) => Outcome::GivenBack(TaskError::new(
+            Reclaim::Unknown(..) => Outcome::Released(TaskError::new(
                 TaskError::NEVER_STARTED,
                 format!("{engine} claimed it, but the answer was lost on its way"),
             )),
-            TakeBack::Lost(_) => Outcome::Lost(TaskError::new(
+            Reclaim::Lost(_) => Outcome::Lost(TaskError::new(
                 TaskError::INSTANCE_LOST,
                 format!("{engine} is gone; it was last heard of {:.1} s ago", silent.as_secs_f64()),
             )),
@@ -119,11 +126,11 @@ mod tests {
     use crate::instance::InstanceId;
     use crate::retry::RetryRule;
 
-    const LOST: TakeBack = TakeBack::Lost(InstanceId(1));
+    const LOST: Reclaim = Reclaim::Lost(InstanceId(1));
 
-    fn decide(what: &TakeBack, context: &str, cancel_requested: bool) -> Next {
+    fn decide(what: &Reclaim, context: &str, cancel_requested: bool) -> NextState {
         let rules = ClassRules::default().retry(RetryRule::every(Duration::from_secs(7), 3));
-        let former = Former {
+        let former = HoldingEngine {
             name: "a".into(),
             host: "h".into(),
             pid: 1,
@@ -131,7 +138,7 @@ mod tests {
             classes: BTreeMap::from([("mail".to_owned(), rules)]),
         };
         let context = Json::parse(context).unwrap();
-        let attempt = Unended {
+        let attempt = OpenAttempt {
             attempt: 1,
             class: "mail",
             context: &context,
@@ -144,13 +151,13 @@ mod tests {
     #[test]
     fn the_engines_own_rule_decides() {
         let wait =
-            |secs, retry_number| Next::Wait { after: Duration::from_secs(secs), retry_number };
+            |secs, retry_number| NextState::Wait { after: Duration::from_secs(secs), retry_number };
         assert_eq!(decide(&LOST, "{}", false), wait(7, 2));
         let once = r#"{"retry":{"maximum":1}}"#;
-        assert_eq!(decide(&LOST, once, false), Next::End(TaskStatus::Failed));
+        assert_eq!(decide(&LOST, once, false), NextState::End(TaskStatus::Failed));
         assert_eq!(decide(&LOST, r#"{"retry":"nonsense"}"#, false), wait(7, 2));
-        assert_eq!(decide(&LOST, "{}", true), Next::End(TaskStatus::Cancelled));
-        let unknown = TakeBack::Unknown(InstanceId(1), vec![]);
+        assert_eq!(decide(&LOST, "{}", true), NextState::End(TaskStatus::Cancelled));
+        let unknown = Reclaim::Unknown(InstanceId(1), vec![]);
         assert_eq!(decide(&unknown, once, false), wait(0, 1));
     }
 }

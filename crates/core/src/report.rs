@@ -1,4 +1,4 @@
-//! What an attempt says while it runs: how far it is, and the lines of its log.
+//! What an attempt says while it runs: how progress_text it is, and the lines of its log.
 //!
 //! Only the holder of an attempt reports about it, and every claim has an
 //! attempt number of its own; so the key (task, attempt, line) is the fence. A
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::attempt::{AttemptId, clean};
-use crate::parse_error::BadWord;
+use crate::parse_error::ParseError;
 
 /// How many lines of an attempt are kept: one half of them the first, the other
 /// the last. Those between them are counted.
@@ -59,12 +59,12 @@ impl fmt::Display for LogLevel {
 }
 
 impl FromStr for LogLevel {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|level| level.as_str() == text);
         found.ok_or_else(|| {
-            BadWord(format!("no level {text:?}; there are debug, info, warn, error"))
+            ParseError(format!("no level {text:?}; there are debug, info, warn, error"))
         })
     }
 }
@@ -79,13 +79,13 @@ pub struct Report {
     pub version: i64,
     /// How many lines it has said in all. Numbers without a line were dropped.
     pub lines_said: i32,
-    /// How far it is, if it has said so.
+    /// How progress_text it is, if it has said so.
     pub progress: Option<Progress>,
     /// The lines that are not on record yet, in order.
     pub lines: Vec<LogLine>,
 }
 
-/// How far an attempt is.
+/// How progress_text an attempt is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// From 0 to 100.
@@ -126,7 +126,7 @@ impl LogLine {
     }
 }
 
-/// How far an attempt was when it last said so.
+/// How progress_text an attempt was when it last said so.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgressRow {
     /// From 0 to 100.

@@ -29,13 +29,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use fields::BadCron;
-pub use timetable::{BadRule, Preview, Rule, Timetable};
+pub use fields::InvalidCron;
+pub use timetable::{InvalidScheduleRule, Preview, Rule, Timetable};
 
-use crate::json::{BadJson, Json};
-use crate::parse_error::BadWord;
-use crate::secret::StrayPlaceholder;
-use crate::task::{BadTask, NAME_BYTES_MAX, NewTask, Task};
+use crate::json::{InvalidJson, Json};
+use crate::parse_error::ParseError;
+use crate::secret::UnexpectedPlaceholder;
+use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task};
 
 /// A regular task as it is asked for. Mistakes in it are told when it is used.
 ///
@@ -59,7 +59,7 @@ pub struct Schedule {
     name: String,
     rule: String,
     time_zone: String,
-    task: Option<Result<NewTask, BadTask>>,
+    task: Option<Result<NewTask, InvalidTask>>,
     missed: Missed,
     overlap: Overlap,
     jitter: Duration,
@@ -141,8 +141,8 @@ impl Schedule {
     }
 
     /// What it says, checked.
-    pub fn definition(&self) -> Result<Definition, BadSchedule> {
-        let wrong = |why: Wrong| BadSchedule { name: self.name.clone(), why };
+    pub fn definition(&self) -> Result<Definition, InvalidSchedule> {
+        let wrong = |why: Wrong| InvalidSchedule { name: self.name.clone(), why };
         let task = match &self.task {
             None => return Err(wrong(Wrong::NoTask)),
             Some(task) => task.clone().map_err(|error| wrong(error.into()))?,
@@ -247,7 +247,7 @@ impl Definition {
     fn context_of(&self, name: &str, slot: Option<Timestamp>) -> Result<Json, Wrong> {
         // Raw values: numbers of any length stay as they are.
         let mut context: BTreeMap<String, Box<RawValue>> =
-            self.context.decode().map_err(|error| BadJson::Syntax(error.to_string()))?;
+            self.context.decode().map_err(|error| InvalidJson::Syntax(error.to_string()))?;
         let mut add = |key: &str, value: &str| {
             let text = serde_json::Value::from(value).to_string();
             RawValue::from_string(text).map(|raw| context.insert(key.to_owned(), raw))
@@ -256,7 +256,7 @@ impl Definition {
             Some(slot) => add("slot", &slot.to_string()),
             None => Ok(None),
         });
-        added.map_err(|error| BadJson::Syntax(error.to_string()))?;
+        added.map_err(|error| InvalidJson::Syntax(error.to_string()))?;
         Ok(Json::encode_object(&context)?)
     }
 
@@ -276,7 +276,7 @@ impl Definition {
     }
 
     /// As it is stored.
-    pub fn to_json(&self) -> Result<Json, BadJson> {
+    pub fn to_json(&self) -> Result<Json, InvalidJson> {
         Json::encode(self)
     }
 
@@ -314,7 +314,7 @@ impl Definition {
 
     /// As it is compared with what was declared before: equal definitions give
     /// equal texts, whatever the order of keys in their parameters.
-    pub fn to_declaration(&self) -> Result<String, BadJson> {
+    pub fn to_declaration(&self) -> Result<String, InvalidJson> {
         Ok(sorted(self.to_json()?.as_str()))
     }
 }
@@ -372,16 +372,16 @@ impl fmt::Display for Missed {
 }
 
 impl FromStr for Missed {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
             "skip" => Ok(Self::Skip),
             "last" => Ok(Self::Last),
             "all" => Ok(Self::All(Self::ALL_DEFAULT)),
             _ => match text.strip_prefix("all:").and_then(|number| number.parse().ok()) {
                 Some(number) if (1..=Self::ALL_MAX).contains(&number) => Ok(Self::All(number)),
-                _ => Err(BadWord(format!(
+                _ => Err(ParseError(format!(
                     "{text:?} is not known; there are skip, last, all, and all:N with N from 1 to {}",
                     Self::ALL_MAX
                 ))),
@@ -397,9 +397,9 @@ impl From<Missed> for String {
 }
 
 impl TryFrom<String> for Missed {
-    type Error = BadWord;
+    type Error = ParseError;
 
-    fn try_from(text: String) -> Result<Self, BadWord> {
+    fn try_from(text: String) -> Result<Self, ParseError> {
         text.parse()
     }
 }
@@ -438,14 +438,14 @@ impl fmt::Display for Overlap {
 }
 
 impl FromStr for Overlap {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
             "allow" => Ok(Self::Allow),
             "skip" => Ok(Self::Skip),
             "wait" => Ok(Self::Wait),
-            _ => Err(BadWord(format!("{text:?} is not known; there are allow, skip, wait"))),
+            _ => Err(ParseError(format!("{text:?} is not known; there are allow, skip, wait"))),
         }
     }
 }
@@ -453,7 +453,7 @@ impl FromStr for Overlap {
 /// A schedule that cannot be used as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("schedule {name:?}: {why}")]
-pub struct BadSchedule {
+pub struct InvalidSchedule {
     /// Which.
     pub name: String,
     /// What is wrong with it.
@@ -474,7 +474,7 @@ pub enum Wrong {
     )]
     Unique(String),
     #[error(transparent)]
-    Rule(#[from] BadRule),
+    Rule(#[from] InvalidScheduleRule),
     #[error("the time zone {0:?} is not known; write a name like Europe/Paris or UTC")]
     Zone(String),
     #[error("{0:?} never comes: there is no such date")]
@@ -484,11 +484,11 @@ pub enum Wrong {
     #[error("of missed slots, 1 to {} can be made good", Missed::ALL_MAX)]
     Missed,
     #[error(transparent)]
-    Task(#[from] BadTask),
+    Task(#[from] InvalidTask),
     #[error("its parameters: {0}")]
-    Placeholder(#[from] StrayPlaceholder),
+    Placeholder(#[from] UnexpectedPlaceholder),
     #[error("its context: {0}")]
-    Context(#[from] BadJson),
+    Context(#[from] InvalidJson),
     #[error("what is stored was not written by this version of Task Engine ({0})")]
     Stored(String),
 }

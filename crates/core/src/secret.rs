@@ -30,7 +30,7 @@ use crate::schedule::Definition;
 use crate::schedule::row::ScheduleRow;
 use crate::task::{ClassRules, TaskDetails};
 
-pub use placeholder::{StrayPlaceholder, refuse_placeholders, restore};
+pub use placeholder::{UnexpectedPlaceholder, refuse_placeholders, restore};
 
 /// What stands in the place of a secret.
 pub const SHOWN: &str = "[secret]";
@@ -47,7 +47,7 @@ const CHARS_MIN: usize = 4;
 /// Why something is not the path of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadSecret {
+pub enum InvalidSecretPath {
     /// No path.
     #[error(
         "{0:?} is not the path of a secret parameter; write names with dots between, like \"password\" or \"card.number\", of at most {PATH_BYTES_MAX} bytes and without control characters"
@@ -59,14 +59,14 @@ pub enum BadSecret {
 }
 
 /// Whether all of these are paths of parameters.
-pub fn check(paths: &[impl AsRef<str>]) -> Result<(), BadSecret> {
+pub fn check(paths: &[impl AsRef<str>]) -> Result<(), InvalidSecretPath> {
     if paths.len() > PATHS_MAX {
-        return Err(BadSecret::TooMany(paths.len()));
+        return Err(InvalidSecretPath::TooMany(paths.len()));
     }
     for path in paths.iter().map(AsRef::as_ref) {
         let named = path.split('.').all(|step| !step.trim().is_empty());
         if !named || path.len() > PATH_BYTES_MAX || path.chars().any(char::is_control) {
-            return Err(BadSecret::Path(path.chars().take(PATH_BYTES_MAX).collect()));
+            return Err(InvalidSecretPath::Path(path.chars().take(PATH_BYTES_MAX).collect()));
         }
     }
     Ok(())
@@ -305,7 +305,7 @@ impl Secrets {
         &self,
         new: &mut Definition,
         stored: &Definition,
-    ) -> Result<(), StrayPlaceholder> {
+    ) -> Result<(), UnexpectedPlaceholder> {
         if new.task_class != stored.task_class {
             return refuse_placeholders(&new.task_parameters, true);
         }

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::TaskError;
 use crate::cancel::CancelRow;
 use crate::flow;
-use crate::json::{BadJson, Json};
-use crate::parse_error::BadWord;
+use crate::json::{InvalidJson, Json};
+use crate::parse_error::ParseError;
 use crate::report::ProgressRow;
 use crate::retry::{RetryOverride, RetryRule, millis};
 use crate::secret;
-use crate::secret::BadSecret;
-use crate::traceparent::{BadTraceparent, Traceparent};
+use crate::secret::InvalidSecretPath;
+use crate::traceparent::{InvalidTraceparent, Traceparent};
 use crate::unique::{KEY_BYTES_MAX, Unique};
 
 /// A task class in Rust: *what is stored*. How it runs is a plain function
@@ -195,12 +195,12 @@ impl fmt::Display for TaskId {
 }
 
 impl FromStr for TaskId {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.parse() {
             Ok(id) if id > 0 => Ok(Self(id)),
-            _ => Err(BadWord(format!("a task id is a whole number from 1 up, not {text:?}"))),
+            _ => Err(ParseError(format!("a task id is a whole number from 1 up, not {text:?}"))),
         }
     }
 }
@@ -259,15 +259,15 @@ impl fmt::Display for TaskStatus {
 }
 
 impl FromStr for TaskStatus {
-    type Err = BadWord;
+    type Err = ParseError;
 
     /// Also reads [`SUCCEEDED`](Self::SUCCEEDED).
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         if text == Self::SUCCEEDED {
             return Ok(Self::Stopped);
         }
         Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
-            BadWord(format!(
+            ParseError(format!(
                 "no status {text:?}; there are waiting, running, stopped (or succeeded), failed, cancelled"
             ))
         })
@@ -366,14 +366,14 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// Why a task cannot be created as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadTask {
+pub enum InvalidTask {
     /// The parameters are not storable.
     #[error("parameters of {class}: {why}")]
     Parameters {
         /// The class.
         class: String,
         /// What is wrong.
-        why: BadJson,
+        why: InvalidJson,
     },
     /// A class or queue needs a name.
     #[error(
@@ -391,7 +391,7 @@ pub enum BadTask {
         /// The class.
         class: String,
         /// What is wrong.
-        why: BadJson,
+        why: InvalidJson,
     },
     /// A unique task needs a key.
     #[error(
@@ -415,20 +415,20 @@ pub enum BadTask {
         /// The class.
         class: String,
         /// What is wrong.
-        why: BadSecret,
+        why: InvalidSecretPath,
     },
     /// A trace context that nobody could read.
     #[error(transparent)]
-    Traceparent(#[from] BadTraceparent),
+    Traceparent(#[from] InvalidTraceparent),
 }
 
 impl NewTask {
     /// A task of a class that is known by its name alone.
-    pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, BadTask> {
+    pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, InvalidTask> {
         let class = checked_name("class", class.into())?;
         let parameters = parameters
             .into_parameters()
-            .map_err(|why| BadTask::Parameters { class: class.clone(), why })?;
+            .map_err(|why| InvalidTask::Parameters { class: class.clone(), why })?;
         Ok(Self {
             class,
             parameters,
@@ -441,9 +441,9 @@ impl NewTask {
     }
 
     /// A task of a class that is a Rust type, with the rules of its class.
-    pub fn of<T: Task>(task: &T) -> Result<Self, BadTask> {
+    pub fn of<T: Task>(task: &T) -> Result<Self, InvalidTask> {
         let parameters = Json::encode_parameters(task)
-            .map_err(|why| BadTask::Parameters { class: T::CLASS.to_owned(), why })?;
+            .map_err(|why| InvalidTask::Parameters { class: T::CLASS.to_owned(), why })?;
         let rules = ClassRules::of::<T>();
         let new = Self::new(T::CLASS, parameters)?.priority(rules.priority).queue(rules.queue)?;
         let new = new.secret(&rules.secret)?;
@@ -475,7 +475,7 @@ impl NewTask {
     }
 
     /// Puts it into a queue.
-    pub fn queue(mut self, queue: impl Into<String>) -> Result<Self, BadTask> {
+    pub fn queue(mut self, queue: impl Into<String>) -> Result<Self, InvalidTask> {
         self.queue = checked_name("queue", queue.into())?;
         Ok(self)
     }
@@ -493,7 +493,7 @@ impl NewTask {
     }
 
     /// Makes it unique.
-    pub fn unique(mut self, unique: Unique) -> Result<Self, BadTask> {
+    pub fn unique(mut self, unique: Unique) -> Result<Self, InvalidTask> {
         unique.check()?;
         self.unique = Some(unique);
         Ok(self)
@@ -501,11 +501,11 @@ impl NewTask {
 
     /// Names parameters that nobody may see but the code: see [`crate::secret`].
     /// They are added to those that are named already.
-    pub fn secret(mut self, paths: &[impl AsRef<str>]) -> Result<Self, BadTask> {
+    pub fn secret(mut self, paths: &[impl AsRef<str>]) -> Result<Self, InvalidTask> {
         if paths.is_empty() {
             return Ok(self);
         }
-        let wrong = |why| BadTask::Secret { class: self.class.clone(), why };
+        let wrong = |why| InvalidTask::Secret { class: self.class.clone(), why };
         secret::check(paths).map_err(wrong)?;
         let mut all = secret::paths_in(&self.context).unwrap_or_default();
         all.extend(paths.iter().map(|path| path.as_ref().to_owned()));
@@ -521,9 +521,9 @@ impl NewTask {
         &mut self,
         name: &str,
         value: &T,
-    ) -> Result<(), BadTask> {
-        let wrong = |why| BadTask::Context { class: self.class.clone(), why };
-        let unreadable = |e: serde_json::Error| wrong(BadJson::Syntax(e.to_string()));
+    ) -> Result<(), InvalidTask> {
+        let wrong = |why| InvalidTask::Context { class: self.class.clone(), why };
+        let unreadable = |e: serde_json::Error| wrong(InvalidJson::Syntax(e.to_string()));
         let mut context: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
             self.context.decode().map_err(unreadable)?;
         let value = Json::encode(value).map_err(wrong)?.decode().map_err(unreadable)?;
@@ -533,29 +533,29 @@ impl NewTask {
     }
 
     /// Whether it can be stored: for whoever writes its fields.
-    pub fn check(&self) -> Result<(), BadTask> {
+    pub fn check(&self) -> Result<(), InvalidTask> {
         let class = checked_name("class", self.class.clone())?;
         checked_name("queue", self.queue.clone())?;
         let object = |json: &Json| json.clone().into_object().map(|_| ());
         object(&self.parameters)
-            .map_err(|why| BadTask::Parameters { class: class.clone(), why })?;
-        object(&self.context).map_err(|why| BadTask::Context { class, why })?;
+            .map_err(|why| InvalidTask::Parameters { class: class.clone(), why })?;
+        object(&self.context).map_err(|why| InvalidTask::Context { class, why })?;
         self.unique.as_ref().map_or(Ok(()), Unique::check)
     }
 
     /// Says which flow it belongs to. A plain number is the flow of the task
     /// that has this id.
-    pub fn correlation(mut self, id: impl AsRef<str>) -> Result<Self, BadTask> {
+    pub fn correlation(mut self, id: impl AsRef<str>) -> Result<Self, InvalidTask> {
         let id = id.as_ref();
         if !is_name(id) {
-            return Err(BadTask::Correlation(id.chars().take(NAME_BYTES_MAX).collect()));
+            return Err(InvalidTask::Correlation(id.chars().take(NAME_BYTES_MAX).collect()));
         }
         flow::set_correlation(&mut self, id);
         Ok(self)
     }
 
     /// Says which span it was created under: a `traceparent` of the W3C.
-    pub fn traceparent(mut self, text: impl AsRef<str>) -> Result<Self, BadTask> {
+    pub fn traceparent(mut self, text: impl AsRef<str>) -> Result<Self, InvalidTask> {
         let traceparent: Traceparent = text.as_ref().parse()?;
         flow::set_traceparent(&mut self, traceparent);
         Ok(self)
@@ -564,18 +564,18 @@ impl NewTask {
 
 impl Json {
     /// Parameters of a type without fields serialise to `null`; they mean `{}`.
-    fn encode_parameters<T: Serialize>(value: &T) -> Result<Self, BadJson> {
+    fn encode_parameters<T: Serialize>(value: &T) -> Result<Self, InvalidJson> {
         Self::encode(value)?.into_parameters()
     }
 
-    fn into_parameters(self) -> Result<Self, BadJson> {
+    fn into_parameters(self) -> Result<Self, InvalidJson> {
         if self.as_str() == "null" { Ok(Self::empty_object()) } else { self.into_object() }
     }
 }
 
 /// A name that can be stored, like that of a class.
-pub fn checked_name(what: &'static str, name: String) -> Result<String, BadTask> {
-    if is_name(&name) { Ok(name) } else { Err(BadTask::Name { what, name }) }
+pub fn checked_name(what: &'static str, name: String) -> Result<String, InvalidTask> {
+    if is_name(&name) { Ok(name) } else { Err(InvalidTask::Name { what, name }) }
 }
 
 fn is_name(text: &str) -> bool {
@@ -671,7 +671,7 @@ pub struct ExecutionRow {
     pub ends_task: Option<TaskStatus>,
     /// When the next attempt was to begin.
     pub retry_at: Option<Timestamp>,
-    /// How far it was when it last said so.
+    /// How progress_text it was when it last said so.
     pub progress: Option<ProgressRow>,
     /// How many lines it has said to its log, with those that were dropped.
     pub log_lines: i32,

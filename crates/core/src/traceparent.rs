@@ -20,7 +20,7 @@ pub struct Traceparent {
 #[error(
     "a traceparent looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, not like {text:?}: {why}"
 )]
-pub struct BadTraceparent {
+pub struct InvalidTraceparent {
     text: String,
     why: &'static str,
 }
@@ -51,7 +51,7 @@ impl Traceparent {
         self.flags
     }
 
-    /// The span that this thread is in, as far as this program knows: see
+    /// The span that this thread is in, as progress_text as this program knows: see
     /// [`set_current_span`].
     #[must_use]
     pub fn current() -> Option<Self> {
@@ -69,13 +69,13 @@ pub fn set_current_span(current: fn() -> Option<Traceparent>) {
 }
 
 impl FromStr for Traceparent {
-    type Err = BadTraceparent;
+    type Err = InvalidTraceparent;
 
-    fn from_str(text: &str) -> Result<Self, BadTraceparent> {
+    fn from_str(text: &str) -> Result<Self, InvalidTraceparent> {
         parse(text).map_err(|why| {
             // Enough to recognise it; it may be anything, of any length.
             let text = text.chars().take(80).collect();
-            BadTraceparent { text, why }
+            InvalidTraceparent { text, why }
         })
     }
 }

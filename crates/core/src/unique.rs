@@ -10,8 +10,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::json::Json;
-use crate::parse_error::BadWord;
-use crate::task::{BadTask, TaskId, TaskStatus};
+use crate::parse_error::ParseError;
+use crate::task::{InvalidTask, TaskId, TaskStatus};
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 500;
@@ -63,13 +63,13 @@ impl Unique {
     }
 
     /// Whether it can be stored.
-    pub fn check(&self) -> Result<(), BadTask> {
+    pub fn check(&self) -> Result<(), InvalidTask> {
         if !(1..=KEY_BYTES_MAX).contains(&self.key.len()) || self.key.contains('\0') {
-            return Err(BadTask::Key { bytes: self.key.len() });
+            return Err(InvalidTask::Key { bytes: self.key.len() });
         }
         if matches!(self.scope, Scope::Within(period) if period < PERIOD_MIN || period > PERIOD_MAX)
         {
-            return Err(BadTask::Period);
+            return Err(InvalidTask::Period);
         }
         Ok(())
     }
@@ -161,12 +161,14 @@ impl fmt::Display for OnConflict {
 }
 
 impl FromStr for OnConflict {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let word = text.replace('-', "_");
         Self::ALL.into_iter().find(|answer| answer.as_str() == word).ok_or_else(|| {
-            BadWord(format!("{text:?} is none of keep, replace, replace-parameters, replace-time"))
+            ParseError(format!(
+                "{text:?} is none of keep, replace, replace-parameters, replace-time"
+            ))
         })
     }
 }

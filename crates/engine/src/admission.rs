@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_core::display::{count, fate, span};
+use task_engine_core::display::{count, next_state_text, span};
 use task_engine_core::instance::{
     Admission, InstanceId, InstanceRow, NewInstance, Recovery, admission, free_name,
 };
 use task_engine_core::process;
-use task_engine_core::recovery::{HeldTask, TakeBack};
+use task_engine_core::recovery::{HeldTask, Reclaim};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::lock::why_left;
+use task_engine_store::lock::why_not_reclaimed;
 
 use crate::engine::EngineError;
 use crate::stop::{Phase, StopWatch};
@@ -136,7 +136,7 @@ async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineErro
 /// Nothing happens if it is alive after all. The log says what became of what.
 pub(crate) async fn recover(store: &dyn Store, life: &InstanceRow) -> Result<(), StoreError> {
     let declared = store.declare_lost(life.id, life.process_gone).await?;
-    let taken = store.take_back(TakeBack::Lost(life.id)).await?;
+    let taken = store.reclaim(Reclaim::Lost(life.id)).await?;
     let left = if life.held > 0 { store.held(life.id).await? } else { Vec::new() };
     let name = identity(life);
     if !taken.is_empty() {
@@ -150,12 +150,12 @@ pub(crate) async fn recover(store: &dyn Store, life: &InstanceRow) -> Result<(),
             task.id,
             task.class,
             life.name,
-            fate(task)
+            next_state_text(task)
         );
     }
     // One that is alive after all holds its tasks.
     if (declared || life.has_ended()) && !left.is_empty() {
-        let why = why_left(store).await?;
+        let why = why_not_reclaimed(store).await?;
         tracing::warn!(
             "{} of dead engine {name} cannot be recovered yet: {why}; next try with a heartbeat",
             count(left.len(), "task")

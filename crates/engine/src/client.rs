@@ -11,7 +11,7 @@ use crate::creation_hook::{CreationHook, Hooks};
 use task_engine_core::flow;
 use task_engine_core::flow::Origin;
 use task_engine_core::retry::RetryOverride;
-use task_engine_core::task::{BadTask, NewTask, Task, TaskId};
+use task_engine_core::task::{InvalidTask, NewTask, Task, TaskId};
 use task_engine_core::traceparent::Traceparent;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_store::contract::{CancelReport, Store};
@@ -60,7 +60,7 @@ pub struct Client {
 pub enum CreateError {
     /// The task itself is wrong.
     #[error(transparent)]
-    Task(#[from] BadTask),
+    Task(#[from] InvalidTask),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -76,11 +76,11 @@ pub enum CreateError {
     },
     /// A hook on creation has made something of it that cannot be stored.
     #[error("the creation hook {hook} made a task that cannot be stored: {why}")]
-    SpoiltByHook {
+    InvalidAfterHook {
         /// The hook.
         hook: String,
         /// What is wrong.
-        why: BadTask,
+        why: InvalidTask,
     },
     /// A hook on creation panicked.
     #[error("the creation hook {hook} panicked: {why}")]
@@ -209,7 +209,7 @@ impl Client {
 #[must_use = "nothing is created until this is awaited"]
 pub struct Create<'a, A = TaskId> {
     client: &'a Client,
-    task: Result<NewTask, BadTask>,
+    task: Result<NewTask, InvalidTask>,
     answer: PhantomData<fn() -> A>,
 }
 
@@ -271,7 +271,7 @@ impl<'a, A> Create<'a, A> {
         self.with(|task| task.traceparent(text))
     }
 
-    fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, BadTask>) -> Self {
+    fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, InvalidTask>) -> Self {
         self.task = self.task.and_then(change);
         self
     }

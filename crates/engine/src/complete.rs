@@ -126,7 +126,7 @@ mod postgres {
     impl sealed::Sealed for &mut tokio_postgres::Transaction<'_> {}
 
     impl<'a> Transaction for &'a tokio_postgres::Transaction<'_> {
-        type Answer = task_engine_store::contract::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::StoreFuture<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             Box::pin(async move {
@@ -137,7 +137,7 @@ mod postgres {
     }
 
     impl<'a> Transaction for &'a mut tokio_postgres::Transaction<'_> {
-        type Answer = task_engine_store::contract::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::StoreFuture<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             (&*self).complete(completion)
@@ -155,7 +155,7 @@ mod sqlx {
     impl sealed::Sealed for &mut sqlx::Transaction<'_, sqlx::Postgres> {}
 
     impl<'a> Transaction for &'a mut sqlx::PgConnection {
-        type Answer = task_engine_store::contract::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::StoreFuture<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             Box::pin(async move {
@@ -166,7 +166,7 @@ mod sqlx {
     }
 
     impl<'a> Transaction for &'a mut sqlx::Transaction<'_, sqlx::Postgres> {
-        type Answer = task_engine_store::contract::Answer<'a, ()>;
+        type Answer = task_engine_store::contract::StoreFuture<'a, ()>;
 
         fn complete(self, completion: Result<Completion, StoreError>) -> Self::Answer {
             (&mut **self).complete(completion)

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::client::CreateError;
-use task_engine_core::task::{BadTask, NewTask};
+use task_engine_core::task::{InvalidTask, NewTask};
 
 /// Sees every task before it is created. A plain function or closure is one.
 ///
@@ -64,8 +64,8 @@ impl Refusal {
     }
 }
 
-impl From<BadTask> for Refusal {
-    fn from(why: BadTask) -> Self {
+impl From<InvalidTask> for Refusal {
+    fn from(why: InvalidTask) -> Self {
         Self(why.to_string())
     }
 }
@@ -110,7 +110,7 @@ impl Hooks {
                     return Err(CreateError::HookPanicked { hook: name(), why });
                 }
             }
-            task.check().map_err(|why| CreateError::SpoiltByHook { hook: name(), why })?;
+            task.check().map_err(|why| CreateError::InvalidAfterHook { hook: name(), why })?;
         }
         Ok(())
     }

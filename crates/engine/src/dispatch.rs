@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_core::attempt::{Ending, Next, TaskError};
+use task_engine_core::attempt::{Ending, NextState, TaskError};
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::display::span;
 use task_engine_store::claim::{Claim, Claimer, Rest};
@@ -156,13 +156,13 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                     let bench = self.bench.clone();
                     self.handlers.spawn(execute::attempt(bench, class, id, task, worker));
                 }
-                _ => self.give_back(id, &task),
+                _ => self.release(id, &task),
             }
         }
         !stopping
     }
 
-    fn give_back(
+    fn release(
         &self,
         claim: task_engine_core::claim::ClaimId,
         task: &task_engine_store::claim::ClaimedTask,
@@ -178,7 +178,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                 TaskError::NEVER_STARTED,
                 "the engine was told to stop before the task started",
             )),
-            next: Next::Wait { after: Duration::ZERO, retry_number: task.retry_number },
+            next: NextState::Wait { after: Duration::ZERO, retry_number: task.retry_number },
             told: None,
         };
         // One that this engine does not know counts with all others.

@@ -71,7 +71,7 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// engine.migrate().await?;
 /// Client::new(store).create(Resize { width: 640 }).await?;
 /// let stopped = engine.run().await?;
-/// assert_eq!(stopped.given_back, 0);
+/// assert_eq!(stopped.released, 0);
 /// # Ok(()) }
 /// ```
 #[must_use = "an engine does nothing until it is run"]

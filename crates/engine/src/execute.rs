@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
-use task_engine_core::attempt::{Advice, Ran};
-use task_engine_core::attempt::{Ending, Next, Outcome, TaskError, transition};
-use task_engine_core::cancel::{CancelAnswer, Told};
+use task_engine_core::attempt::{Ending, NextState, Outcome, TaskError, transition};
+use task_engine_core::attempt::{Ran, RetryAdvice};
+use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::display::span;
 use task_engine_core::instance::InstanceId;
@@ -122,7 +122,7 @@ struct Ticket<S: Send + Sync + 'static> {
     completing: Arc<Completing>,
     started: Instant,
     /// How its code took it that somebody wants it cancelled.
-    told: Option<Told>,
+    told: Option<CancelResponse>,
     span: Span,
     done: bool,
 }
@@ -134,10 +134,14 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let why = self.task.unreadable.as_ref()?;
         let message = format!("task {} cannot be read: {why}", self.task.id.task_id);
         let error = TaskError::new(TaskError::UNREADABLE_TASK, message);
-        Some(Outcome::Failure(error, Advice::NoRetry))
+        Some(Outcome::Failure(error, RetryAdvice::NoRetry))
     }
 
-    async fn work(&self, run: Run<S>, token: CancellationToken) -> (Outcome, Option<Told>) {
+    async fn work(
+        &self,
+        run: Run<S>,
+        token: CancellationToken,
+    ) -> (Outcome, Option<CancelResponse>) {
         let mut working = Guarded::new(if self.class.hooks.is_empty() {
             self.class.work(&self.task.parameters, run)
         } else {
@@ -186,11 +190,11 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let why = self.bench.running.told(self.task.id);
         let told = why.filter(|told| told.why == Cause::Requested).map(|told| {
             let answer = match &finished {
-                Some(Ok(Ok(_))) => CancelAnswer::Ignored,
-                Some(_) => CancelAnswer::Acknowledged,
-                None => CancelAnswer::Killed,
+                Some(Ok(Ok(_))) => CancelReaction::Ignored,
+                Some(_) => CancelReaction::Acknowledged,
+                None => CancelReaction::Killed,
             };
-            Told { at: told.at, answer }
+            CancelResponse { at: told.at, answer }
         });
         let outcome = match finished {
             Some(Ok(Ok(result))) => Outcome::Success(result),
@@ -198,7 +202,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             Some(Ok(Err(failure))) => self.error(failure, why.map(|told| told.why)),
             Some(Err(panicked)) => panicked.into_failure().outcome(),
             None if told.is_some() => self.killed(),
-            None => self.given_back(),
+            None => self.released(),
         };
         (outcome, told)
     }
@@ -226,7 +230,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             }
             // It says itself when it wants to go on, and no retry is used.
             (_, snoozed @ Outcome::Snoozed(..)) => snoozed,
-            (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.given_back(),
+            (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.released(),
             (_, outcome) => outcome,
         }
     }
@@ -244,8 +248,8 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message))
     }
 
-    fn given_back(&self) -> Outcome {
-        Outcome::GivenBack(TaskError::new(
+    fn released(&self) -> Outcome {
+        Outcome::Released(TaskError::new(
             TaskError::ENGINE_STOPPED,
             "the engine stopped before the task had finished",
         ))
@@ -257,7 +261,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         Outcome::Failure(error, Default::default())
     }
 
-    fn end(mut self, outcome: Outcome, told: Option<Told>) {
+    fn end(mut self, outcome: Outcome, told: Option<CancelResponse>) {
         self.told = told;
         self.finish(outcome);
     }
@@ -268,7 +272,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         let lasted = self.started.elapsed();
         if let Outcome::Failure(error, _)
         | Outcome::Cancelled(error)
-        | Outcome::GivenBack(error)
+        | Outcome::Released(error)
         | Outcome::Snoozed(error, _)
         | Outcome::Lost(error) = &mut outcome
         {
@@ -295,7 +299,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         self.done = true;
     }
 
-    fn ending(&self, outcome: Outcome, next: Next, lasted: Duration) -> Ending {
+    fn ending(&self, outcome: Outcome, next: NextState, lasted: Duration) -> Ending {
         let (result, error) = Ending::parts(outcome);
         Ending {
             id: self.task.id,
@@ -311,7 +315,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     }
 
     /// What comes next, by the rule of the class, the task, or the error.
-    fn next(&self, outcome: &Outcome) -> Next {
+    fn next(&self, outcome: &Outcome) -> NextState {
         let mut rule = self.class.rules.retry;
         match RetryOverride::of(&self.task.context) {
             Ok(task) => rule = rule.with(&task),
@@ -327,9 +331,9 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             match guarded(|| function(number, error)) {
                 Ok(Some(after)) => {
                     let after = after.min(DELAY_MAX);
-                    return Next::Wait { after, retry_number: number + 1 };
+                    return NextState::Wait { after, retry_number: number + 1 };
                 }
-                Ok(None) => return Next::End(TaskStatus::Failed),
+                Ok(None) => return NextState::End(TaskStatus::Failed),
                 Err(_) => tracing::warn!(
                     "the retry rule of class {} panicked; its plain rule is used",
                     self.class.name
@@ -339,7 +343,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
         transition(outcome, &rule, number, chance(&rule))
     }
 
-    fn log(&self, outcome: &Outcome, next: Next, lasted: Duration) {
+    fn log(&self, outcome: &Outcome, next: NextState, lasted: Duration) {
         let (worker, id, ms) = (self.worker, self.task.id.task_id, lasted.as_millis());
         match outcome {
             Outcome::Success(_) => {
@@ -349,7 +353,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             Outcome::Cancelled(_) => {
                 tracing::info!("Worker {worker} task {id} was cancelled after {ms} ms");
             }
-            Outcome::GivenBack(_) => {
+            Outcome::Released(_) => {
                 tracing::info!("Worker {worker} gave task {id} back after {ms} ms");
             }
             Outcome::Snoozed(error, time) => {
@@ -364,13 +368,13 @@ impl<S: Send + Sync + 'static> Ticket<S> {
             }
         }
         match next {
-            Next::Wait { after, retry_number } if retry_number > self.task.retry_number => {
+            NextState::Wait { after, retry_number } if retry_number > self.task.retry_number => {
                 tracing::info!(
                     "Worker {worker} task {id} will be retried in {:.0} s (retry {retry_number})",
                     after.as_secs_f64()
                 );
             }
-            Next::End(TaskStatus::Failed) => {
+            NextState::End(TaskStatus::Failed) => {
                 let why = why_not_retried(outcome, &self.class, &self.task.context);
                 tracing::warn!(
                     "Worker {worker} task {id} has failed and will not be retried: {why}"
@@ -391,7 +395,7 @@ impl<S: Send + Sync + 'static> Drop for Ticket<S> {
                 TaskError::new("Panic", "the code of the task panicked while it was dropped");
             Outcome::Failure(error, Default::default())
         } else {
-            self.given_back()
+            self.released()
         };
         self.finish(outcome);
     }
@@ -401,10 +405,10 @@ impl<S: Send + Sync + 'static> Drop for Ticket<S> {
 fn why_not_retried<S>(outcome: &Outcome, class: &Class<S>, context: &Json) -> String {
     let (own, name) = (RetryOverride::of(context).unwrap_or_default(), &class.name);
     match outcome {
-        Outcome::Failure(error, Advice::NoRetry) => {
+        Outcome::Failure(error, RetryAdvice::NoRetry) => {
             format!("error {} is not retried", error.exception)
         }
-        Outcome::Failure(_, Advice::ByRule) if class.retry.is_some() => {
+        Outcome::Failure(_, RetryAdvice::ByRule) if class.retry.is_some() => {
             format!("the retry function of class {name} allows no other retry")
         }
         _ => match class.rules.retry.with(&own).maximum {
@@ -439,7 +443,7 @@ mod tests {
             classes.get("mail").unwrap().clone()
         };
         let error = TaskError::new("Closed", "at night");
-        let by_rule = || Outcome::Failure(error.clone(), Advice::ByRule);
+        let by_rule = || Outcome::Failure(error.clone(), RetryAdvice::ByRule);
         let none = Json::empty_object();
         let never = Json::parse(r#"{"retry": {"maximum": 0}}"#).unwrap();
         for (outcome, rule, context, why) in [
@@ -448,7 +452,7 @@ mod tests {
             (Outcome::Lost(error.clone()), RetryRule::never(), &none, "class mail is not retried"),
             (by_rule(), RetryRule::times(3), &never, "by its own rule, this task is not retried"),
             (
-                Outcome::Failure(error.clone(), Advice::NoRetry),
+                Outcome::Failure(error.clone(), RetryAdvice::NoRetry),
                 RetryRule::times(3),
                 &none,
                 "error Closed is not retried",

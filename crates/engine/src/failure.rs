@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{Outcome, TaskError};
 use task_engine_core::display::span;
 
@@ -39,7 +39,7 @@ pub struct Failure {
     message: String,
     /// Boxed, so that a `Result` with a failure stays small.
     trace: Box<Trace>,
-    advice: Advice,
+    advice: RetryAdvice,
     /// Set if this is no failure: the task is postponed by this time.
     snooze: Option<Duration>,
 }
@@ -58,7 +58,7 @@ impl Failure {
     #[track_caller]
     pub fn no_retry(error: impl Into<Self>) -> Self {
         let mut failure = error.into();
-        failure.advice = Advice::NoRetry;
+        failure.advice = RetryAdvice::NoRetry;
         failure.snooze = None;
         failure
     }
@@ -69,7 +69,7 @@ impl Failure {
     #[track_caller]
     pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
         let mut failure = error.into();
-        failure.advice = Advice::RetryAfter(wait);
+        failure.advice = RetryAdvice::RetryAfter(wait);
         failure.snooze = None;
         failure
     }
@@ -106,7 +106,7 @@ impl Failure {
             exception: exception.into(),
             message: message.into(),
             trace: Box::new(Trace::Here(Location::caller(), Backtrace::disabled())),
-            advice: Advice::ByRule,
+            advice: RetryAdvice::ByRule,
             snooze: None,
         }
     }
@@ -147,7 +147,7 @@ impl Failure {
             exception: exception.to_owned(),
             message,
             trace: Box::new(Trace::Known(backtrace)),
-            advice: Advice::ByRule,
+            advice: RetryAdvice::ByRule,
             snooze: None,
         }
     }
@@ -196,7 +196,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
             exception: if is_text { "Failure" } else { exception }.to_owned(),
             message,
             trace: Box::new(Trace::Here(Location::caller(), Backtrace::force_capture())),
-            advice: Advice::ByRule,
+            advice: RetryAdvice::ByRule,
             snooze: None,
         }
     }
@@ -315,7 +315,7 @@ mod tests {
         Ok(text.parse::<i32>()?)
     }
 
-    fn recorded(failure: Failure) -> (TaskError, Advice) {
+    fn recorded(failure: Failure) -> (TaskError, RetryAdvice) {
         match failure.outcome() {
             Outcome::Failure(error, advice) => (error, advice),
             other => panic!("{other:?}"),
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(error.exception, "core::num::error::ParseIntError");
         assert_eq!(error.message, "invalid digit found in string");
         assert!(error.backtrace[0].contains("failure.rs:"), "{error:?}");
-        assert_eq!(advice, Advice::ByRule);
+        assert_eq!(advice, RetryAdvice::ByRule);
     }
 
     #[test]
@@ -389,11 +389,11 @@ mod tests {
     #[test]
     fn an_error_may_have_its_own_idea_of_a_retry() {
         let (error, advice) = recorded(Failure::no_retry("account closed"));
-        assert_eq!((error.exception.as_str(), advice), ("Failure", Advice::NoRetry));
+        assert_eq!((error.exception.as_str(), advice), ("Failure", RetryAdvice::NoRetry));
         assert_eq!(error.message, "account closed");
         let wait = Duration::from_secs(7);
         let (_, advice) = recorded(Failure::retry_after(std::fmt::Error, wait));
-        assert_eq!(advice, Advice::RetryAfter(wait));
+        assert_eq!(advice, RetryAdvice::RetryAfter(wait));
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
         let failure = Failure::no_retry(Failure::snooze(minute));
         assert_eq!(failure.snoozes(), None);
         let (error, advice) = recorded(failure);
-        assert_eq!((error.exception.as_str(), advice), ("Failure", Advice::NoRetry));
+        assert_eq!((error.exception.as_str(), advice), ("Failure", RetryAdvice::NoRetry));
     }
 
     #[test]

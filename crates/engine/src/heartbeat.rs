@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::display::{count, span};
 use task_engine_core::instance::{InstanceId, Recovery};
-use task_engine_core::recovery::TakeBack;
-use task_engine_store::contract::Pulse;
+use task_engine_core::recovery::Reclaim;
+use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::watch;
@@ -114,23 +114,23 @@ impl Heartbeat {
     async fn act_on(&self, beat: &Beat, seen: &mut Seen) {
         let pulse = &beat.pulse;
         self.warn_of_unknown_classes(pulse, seen);
-        self.take_back_unknown(beat).await;
+        self.reclaim_unknown(beat).await;
         if !pulse.lingering.is_empty() {
             report(self.store.cancel(&pulse.lingering).await.map(drop));
         }
-        self.see_to_the_dead(pulse, seen).await;
+        self.recover_dead_instances(pulse, seen).await;
     }
 
     /// A claim is unknown only if it was so before and after the question: in
     /// between it may have been asked for, or have come to its end.
-    async fn take_back_unknown(&self, beat: &Beat) {
+    async fn reclaim_unknown(&self, beat: &Beat) {
         let known = self.claims.known();
         let is_unknown = |id: &&ClaimId| !known.contains(id) && !beat.known.contains(id);
         let unknown: Vec<ClaimId> = beat.pulse.claims.iter().filter(is_unknown).copied().collect();
         if unknown.is_empty() {
             return;
         }
-        let taken = self.store.take_back(TakeBack::Unknown(self.instance, unknown)).await;
+        let taken = self.store.reclaim(Reclaim::Unknown(self.instance, unknown)).await;
         report(taken.map(|tasks| {
             for task in tasks {
                 tracing::warn!("{} was claimed but its answer was lost; it waits again", task.id);
@@ -142,7 +142,7 @@ impl Heartbeat {
     /// between two beats: after an outage of the database, or when its clock was
     /// set forward, everybody's lease has run out, and each needs a beat to be
     /// heard of again.
-    async fn see_to_the_dead(&self, pulse: &Pulse, seen: &mut Seen) {
+    async fn recover_dead_instances(&self, pulse: &HeartbeatReply, seen: &mut Seen) {
         seen.expired.retain(|id, _| pulse.expired.contains(id));
         for id in &pulse.expired {
             seen.expired.entry(*id).or_insert_with(Instant::now);
@@ -172,7 +172,7 @@ impl Heartbeat {
         }
     }
 
-    fn warn_of_unknown_classes(&self, pulse: &Pulse, seen: &mut Seen) {
+    fn warn_of_unknown_classes(&self, pulse: &HeartbeatReply, seen: &mut Seen) {
         for class in &pulse.waiting_classes {
             if !self.classes.contains(class) && seen.warned_classes.insert(class.clone()) {
                 tracing::warn!(
@@ -202,7 +202,7 @@ fn skew(theirs: Timestamp, before: Timestamp, after: Timestamp) -> Option<String
 /// A pulse, and the claims that were known before it was asked for.
 #[derive(Clone)]
 struct Beat {
-    pulse: Pulse,
+    pulse: HeartbeatReply,
     known: HashSet<ClaimId>,
 }
 

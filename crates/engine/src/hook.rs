@@ -337,7 +337,7 @@ impl<S: Send + Sync + 'static> Core<S> {
         let (send, receive) = tokio::sync::oneshot::channel();
         let waiting = async move {
             let _ended = ended.drop_guard();
-            // Nobody listens if a hook has lost its patience.
+            // Nobody listens if a hook has lost its timeout.
             let _ = send.send(work.await);
         };
         tokio::spawn(waiting.in_current_span());

@@ -126,11 +126,11 @@ pub use task_engine_core as core;
 pub use task_engine_core::attempt::TaskError;
 pub use task_engine_core::flow::Origin;
 pub use task_engine_core::instance::Recovery;
-pub use task_engine_core::json::{BadJson, Json};
+pub use task_engine_core::json::{InvalidJson, Json};
 pub use task_engine_core::report::LogLevel;
 pub use task_engine_core::retry::{RetryOverride, RetryRule};
 pub use task_engine_core::schedule::{Missed, Overlap, Schedule};
-pub use task_engine_core::task::{BadTask, ClassRules, Due, NewTask, Task, TaskId, TaskStatus};
+pub use task_engine_core::task::{ClassRules, Due, InvalidTask, NewTask, Task, TaskId, TaskStatus};
 pub use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 /// The contract of stores, and its rows.
 #[doc(no_inline)]

@@ -10,7 +10,7 @@ use task_engine_core::display::span;
 use task_engine_core::instance::{InstanceId, NewInstance, Recovery};
 use task_engine_core::process;
 use task_engine_core::queue::{Lanes, Pool};
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
@@ -135,7 +135,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                     tracing::info!("Engine {} stopped", new.name);
                     return Ok(Stopped {
                         forced,
-                        given_back: record.given_back,
+                        released: record.released,
                         unrecorded: record.unrecorded,
                     });
                 }
@@ -233,7 +233,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             () = forced_and_over(self.stop.watch()) => {
                 let unrecorded = unwritten.count();
                 tracing::error!("{unrecorded} tasks did not end in time; they are left to recovery");
-                (End::Stopping, Record { given_back: 0, unrecorded })
+                (End::Stopping, Record { released: 0, unrecorded })
             }
         };
         work.beating.abort();
@@ -273,7 +273,7 @@ impl<S: Send + Sync + 'static> Life<S> {
             let unknown: Vec<_> =
                 pulse.claims.into_iter().filter(|id| !known.contains(id)).collect();
             if !unknown.is_empty() {
-                let _ = self.store.take_back(TakeBack::Unknown(instance, unknown)).await;
+                let _ = self.store.reclaim(Reclaim::Unknown(instance, unknown)).await;
             }
         }
         if let Err(error) = self.store.unregister(instance).await {
@@ -318,7 +318,7 @@ impl Work {
         // is found by a heartbeat or by recovery.
         self.dispatching.abort();
         if end != End::Stopping {
-            return self.after_the_loss(end, running).await;
+            return self.after_declared_lost(end, running).await;
         }
         // The recorder ends when the last attempt has handed in its ending.
         tokio::select! {
@@ -326,7 +326,7 @@ impl Work {
             // Declared lost while it was about to stop: nobody waits for what
             // no longer counts.
             _ = &mut self.beating => {
-                let (_, record) = self.after_the_loss(End::InstanceOver, running).await;
+                let (_, record) = self.after_declared_lost(End::InstanceOver, running).await;
                 (End::Stopping, record)
             }
         }
@@ -335,7 +335,7 @@ impl Work {
     /// What runs no longer counts. It is told so, and given a moment; a task
     /// that blocks its thread beyond that must not keep the engine out of
     /// service. The recorder goes on by itself, and keeps what comes as evidence.
-    async fn after_the_loss(&mut self, end: End, running: &Running) -> (End, Record) {
+    async fn after_declared_lost(&mut self, end: End, running: &Running) -> (End, Record) {
         running.close(Cause::InstanceLost);
         let record = tokio::time::timeout(GRACE * 3, &mut self.recording).await;
         (end, record.ok().and_then(Result::ok).unwrap_or_default())

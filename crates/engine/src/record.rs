@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, Ending, Next, TaskError};
+use task_engine_core::attempt::{AttemptId, Ending, NextState, TaskError};
 use task_engine_core::display::span;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
@@ -72,14 +72,14 @@ impl Unwritten {
 /// What became of the endings of one life.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    pub(crate) given_back: usize,
+    pub(crate) released: usize,
     pub(crate) unrecorded: usize,
 }
 
 impl Record {
     pub(crate) fn and(self, other: &Self) -> Self {
         Self {
-            given_back: self.given_back + other.given_back,
+            released: self.released + other.released,
             unrecorded: self.unrecorded + other.unrecorded,
         }
     }
@@ -99,7 +99,7 @@ impl Recorder {
             let mut rest = &mut gathered[..];
             while !rest.is_empty() {
                 let (batch, after) = rest.split_at_mut(batch_len(rest));
-                record.given_back += batch.iter().filter(|e| was_given_back(e)).count();
+                record.released += batch.iter().filter(|e| was_released(e)).count();
                 record.unrecorded += self.write(batch).await;
                 rest = after;
             }
@@ -140,7 +140,7 @@ impl Recorder {
                     self.claims.recorded(batch.iter().map(|ending| ending.claim_id));
                     return 0;
                 }
-                Err(StoreError::BadData(why)) => {
+                Err(StoreError::InvalidData(why)) => {
                     self.claims.keep_finished(finished);
                     return self.write_apart(batch, &why).await;
                 }
@@ -152,7 +152,7 @@ impl Recorder {
                         batch.len(),
                         span(wait)
                     );
-                    if !self.patience(wait, &error).await {
+                    if !self.timeout(wait, &error).await {
                         tracing::error!(
                             "{} results could not be written and are given up: {error}; their tasks are left as running, until other engines recover them (or `task-engine recover`) and run them again",
                             batch.len()
@@ -181,13 +181,13 @@ impl Recorder {
         }
         ending.result = None;
         ending.error = Some(TaskError::new(exception, why).storable());
-        ending.next = Next::End(TaskStatus::Failed);
+        ending.next = NextState::End(TaskStatus::Failed);
         tracing::warn!("the result of {} cannot be stored, so it has failed: {why}", ending.id);
         Box::pin(self.write(batch)).await
     }
 
     /// Waits before the next try; false when there is no time left for one.
-    async fn patience(&mut self, wait: Duration, error: &StoreError) -> bool {
+    async fn timeout(&mut self, wait: Duration, error: &StoreError) -> bool {
         tokio::time::sleep(wait).await;
         if !gives_up(self.stop.phase(), error) {
             self.stopping_since = None;
@@ -214,6 +214,6 @@ fn batch_len(endings: &[Ending]) -> usize {
     endings.iter().take_while(fits).count().max(1)
 }
 
-pub(crate) fn was_given_back(ending: &Ending) -> bool {
+pub(crate) fn was_released(ending: &Ending) -> bool {
     ending.error.as_ref().is_some_and(|error| error.exception == TaskError::ENGINE_STOPPED)
 }

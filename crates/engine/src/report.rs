@@ -96,7 +96,7 @@ impl Reports {
                     Err(error) => {
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(
-                                "progress and logs of tasks are kept, as far as there is room, until the store takes them: {error}"
+                                "progress and logs of tasks are kept, as progress_text as there is room, until the store takes them: {error}"
                             );
                         }
                         tokio::time::sleep(backoff.next()).await;
@@ -180,7 +180,7 @@ impl Reports {
                 Ok(())
             }
             // Only what the store says about the data is the data's fault.
-            Err(StoreError::BadData(why)) => {
+            Err(StoreError::InvalidData(why)) => {
                 if let [(journal, report)] = batch {
                     tracing::warn!("what {} has said cannot be stored: {why}", report.id);
                     journal.is_on_record(report);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_core::task::TaskStatus;
-use task_engine_store::contract::Answer;
 use task_engine_store::contract::Store;
+use task_engine_store::contract::StoreFuture;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const BATCH: u32 = 1000;
@@ -30,13 +30,13 @@ pub(crate) async fn keep(
         if let Some(age) = audit_age {
             all("audit entries", || store.prune_audit(age, BATCH)).await;
         }
-        all("figures", || store.prune_figures(BATCH)).await;
+        all("figures", || store.prune_rollups(BATCH)).await;
         all("engines", || store.prune_instances(BATCH)).await;
         tokio::time::sleep(EVERY).await;
     }
 }
 
-async fn all<'a>(what: &str, prune: impl Fn() -> Answer<'a, u64>) {
+async fn all<'a>(what: &str, prune: impl Fn() -> StoreFuture<'a, u64>) {
     loop {
         match prune().await {
             Ok(pruned) if pruned == u64::from(BATCH) => tokio::task::yield_now().await,

@@ -185,7 +185,7 @@ impl<S> Run<S> {
     /// unless its completion commits.
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
         let result = Json::encode(result)
-            .map_err(|error| StoreError::BadData(format!("the result: {error}")))?;
+            .map_err(|error| StoreError::InvalidData(format!("the result: {error}")))?;
         Ok(self.completing.completion(self.id, self.worker, result))
     }
 
@@ -209,7 +209,7 @@ impl<S> Run<S> {
         self.journal.secrets.text(text)
     }
 
-    /// Says how far the attempt is: 0 to 100 percent, and a few words. The last
+    /// Says how progress_text the attempt is: 0 to 100 percent, and a few words. The last
     /// one counts, and is shown while the task runs and after it. Never waits:
     /// it is written beside the work, within half a second.
     pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {

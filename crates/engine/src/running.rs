@@ -21,12 +21,12 @@ pub(crate) enum Cause {
 
 /// That an attempt was told to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct CancelNotice {
     pub(crate) why: Cause,
     pub(crate) at: Instant,
 }
 
-impl Told {
+impl CancelNotice {
     fn now(why: Cause) -> Self {
         Self { why, at: Instant::now() }
     }
@@ -40,7 +40,7 @@ pub(crate) struct Running {
 
 #[derive(Debug, Default)]
 struct Attempts {
-    running: HashMap<AttemptId, (CancellationToken, Option<Told>)>,
+    running: HashMap<AttemptId, (CancellationToken, Option<CancelNotice>)>,
     /// What the store says is to be cancelled. An attempt may be claimed, and
     /// its wish be heard of, before it begins here.
     wanted: HashSet<AttemptId>,
@@ -52,7 +52,7 @@ impl Running {
     pub(crate) fn begin(&self, id: AttemptId, token: CancellationToken) {
         let mut attempts = lock(&self.attempts);
         let wanted = attempts.wanted.contains(&id).then_some(Cause::Requested);
-        let told = wanted.or(attempts.closed).map(Told::now);
+        let told = wanted.or(attempts.closed).map(CancelNotice::now);
         if told.is_some() {
             token.cancel();
         }
@@ -60,12 +60,12 @@ impl Running {
     }
 
     /// Returns how it was told to end, if it was.
-    pub(crate) fn end(&self, id: AttemptId) -> Option<Told> {
+    pub(crate) fn end(&self, id: AttemptId) -> Option<CancelNotice> {
         lock(&self.attempts).running.remove(&id).and_then(|(_, told)| told)
     }
 
     /// How an attempt was told to end, if it was.
-    pub(crate) fn told(&self, id: AttemptId) -> Option<Told> {
+    pub(crate) fn told(&self, id: AttemptId) -> Option<CancelNotice> {
         lock(&self.attempts).running.get(&id).and_then(|(_, told)| *told)
     }
 
@@ -78,7 +78,7 @@ impl Running {
         let mut news = Vec::new();
         for id in ids {
             if let Some((token, told @ None)) = attempts.running.get_mut(id) {
-                *told = Some(Told::now(Cause::Requested));
+                *told = Some(CancelNotice::now(Cause::Requested));
                 token.cancel();
                 news.push(*id);
             }
@@ -91,7 +91,7 @@ impl Running {
         let mut attempts = lock(&self.attempts);
         attempts.closed.get_or_insert(why);
         for (token, told) in attempts.running.values_mut() {
-            told.get_or_insert(Told::now(why));
+            told.get_or_insert(CancelNotice::now(why));
             token.cancel();
         }
     }

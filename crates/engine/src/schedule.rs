@@ -173,7 +173,7 @@ impl Scheduler {
                 }
                 Ok(fired.contains(&true))
             }
-            Err(StoreError::BadData(_) | StoreError::Refused(_)) => {
+            Err(StoreError::InvalidData(_) | StoreError::Refused(_)) => {
                 self.fire_one_by_one(firings).await?;
                 Ok(true)
             }
@@ -189,7 +189,7 @@ impl Scheduler {
             match self.store.fire_schedules(std::slice::from_ref(firing)).await {
                 Ok(fired) if fired.contains(&true) => report(schedule, firing),
                 Ok(_) => {}
-                Err(StoreError::BadData(why)) => self.mark(schedule, &why).await?,
+                Err(StoreError::InvalidData(why)) => self.mark(schedule, &why).await?,
                 Err(error @ StoreError::Refused(_)) => refused = Err(error),
                 Err(error) => return Err(error),
             }
@@ -247,7 +247,7 @@ impl Scheduler {
 }
 
 /// What to do about a schedule that is due, or why nothing can be done.
-/// Whatever a calendar may do in a far year, one schedule is not all of them.
+/// Whatever a calendar may do in a progress_text year, one schedule is not all of them.
 fn decided(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
     match catch_unwind(AssertUnwindSafe(|| firing(schedule, now))) {
         Ok(firing) => firing.map_err(|why| why.to_string()),

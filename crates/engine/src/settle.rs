@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{Ending, Next, TaskError};
+use task_engine_core::attempt::{Ending, NextState, TaskError};
 use task_engine_core::completion::Settled;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
@@ -14,7 +14,7 @@ use task_engine_store::error::StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::figures::{About, Figures};
-use crate::record::{Record, STOP_TIMEOUT, Unwritten, gives_up, was_given_back};
+use crate::record::{Record, STOP_TIMEOUT, Unwritten, gives_up, was_released};
 use crate::report::Reports;
 use crate::running::Claims;
 use crate::stop::{Phase, StopWatch};
@@ -93,13 +93,13 @@ impl Settler {
         let settled = match self.store.settle(&endings).await {
             Ok(settled) => settled,
             // One that cannot be stored must not hold up the others.
-            Err(StoreError::BadData(why)) if batch.len() == 1 => {
+            Err(StoreError::InvalidData(why)) if batch.len() == 1 => {
                 tracing::error!("the end of {} cannot be stored at all: {why}", endings[0].id);
                 self.unwritten.written(1);
                 record.unrecorded += 1;
                 return Vec::new();
             }
-            Err(StoreError::BadData(_)) => {
+            Err(StoreError::InvalidData(_)) => {
                 let mut open = Vec::new();
                 for one in batch {
                     open.extend(Box::pin(self.settle(vec![one], record)).await);
@@ -120,8 +120,8 @@ impl Settler {
                 open.push(one);
                 continue;
             }
-            if settled == Settled::Recorded && was_given_back(&one.ending) {
-                record.given_back += 1;
+            if settled == Settled::Recorded && was_released(&one.ending) {
+                record.released += 1;
             }
             self.claims.recorded(std::iter::once(one.ending.claim_id));
             self.unwritten.written(1);
@@ -163,14 +163,14 @@ impl Unsettled {
     fn into_counted(self, settled: Settled) -> Ending {
         match settled {
             Settled::Completed => {
-                Ending { error: None, next: Next::End(TaskStatus::Stopped), ..self.ending }
+                Ending { error: None, next: NextState::End(TaskStatus::Stopped), ..self.ending }
             }
             _ => self.ending,
         }
     }
 
     fn is_snoozed(&self) -> bool {
-        let goes_on = matches!(self.ending.next, Next::Wait { .. });
+        let goes_on = matches!(self.ending.next, NextState::Wait { .. });
         let name = self.ending.error.as_ref().map(|error| error.exception.as_str());
         goes_on && name == Some(TaskError::SNOOZED)
     }
@@ -194,11 +194,11 @@ impl Unsettled {
             Settled::Recorded => {
                 tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
                 match ending.next {
-                    Next::Wait { after, .. } => tracing::info!(
+                    NextState::Wait { after, .. } => tracing::info!(
                         "Worker {worker} task {id} will be retried in {:.0} s",
                         after.as_secs_f64()
                     ),
-                    Next::End(_) => {
+                    NextState::End(_) => {
                         tracing::warn!(
                             "Worker {worker} task {id} has failed and will not be retried"
                         );

@@ -119,7 +119,7 @@ pub struct Stopped {
     /// Whether running tasks were cancelled.
     pub forced: bool,
     /// How many tasks were given back to wait.
-    pub given_back: usize,
+    pub released: usize,
     /// How many endings could not be written, because the store was away.
     /// Their attempts are left to recovery.
     pub unrecorded: usize,

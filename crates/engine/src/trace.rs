@@ -61,7 +61,7 @@ pub(crate) fn ended(span: &Span, outcome: &Outcome) {
         Outcome::Snoozed(..) => ("snoozed", None),
         Outcome::Failure(error, _) | Outcome::Lost(error) => ("failure", Some(error)),
         Outcome::Cancelled(error) => ("cancelled", Some(error)),
-        Outcome::GivenBack(error) => ("requeued", Some(error)),
+        Outcome::Released(error) => ("requeued", Some(error)),
     };
     span.record("outcome", word);
     if !cfg!(feature = "otlp") {

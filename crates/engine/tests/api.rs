@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use task_engine::hooks::Extensions;
 use task_engine::{
-    BadJson, BadTask, Client, CreateError, Engine, EngineError, Failure, Json, NewTask, Run,
-    Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskError,
+    Client, CreateError, Engine, EngineError, Failure, InvalidJson, InvalidTask, Json, NewTask,
+    Run, Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskError,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -42,9 +42,9 @@ fn errors_are_errors() {
     error::<StoreError>();
     error::<CreateError>();
     error::<TaskError>();
-    error::<BadTask>();
-    error::<BadJson>();
-    error::<task_engine::core::BadWord>();
+    error::<InvalidTask>();
+    error::<InvalidJson>();
+    error::<task_engine::core::ParseError>();
     error::<task_engine::store::schedules::ScheduleError>();
     error::<task_engine_operations::recover::RecoverError>();
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::fingerprint::{MARKS, fold};
-use crate::search::{Found, Search};
+use crate::search::{Search, SearchPage};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_core::queue::Count;
@@ -31,7 +31,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Failures {
     /// Tasks with an error, newest first.
-    pub found: Found,
+    pub found: SearchPage,
     /// How many tasks have failed in all; known if that was the question, and not
     /// all of them were looked at.
     pub total: Option<Count>,
@@ -51,9 +51,9 @@ impl Failures {
         let is_about_all = filter == failed && before.is_none();
         // Of those that wait, most may never have failed.
         let filter = filter.and_error_with("");
-        let found = Search { filter, before, limit, patience: LOOK_TIMEOUT }.run(store).await?;
+        let found = Search { filter, before, limit, timeout: LOOK_TIMEOUT }.run(store).await?;
         let total = match found.next {
-            Some(_) if is_about_all => Some(store.unhappy().await?.failed),
+            Some(_) if is_about_all => Some(store.failure_counts().await?.failed),
             _ => None,
         };
         Ok(Self { found, total })
@@ -102,7 +102,7 @@ pub struct ErrorGroup {
 
 /// The groups of what was found, the largest first; of equal ones, the newest.
 #[must_use]
-pub fn groups(found: &Found) -> Vec<ErrorGroup> {
+pub fn groups(found: &SearchPage) -> Vec<ErrorGroup> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut groups: Vec<ErrorGroup> = Vec::new();
     for task in &found.tasks {
@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    fn found(tasks: Vec<FoundTask>) -> Found {
-        Found { tasks, next: None, now: now() }
+    fn found(tasks: Vec<FoundTask>) -> SearchPage {
+        SearchPage { tasks, next: None, now: now() }
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use task_engine_core::display::{count, span};
 use task_engine_core::instance::{Admission, InstanceRow, Recovery, admission};
-use task_engine_core::recovery::{HeldTask, TakeBack, TakenBack};
+use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::lock::why_left;
+use task_engine_store::lock::why_not_reclaimed;
 
 /// What became of the engines of a name.
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub struct Recovered {
     /// How many lives of it were found dead, and are declared lost.
     pub dead: usize,
     /// Their attempts, and what comes next.
-    pub tasks: Vec<TakenBack>,
+    pub tasks: Vec<ReclaimedAttempt>,
     /// The newest life, as it was before.
     pub last: InstanceRow,
 }
@@ -54,7 +54,7 @@ pub struct LeftTasks {
     /// The name of the engine.
     pub name: String,
     /// Its tasks that were recovered.
-    pub recovered: Vec<TakenBack>,
+    pub recovered: Vec<ReclaimedAttempt>,
     /// Its tasks that were not.
     pub left: Vec<HeldTask>,
     /// Who has locked them.
@@ -63,7 +63,7 @@ pub struct LeftTasks {
 
 fn there_are(known: &[String]) -> String {
     if known.is_empty() {
-        "none has run here lately".to_owned()
+        "none has run here recent_stats".to_owned()
     } else {
         format!("there are {}", known.join(", "))
     }
@@ -82,7 +82,7 @@ pub async fn recover(store: &dyn Store, name: &str) -> Result<Recovered, Recover
         match admission(&life, Recovery::Auto) {
             Admission::Recover => {
                 store.declare_lost(life.id, life.process_gone).await?;
-                recovered.tasks.extend(store.take_back(TakeBack::Lost(life.id)).await?);
+                recovered.tasks.extend(store.reclaim(Reclaim::Lost(life.id)).await?);
                 recovered.dead += 1;
                 left.extend(store.held(life.id).await?);
             }
@@ -91,7 +91,7 @@ pub async fn recover(store: &dyn Store, name: &str) -> Result<Recovered, Recover
         }
     }
     if !left.is_empty() {
-        let why = why_left(store).await?;
+        let why = why_not_reclaimed(store).await?;
         let name = name.to_owned();
         let left = LeftTasks { name, recovered: recovered.tasks, left, why };
         return Err(RecoverError::Left(Box::new(left)));

@@ -21,7 +21,7 @@ use task_engine_core::filter::{Field, Filter, FoundTask, Operator, Term, Value};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::scan::{Base, Scan, TimeBound};
+use task_engine_store::scan::{Scan, ScanSource, TimeBound};
 
 /// So many rows are read in a step by their columns alone, which is cheap;
 const ROWS_OF_A_STEP: u32 = 10_000;
@@ -37,9 +37,9 @@ const TASKS_OF_A_STEP: u32 = 500;
 const TASKS_WITH_JSON_OF_A_STEP: u32 = 100;
 /// How long one page is looked for: an answer within the blink of an eye, and
 /// whoever wants more goes on from where it ended.
-pub const PATIENCE: Duration = Duration::from_millis(150);
+pub const TIMEOUT: Duration = Duration::from_millis(150);
 /// So many times as long, as long as nothing was found: an empty page helps nobody.
-const PATIENCE_IF_EMPTY: u32 = 6;
+const TIMEOUT_IF_EMPTY: u32 = 6;
 
 /// What is looked for.
 #[derive(Debug, Clone)]
@@ -52,12 +52,12 @@ pub struct Search {
     pub limit: u32,
     /// No new step begins after this time; six times this, as long as nothing was
     /// found. At least one is made.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// What was found.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct SearchPage {
     /// The tasks, newest first.
     pub tasks: Vec<FoundTask>,
     /// Where to go on, if there may be more: below this task.
@@ -68,8 +68,8 @@ pub struct Found {
 
 impl Search {
     /// Looks for tasks until a page is full, everything was looked at, or
-    /// patience ends.
-    pub async fn run(&self, store: &dyn Store) -> Result<Found, StoreError> {
+    /// timeout ends.
+    pub async fn run(&self, store: &dyn Store) -> Result<SearchPage, StoreError> {
         let begun = Instant::now();
         let mut scan = self.first_scan();
         seek::narrow(store, &self.filter, &mut scan).await?;
@@ -85,11 +85,11 @@ impl Search {
             tasks.truncate(limit);
             let next = if cut { tasks.last().map(|task| task.row.id) } else { step.down_to };
             let next = next.filter(|id| *id > scan.from);
-            let patience =
-                if tasks.is_empty() { self.patience * PATIENCE_IF_EMPTY } else { self.patience };
+            let timeout =
+                if tasks.is_empty() { self.timeout * TIMEOUT_IF_EMPTY } else { self.timeout };
             match next {
-                Some(id) if !full && begun.elapsed() < patience => scan.before = id,
-                next => return Ok(Found { tasks, next, now: step.now }),
+                Some(id) if !full && begun.elapsed() < timeout => scan.before = id,
+                next => return Ok(SearchPage { tasks, next, now: step.now }),
             }
             if scan.rows >= ROWS_OF_A_STEP && step_begun.elapsed() < QUICK {
                 scan.rows = (scan.rows * 2).min(ROWS_OF_A_STEP_MAX);
@@ -115,9 +115,9 @@ impl Search {
         let narrow = classes.is_some() || queues.is_some() || times || with_error;
         let base = base(&self.filter);
         let is_cheap = match &base {
-            Base::All => true,
-            Base::Places(statuses) => statuses[..] == [TaskStatus::Waiting],
-            Base::Flow(_) | Base::Ids(_) => false,
+            ScanSource::All => true,
+            ScanSource::WithStatus(statuses) => statuses[..] == [TaskStatus::Waiting],
+            ScanSource::Flow(_) | ScanSource::Ids(_) => false,
         };
         let cheap_rows = if is_cheap { ROWS_OF_A_STEP } else { ROWS_OF_A_STEP_IN_PLACES };
         Scan {
@@ -138,20 +138,24 @@ impl Search {
 }
 
 /// The smallest place that has all that may be meant.
-fn base(filter: &Filter) -> Base {
+fn base(filter: &Filter) -> ScanSource {
     let terms = filter.terms();
     if let Some(ids) = is_one_of(terms, &Field::Id) {
         let ids = ids.iter().filter_map(|value| match value {
             Value::Number(id) => Some(TaskId(*id)),
             _ => None,
         });
-        return Base::Ids(ids.collect());
+        return ScanSource::Ids(ids.collect());
     }
     if let Some([Value::Text(name)]) = is_one_of(terms, &Field::Correlation) {
-        return Base::Flow(name.clone());
+        return ScanSource::Flow(name.clone());
     }
     let statuses = filter.statuses();
-    if statuses.contains(&TaskStatus::Stopped) { Base::All } else { Base::Places(statuses) }
+    if statuses.contains(&TaskStatus::Stopped) {
+        ScanSource::All
+    } else {
+        ScanSource::WithStatus(statuses)
+    }
 }
 
 fn is_one_of<'a>(terms: &'a [Term], field: &Field) -> Option<&'a [Value]> {
@@ -218,7 +222,7 @@ pub async fn find_all(
 ) -> Result<bool, StoreError> {
     let limit_of_page = limit.min(PAGE);
     let mut search =
-        Search { filter: filter.clone(), before: None, limit: limit_of_page, patience: PATIENCE };
+        Search { filter: filter.clone(), before: None, limit: limit_of_page, timeout: TIMEOUT };
     let mut left = limit;
     loop {
         let found = search.run(store).await?;
@@ -242,24 +246,24 @@ mod tests {
 
     fn scan(text: &str) -> Scan {
         let filter = Filter::parse(text, &TimeZone::UTC).unwrap();
-        Search { filter, before: None, limit: 50, patience: PATIENCE }.first_scan()
+        Search { filter, before: None, limit: 50, timeout: TIMEOUT }.first_scan()
     }
 
     #[test]
     fn each_filter_is_looked_for_where_few_are() {
         use TaskStatus::{Cancelled, Failed, Running, Waiting};
         for (text, base) in [
-            ("", Base::All),
-            ("class=a", Base::All),
-            ("status=stopped,failed", Base::All),
-            ("status!=failed", Base::All),
-            ("status=failed", Base::Places(vec![Failed])),
-            ("status=failed,waiting status!=waiting", Base::Places(vec![Failed])),
-            ("status!=stopped", Base::Places(vec![Waiting, Running, Failed, Cancelled])),
-            ("status=failed status=waiting", Base::Places(vec![])),
-            ("correlation=a status=failed", Base::Flow("a".into())),
-            ("correlation=a,b", Base::All),
-            ("id=7,9 correlation=a", Base::Ids(vec![TaskId(7), TaskId(9)])),
+            ("", ScanSource::All),
+            ("class=a", ScanSource::All),
+            ("status=stopped,failed", ScanSource::All),
+            ("status!=failed", ScanSource::All),
+            ("status=failed", ScanSource::WithStatus(vec![Failed])),
+            ("status=failed,waiting status!=waiting", ScanSource::WithStatus(vec![Failed])),
+            ("status!=stopped", ScanSource::WithStatus(vec![Waiting, Running, Failed, Cancelled])),
+            ("status=failed status=waiting", ScanSource::WithStatus(vec![])),
+            ("correlation=a status=failed", ScanSource::Flow("a".into())),
+            ("correlation=a,b", ScanSource::All),
+            ("id=7,9 correlation=a", ScanSource::Ids(vec![TaskId(7), TaskId(9)])),
         ] {
             assert_eq!(scan(text).base, base, "{text}");
         }

@@ -17,14 +17,14 @@ use serde::Serialize;
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::{Count, QueueRow};
 use task_engine_core::task::{TaskId, TaskStatus};
-use task_engine_store::activity::{EndingRow, Moving, Unhappy};
-use task_engine_store::rollup::{ClassTotal, FigureRow, TimeHistogram};
+use task_engine_store::activity::{Activity, EndingRow, FailureCounts};
+use task_engine_store::rollup::{ClassTotal, RollupRow, TimeHistogram};
 
-pub use snapshot::Look;
+pub use snapshot::StatsSnapshot;
 
-/// What engines have counted of a class lately.
+/// What engines have counted of a class recent_stats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ClassFigures {
+pub struct ClassStats {
     /// The class; empty for all that engines did not tell apart.
     pub task_class: String,
     /// Attempts that ended.
@@ -50,7 +50,7 @@ pub struct ClassFigures {
 /// What engines have counted within a time, by class. Nothing of it is a sample but
 /// the errors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Lately {
+pub struct RecentStats {
     /// The time that this is about, in seconds: from the beginning of a minute.
     pub secs: f64,
     /// Attempts that ended.
@@ -64,15 +64,15 @@ pub struct Lately {
     /// How many ended in a second, since the first minute in which one did.
     pub per_sec: f64,
     /// The same by class, the busiest first.
-    pub classes: Vec<ClassFigures>,
+    pub classes: Vec<ClassStats>,
 }
 
-impl Lately {
+impl RecentStats {
     /// Sums up the minutes from this long ago until now. `endings` are where the
     /// last error of a class is looked for.
     #[must_use]
     pub fn of(
-        counted: &[FigureRow],
+        counted: &[RollupRow],
         endings: &[EndingRow],
         now: Timestamp,
         time: Duration,
@@ -85,10 +85,10 @@ impl Lately {
             .into_iter()
             .map(|total| {
                 let last_error = last_error(endings, &total.class);
-                class_figures(total, last_error)
+                class_stats(total, last_error)
             })
             .collect();
-        let sum = |count: fn(&ClassFigures) -> u64| classes.iter().map(count).sum::<u64>();
+        let sum = |count: fn(&ClassStats) -> u64| classes.iter().map(count).sum::<u64>();
         let ended = sum(|class| class.ended);
         let first = within().map(|row| row.at).min();
         Self {
@@ -103,7 +103,7 @@ impl Lately {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
+#[allow(clippy::cast_precision_loss)] // Counts are progress_text below 2^53.
 fn number(count: u64) -> f64 {
     count as f64
 }
@@ -112,9 +112,9 @@ fn age(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(time)).unwrap_or_default()
 }
 
-fn class_figures(total: ClassTotal, last_error: Option<String>) -> ClassFigures {
+fn class_stats(total: ClassTotal, last_error: Option<String>) -> ClassStats {
     let secs = |times: &TimeHistogram, percent| Some(times.quantile(percent)?.as_secs_f64());
-    ClassFigures {
+    ClassStats {
         ended: total.ended(),
         succeeded: total.ok,
         failed: total.failed,
@@ -141,7 +141,7 @@ fn last_error(endings: &[EndingRow], class: &str) -> Option<String> {
 
 /// An engine and its workers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct EngineFigures {
+pub struct EngineStats {
     /// Its name.
     pub instance: String,
     /// How many workers it has.
@@ -154,7 +154,7 @@ pub struct EngineFigures {
 
 /// A queue, and how long its oldest task has been due.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct QueueFigures {
+pub struct QueueStats {
     /// The queue.
     #[serde(flatten)]
     pub row: QueueRow,
@@ -164,7 +164,7 @@ pub struct QueueFigures {
 
 /// All figures at one time. The same for `stats`, `top` and a dashboard.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
+pub struct Stats {
     /// The time, by the database's clock.
     pub at: Timestamp,
     /// The id of the newest task: as many were created at the most.
@@ -177,31 +177,31 @@ pub struct Figures {
     pub running: usize,
     /// Tasks that ended badly.
     #[serde(flatten)]
-    pub unhappy: Unhappy,
+    pub failure_counts: FailureCounts,
     /// What ended in the last whole minute, and since.
-    pub last_minute: Lately,
+    pub last_minute: RecentStats,
     /// What ended in the last 60 whole minutes, and since.
-    pub last_hour: Lately,
+    pub last_hour: RecentStats,
     /// The names of the fields that were found by a bounded look, not counted.
     pub sampled_fields: [&'static str; 1],
     /// Queues, by name.
-    pub queues: Vec<QueueFigures>,
+    pub queues: Vec<QueueStats>,
     /// Engines that are alive, by name.
-    pub engines: Vec<EngineFigures>,
+    pub engines: Vec<EngineStats>,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-impl Figures {
+impl Stats {
     /// Puts together what a store was asked for: what engines have counted in the
     /// last hour, and endings among which to find the last errors.
     #[must_use]
     pub fn of(
-        moving: &Moving,
-        counted: &[FigureRow],
+        moving: &Activity,
+        counted: &[RollupRow],
         endings: &[EndingRow],
-        unhappy: Unhappy,
+        failure_counts: FailureCounts,
         queues: Vec<QueueRow>,
         engines: &[InstanceRow],
     ) -> Self {
@@ -212,7 +212,7 @@ impl Figures {
             })
         };
         let (due, later) = (sum(|queue| queue.due), sum(|queue| queue.later));
-        let lately = |time| Lately::of(counted, endings, moving.now, time);
+        let recent_stats = |time| RecentStats::of(counted, endings, moving.now, time);
         let oldest = |queue: &QueueRow| {
             let of_queue = moving.next.iter().filter(|next| next.queue == queue.name);
             let oldest = of_queue.map(|next| next.due_at).min()?;
@@ -221,7 +221,7 @@ impl Figures {
         let mut engines: Vec<_> = engines
             .iter()
             .filter(|engine| engine.is_alive())
-            .map(|engine| EngineFigures {
+            .map(|engine| EngineStats {
                 instance: engine.name.clone(),
                 workers: engine.workers,
                 busy: engine.held,
@@ -235,13 +235,13 @@ impl Figures {
             due,
             later,
             running: moving.held.len(),
-            unhappy,
-            last_minute: lately(MINUTE),
-            last_hour: lately(HOUR),
+            failure_counts,
+            last_minute: recent_stats(MINUTE),
+            last_hour: recent_stats(HOUR),
             sampled_fields: ["last_error"],
             queues: queues
                 .into_iter()
-                .map(|row| QueueFigures { oldest_due_secs: oldest(&row), row })
+                .map(|row| QueueStats { oldest_due_secs: oldest(&row), row })
                 .collect(),
             engines,
         }
@@ -251,7 +251,7 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use task_engine_core::instance::InstanceId;
-    use task_engine_store::activity::EndingsLook;
+    use task_engine_store::activity::EndingsQuery;
 
     use super::*;
 
@@ -272,11 +272,11 @@ mod tests {
         }
     }
 
-    fn counted(class: &str, ago_secs: i64, ok: u64, failed: u64) -> FigureRow {
+    fn counted(class: &str, ago_secs: i64, ok: u64, failed: u64) -> RollupRow {
         let second = (1_000_020 - ago_secs).div_euclid(60) * 60;
         let mut run = TimeHistogram::default();
         (0..ok + failed).for_each(|n| run.add(Duration::from_millis(n * 10)));
-        FigureRow {
+        RollupRow {
             at: Timestamp::from_second(second).unwrap(),
             class: class.to_owned(),
             ok,
@@ -299,25 +299,28 @@ mod tests {
             counted("a", 0, 40, 0),
         ];
         let endings = [ending(1, "b", 50, Some("old")), ending(2, "b", 40, Some("new"))];
-        let lately = Lately::of(&rows, &endings, now, Duration::from_secs(60));
-        assert_eq!((lately.ended, lately.succeeded, lately.failed), (362, 349, 10));
-        assert!((lately.secs - 80.0).abs() < 1e-9, "{}", lately.secs);
-        assert!((lately.per_sec - 362.0 / 80.0).abs() < 1e-9, "{}", lately.per_sec);
-        let [a, b] = &lately.classes[..] else { panic!("two classes, not {lately:?}") };
+        let recent_stats = RecentStats::of(&rows, &endings, now, Duration::from_secs(60));
+        assert_eq!(
+            (recent_stats.ended, recent_stats.succeeded, recent_stats.failed),
+            (362, 349, 10)
+        );
+        assert!((recent_stats.secs - 80.0).abs() < 1e-9, "{}", recent_stats.secs);
+        assert!((recent_stats.per_sec - 362.0 / 80.0).abs() < 1e-9, "{}", recent_stats.per_sec);
+        let [a, b] = &recent_stats.classes[..] else { panic!("two classes, not {recent_stats:?}") };
         assert_eq!((a.ended, a.failed, a.last_error.as_deref()), (342, 0, None));
         assert_eq!((b.ended, b.failed, b.other, b.last_error.as_deref()), (20, 10, 1, Some("new")));
         assert!(a.run_secs_p95.unwrap() <= 3.0, "{a:?}");
-        let minutes = Lately::of(&rows, &[], now, Duration::from_secs(240));
+        let minutes = RecentStats::of(&rows, &[], now, Duration::from_secs(240));
         assert_eq!((minutes.ended, minutes.classes[0].ended), (413, 393));
-        let nothing = Lately::of(&[], &[], now, Duration::from_secs(60));
+        let nothing = RecentStats::of(&[], &[], now, Duration::from_secs(60));
         assert_eq!((nothing.ended, nothing.per_sec, nothing.classes.len()), (0, 0.0, 0));
     }
 
     #[test]
     fn rate_counts_from_the_first_ending() {
         let now = Timestamp::from_second(1_000_040).unwrap();
-        let lately = Lately::of(&[counted("a", 0, 199, 0)], &[], now, HOUR);
-        assert!((lately.per_sec - 10.0).abs() < 1e-9, "{}", lately.per_sec);
+        let recent_stats = RecentStats::of(&[counted("a", 0, 199, 0)], &[], now, HOUR);
+        assert!((recent_stats.per_sec - 10.0).abs() < 1e-9, "{}", recent_stats.per_sec);
     }
 
     #[test]
@@ -329,7 +332,7 @@ mod tests {
 
     #[test]
     fn places_that_are_near_to_each_other_are_one() {
-        let mut look = EndingsLook::new(100, MINUTE);
+        let mut look = EndingsQuery::new(100, MINUTE);
         look.below([5, 950, 1000, 900, 850].map(TaskId).to_vec(), 9);
         let places: Vec<_> = look.ids.iter().map(|(from, to)| (from.0, to.0)).collect();
         assert_eq!(places, [(0, 1000), (0, 900), (0, 5)]);

@@ -14,23 +14,23 @@ use task_engine_core::queue::{Count, PausedQueue, Pool};
 use task_engine_core::report::ProgressRow;
 use task_engine_core::retry::RetryOverride;
 use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
-use task_engine_store::activity::{EndingRow, Moving};
-use task_engine_store::ahead::{Ahead, AheadLook};
+use task_engine_store::activity::{Activity, EndingRow};
 use task_engine_store::lock::BlockingSession;
+use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 
 /// All that is known about a task and about those who could run it.
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
+pub struct TaskFacts<'a> {
     /// The task.
     pub task: &'a TaskDetails,
     /// What goes on.
-    pub moving: &'a Moving,
+    pub moving: &'a Activity,
     /// Engines, living and dead.
     pub engines: &'a [InstanceRow],
     /// Set if its queue is paused.
     pub paused: Option<&'a PausedQueue>,
     /// What is before it, if it waits.
-    pub ahead: Option<&'a Ahead>,
+    pub ahead: Option<&'a QueuePosition>,
     /// Attempts that ended not longer ago than [`RATE_OVER`].
     pub endings: &'a [EndingRow],
     /// Sessions that have locked whole tables.
@@ -41,7 +41,7 @@ pub use gather::{Why, why};
 
 /// What a task wants of an engine.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct Requirements<'a> {
     /// That it knows this class,
     pub task_class: &'a str,
     /// takes from this queue,
@@ -50,7 +50,7 @@ pub struct Wanted<'a> {
     pub priority: i32,
 }
 
-impl<'a> From<&'a TaskRow> for Wanted<'a> {
+impl<'a> From<&'a TaskRow> for Requirements<'a> {
     fn from(row: &'a TaskRow) -> Self {
         Self { task_class: &row.task_class, queue: &row.queue, priority: row.priority }
     }
@@ -138,14 +138,14 @@ pub enum Reason {
         /// The class.
         task_class: String,
         /// Who is alive, and what they know.
-        engines: Vec<Knows>,
+        engines: Vec<Candidate>,
     },
     /// Those who know its class do not take from its queue.
     QueueNotServed {
         /// The queue.
         queue: String,
         /// Who knows its class, and what they serve.
-        engines: Vec<Knows>,
+        engines: Vec<Candidate>,
     },
     /// Those who serve its queue are for higher priorities.
     PriorityTooLow {
@@ -169,7 +169,7 @@ pub enum Reason {
     Behind {
         /// So many.
         ahead: Count,
-        /// About how long that takes, in seconds; nothing if nothing ended lately.
+        /// About how long that takes, in seconds; nothing if nothing ended recent_stats.
         about_secs: Option<f64>,
     },
     /// Nothing stands in its way.
@@ -188,7 +188,7 @@ impl From<PausedQueue> for Reason {
 
 /// An engine, and what it would take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Knows {
+pub struct Candidate {
     /// Its name.
     pub instance: String,
     /// The classes, or the queues.
@@ -197,9 +197,12 @@ pub struct Knows {
 
 /// What a store is asked for to tell what is before a task: what those would
 /// claim who could claim it.
-pub(crate) fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLook {
-    let mut look = AheadLook { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
-    for (engine, pool) in takers((&task.row).into(), engines) {
+pub(crate) fn queue_position_query(
+    task: &TaskDetails,
+    engines: &[InstanceRow],
+) -> QueuePositionQuery {
+    let mut look = QueuePositionQuery { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
+    for (engine, pool) in candidates((&task.row).into(), engines) {
         look.queues.extend(pool.queues.iter().cloned());
         look.classes.extend(engine.classes.keys().cloned());
     }
@@ -213,7 +216,7 @@ pub(crate) fn ahead_look(task: &TaskDetails, engines: &[InstanceRow]) -> AheadLo
 /// The reasons why a task is where it is, in the order in which somebody should
 /// look at them. Never empty.
 #[must_use]
-pub fn reasons(facts: &Facts<'_>) -> Vec<Reason> {
+pub fn reasons(facts: &TaskFacts<'_>) -> Vec<Reason> {
     match facts.task.row.status {
         TaskStatus::Waiting => waiting(facts),
         TaskStatus::Running => [running(facts)].into_iter().chain(table_locks(facts)).collect(),
@@ -225,7 +228,7 @@ pub fn reasons(facts: &Facts<'_>) -> Vec<Reason> {
     }
 }
 
-fn running(facts: &Facts<'_>) -> Reason {
+fn running(facts: &TaskFacts<'_>) -> Reason {
     let row = &facts.task.row;
     let attempt = facts.task.executions.iter().rfind(|one| one.status == ExecutionStatus::Running);
     let held = facts.moving.held.iter().find(|held| held.task_id == row.id);
@@ -251,7 +254,7 @@ fn running(facts: &Facts<'_>) -> Reason {
     }
 }
 
-fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
+fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
     let row = &facts.task.row;
     let is_due = row.scheduled_at <= facts.moving.now;
     let mut reasons = Vec::new();
@@ -276,7 +279,7 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
     if is_due {
         reasons.extend(table_locks(facts));
     }
-    if let Some(reason) = no_taker(row.into(), facts.engines) {
+    if let Some(reason) = no_candidate(row.into(), facts.engines) {
         reasons.push(reason);
     } else if is_due {
         reasons.extend(facts.ahead.and_then(|ahead| ahead.locked_by.clone()).map(Reason::Locked));
@@ -291,13 +294,13 @@ fn waiting(facts: &Facts<'_>) -> Vec<Reason> {
 }
 
 /// No task is claimed or recorded while somebody has locked the tables.
-fn table_locks(facts: &Facts<'_>) -> impl Iterator<Item = Reason> {
+fn table_locks(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
     facts.table_locks.iter().cloned().map(Reason::Locked)
 }
 
 /// How many retries it may have: by the newest engine that knows its class, and
 /// by its own context.
-fn retries(facts: &Facts<'_>) -> Option<u32> {
+fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     let own = RetryOverride::of(&facts.task.context).unwrap_or_default();
     let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
     Some(rule.retry.with(&own).maximum)
@@ -305,7 +308,7 @@ fn retries(facts: &Facts<'_>) -> Option<u32> {
 
 /// That nobody alive would take such a task, ever.
 #[must_use]
-pub fn no_taker(wanted: Wanted<'_>, engines: &[InstanceRow]) -> Option<Reason> {
+pub fn no_candidate(wanted: Requirements<'_>, engines: &[InstanceRow]) -> Option<Reason> {
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();
     if alive.is_empty() {
         let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
@@ -314,7 +317,7 @@ pub fn no_taker(wanted: Wanted<'_>, engines: &[InstanceRow]) -> Option<Reason> {
     let knows = |engine: &&&InstanceRow| engine.classes.contains_key(wanted.task_class);
     let knowing: Vec<_> = alive.iter().filter(knows).collect();
     if knowing.is_empty() {
-        let each = |engine: &&InstanceRow| Knows {
+        let each = |engine: &&InstanceRow| Candidate {
             instance: engine.name.clone(),
             names: engine.classes.keys().cloned().collect(),
         };
@@ -324,14 +327,14 @@ pub fn no_taker(wanted: Wanted<'_>, engines: &[InstanceRow]) -> Option<Reason> {
     let serves = |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == wanted.queue);
     let serving: Vec<_> = knowing.iter().filter(serves).collect();
     if serving.is_empty() {
-        let each = |engine: &&&InstanceRow| Knows {
+        let each = |engine: &&&InstanceRow| Candidate {
             instance: engine.name.clone(),
             names: engine.queues.clone(),
         };
         let engines = knowing.iter().map(each).collect();
         return Some(Reason::QueueNotServed { queue: wanted.queue.to_owned(), engines });
     }
-    if !takers(wanted, engines).is_empty() {
+    if !candidates(wanted, engines).is_empty() {
         return None;
     }
     let pools = serving.iter().flat_map(|engine| &engine.pools);
@@ -344,11 +347,11 @@ pub fn no_taker(wanted: Wanted<'_>, engines: &[InstanceRow]) -> Option<Reason> {
 }
 
 /// The pools of living engines that would take it.
-fn takers<'a>(
-    wanted: Wanted<'_>,
+fn candidates<'a>(
+    wanted: Requirements<'_>,
     engines: &'a [InstanceRow],
 ) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
-    let mut takers = Vec::new();
+    let mut candidates = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
         if !engine.classes.contains_key(wanted.task_class) {
             continue;
@@ -364,9 +367,9 @@ fn takers<'a>(
             pool.takes_class(wanted.task_class, &engine.pools)
                 && takes(pool, wanted.queue, wanted.priority)
         };
-        takers.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));
+        candidates.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));
     }
-    takers
+    candidates
 }
 
 fn takes(pool: &Pool, queue: &str, priority: i32) -> bool {
@@ -375,18 +378,18 @@ fn takes(pool: &Pool, queue: &str, priority: i32) -> bool {
 }
 
 /// That it is due and somebody would take it, but not yet.
-fn no_turn(facts: &Facts<'_>) -> Vec<Reason> {
-    let takers = takers((&facts.task.row).into(), facts.engines);
+fn no_turn(facts: &TaskFacts<'_>) -> Vec<Reason> {
+    let candidates = candidates((&facts.task.row).into(), facts.engines);
     let mut reasons = Vec::new();
-    let workers: i32 = takers.iter().map(|(_, pool)| pool.workers).sum();
-    // What these pools hold, as far as it can be told: which worker has which
+    let workers: i32 = candidates.iter().map(|(_, pool)| pool.workers).sum();
+    // What these pools hold, as progress_text as it can be told: which worker has which
     // task is not on record before its end.
     let mut busy: Vec<_> = facts
         .moving
         .held
         .iter()
         .filter(|held| {
-            takers.iter().any(|(engine, pool)| {
+            candidates.iter().any(|(engine, pool)| {
                 engine.id == held.instance_id && takes(pool, &held.queue, held.priority)
             })
         })
@@ -397,15 +400,15 @@ fn no_turn(facts: &Facts<'_>) -> Vec<Reason> {
         reasons.push(Reason::WorkersBusy { workers, oldest_since });
     }
     if let Some(ahead) = facts.ahead.map(|ahead| ahead.tasks).filter(|ahead| ahead.counted > 0) {
-        reasons.push(Reason::Behind { ahead, about_secs: about(facts, &takers, ahead) });
+        reasons.push(Reason::Behind { ahead, about_secs: about(facts, &candidates, ahead) });
     }
     reasons
 }
 
-/// How long those before it take at the rate of lately.
-fn about<P>(facts: &Facts<'_>, takers: &[(&InstanceRow, P)], ahead: Count) -> Option<f64> {
+/// How long those before it take at the rate of recent_stats.
+fn about<P>(facts: &TaskFacts<'_>, candidates: &[(&InstanceRow, P)], ahead: Count) -> Option<f64> {
     let by_them = |ending: &&EndingRow| {
-        takers.iter().any(|(engine, _)| Some(engine.id) == ending.instance_id)
+        candidates.iter().any(|(engine, _)| Some(engine.id) == ending.instance_id)
     };
     let ages = facts.endings.iter().filter(by_them).map(|ending| {
         let age = facts.moving.now.duration_since(ending.stopped_at);

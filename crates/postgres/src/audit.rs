@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_store::error::StoreError;
@@ -88,7 +88,7 @@ fn entry(row: &Row) -> Result<AuditEntry, StoreError> {
         outcome: row
             .get::<_, &str>("outcome")
             .parse()
-            .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
+            .map_err(|bad: ParseError| StoreError::Version(bad.to_string()))?,
         of: read(row, "of_id"),
     })
 }

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use task_engine_core::queue::PausedQueue;
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
-    Check, Depth, FAILED_MAX, Facts, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane, span,
+    Check, CheckFacts, Depth, FAILED_MAX, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane,
+    span,
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::BlockingSession;
@@ -48,7 +49,7 @@ impl Inner {
         let tables = self.tables_version().await;
         let has_tables = tables.verdict == Verdict::Ok;
         checks.push(tables);
-        if depth >= Depth::Usual {
+        if depth >= Depth::Standard {
             if has_tables {
                 checks.push(attempt("schema", self.drift().await));
                 checks.push(attempt("distribution", self.distribution().await));
@@ -80,8 +81,8 @@ impl Inner {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         // A bitmap would be of the whole index, where the first rows are enough.
-        let patience = "SET LOCAL lock_timeout = '1s'; SET LOCAL enable_bitmapscan = off";
-        transaction.batch_execute(patience).await.map_err(|e| store_error(&e))?;
+        let timeout = "SET LOCAL lock_timeout = '1s'; SET LOCAL enable_bitmapscan = off";
+        transaction.batch_execute(timeout).await.map_err(|e| store_error(&e))?;
         let rows = transaction.query(&self.schema.sql(statement), params).await;
         rows.map_err(|e| store_error(&e))
     }
@@ -243,7 +244,7 @@ impl Inner {
         })
     }
 
-    async fn facts(&self, depth: Depth) -> Result<Facts, StoreError> {
+    async fn facts(&self, depth: Depth) -> Result<CheckFacts, StoreError> {
         let us = |row: &Row, column| from_micros(row.get::<_, i64>(column));
         let lanes = self.look_up(LANES, &[&i32::try_from(LANES_MAX).unwrap_or(i32::MAX)]).await?;
         let lanes = lanes.iter().map(|row| WaitingLane {
@@ -271,7 +272,7 @@ impl Inner {
         let late = late.iter().map(|row| (row.get("name"), us(row, "late_us"), row.get("waits")));
         let broken = self.look_up(BROKEN_SCHEDULES, &[]).await?;
         let broken = broken.iter().map(|row| (row.get("name"), row.get("error")));
-        Ok(Facts {
+        Ok(CheckFacts {
             instances: self.instances(None).await?,
             lanes: lanes.collect(),
             paused: paused.collect(),
@@ -280,7 +281,7 @@ impl Inner {
             due_schedules: late.collect(),
             failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
             failed,
-            held: held.iter().map(crate::watch::held_row).collect(),
+            held: held.iter().map(crate::watch::held_attempt).collect(),
             now: now.first().map_or(Timestamp::UNIX_EPOCH, |row| row.get("now")),
         })
     }

@@ -9,7 +9,7 @@ use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::task::TaskId;
 use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
-use task_engine_store::contract::Answer;
+use task_engine_store::contract::StoreFuture;
 use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -29,7 +29,7 @@ const CHECKED_COLUMNS: &str = include_str!("../sql/claim_columns_checked.sql");
 const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
 const PICK_LANES: &str = include_str!("../sql/pick_lanes.sql");
 
-/// How far a claim reads past rows that others have locked.
+/// How progress_text a claim reads past rows that others have locked.
 const CANDIDATES_MAX: usize = 10_000;
 
 pub(crate) struct PgClaimer {
@@ -41,7 +41,7 @@ pub(crate) struct PgClaimer {
 }
 
 impl Claimer for PgClaimer {
-    fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim> {
+    fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim> {
         let inner = self.inner.clone();
         Box::pin(async move {
             let claim = self.claim_or_look(id, limit);

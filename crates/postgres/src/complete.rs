@@ -100,7 +100,7 @@ fn sqlx_error(error: &sqlx::Error, id: AttemptId) -> StoreError {
         Some(ATTEMPT_OVER) => StoreError::AttemptOver(id),
         Some(LOCK_TIMEOUT) => StoreError::Locked(format!("{message}{}", unnamed_blocker())),
         Some(code) if crate::error::is_temporary(code) => StoreError::Unavailable(message),
-        Some(code) if crate::error::is_bad_data(code) => StoreError::BadData(message),
+        Some(code) if crate::error::is_invalid_data(code) => StoreError::InvalidData(message),
         Some(_) => StoreError::Refused(message),
         None => StoreError::Unavailable(message),
     }

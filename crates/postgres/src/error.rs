@@ -14,7 +14,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         // Values that do not fit a statement are a mistake in this program.
         let text = error.to_string();
         if text.contains("serializing") {
-            return StoreError::BadData(format!("{text}: {:?}", error.source()));
+            return StoreError::InvalidData(format!("{text}: {:?}", error.source()));
         }
         // No answer from the server: the socket, the timeout, or the protocol.
         return match error.source() {
@@ -41,8 +41,11 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     }
     if is_temporary(code.code()) {
         StoreError::Unavailable(format!("PostgreSQL: {message}"))
-    } else if is_bad_data(code.code()) {
-        StoreError::BadData(format!("PostgreSQL cannot store this: {message} ({})", code.code()))
+    } else if is_invalid_data(code.code()) {
+        StoreError::InvalidData(format!(
+            "PostgreSQL cannot store this: {message} ({})",
+            code.code()
+        ))
     } else {
         StoreError::Refused(format!("PostgreSQL refused: {message} ({})", code.code()))
     }
@@ -80,7 +83,7 @@ pub(crate) fn is_temporary(code: &str) -> bool {
 
 /// Whether something in the statement's values is at fault: a value that does
 /// not fit, a constraint, a limit of the program.
-pub(crate) fn is_bad_data(code: &str) -> bool {
+pub(crate) fn is_invalid_data(code: &str) -> bool {
     matches!(&code[..2], "22" | "23" | "54")
 }
 

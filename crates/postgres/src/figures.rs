@@ -3,7 +3,7 @@
 use task_engine_core::instance::InstanceId;
 use task_engine_store::error::StoreError;
 use task_engine_store::rollup::{
-    BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, Tally, TimeHistogram,
+    BUCKETS, ClassMinute, KEPT, RollupQuery, RollupRow, Tally, TimeHistogram,
 };
 use tokio_postgres::Row;
 
@@ -13,7 +13,7 @@ use crate::store::{Inner, from_micros, micros};
 use crate::value::read;
 
 const FIGURES: &str = include_str!("../sql/figures.sql");
-const FIGURES_SINCE: &str = include_str!("../sql/figures_since.sql");
+const FIGURES_SINCE: &str = include_str!("../sql/rollups.sql");
 const FIGURES_PRUNE: &str = include_str!("../sql/figures_prune.sql");
 
 impl Inner {
@@ -59,10 +59,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) async fn figures_since(
-        &self,
-        look: FiguresLook,
-    ) -> Result<Vec<FigureRow>, StoreError> {
+    pub(crate) async fn rollups(&self, look: RollupQuery) -> Result<Vec<RollupRow>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
             .query(&self.schema.sql(FIGURES_SINCE), &[&look.over_secs(), &look.step_secs()])
@@ -71,7 +68,7 @@ impl Inner {
         Ok(rows.iter().map(figure).collect())
     }
 
-    pub(crate) async fn prune_figures(&self, limit: u32) -> Result<u64, StoreError> {
+    pub(crate) async fn prune_rollups(&self, limit: u32) -> Result<u64, StoreError> {
         let client = self.connections.work().await?;
         client
             .execute(&self.schema.sql(FIGURES_PRUNE), &[&micros(KEPT), &i64::from(limit)])
@@ -80,7 +77,7 @@ impl Inner {
     }
 }
 
-fn figure(row: &Row) -> FigureRow {
+fn figure(row: &Row) -> RollupRow {
     let number = |column| row.get::<_, i64>(column).cast_unsigned();
     let histogram = |counts, max_us| {
         let mut histogram = TimeHistogram { counts: [0; BUCKETS], max_us: number(max_us) };
@@ -89,7 +86,7 @@ fn figure(row: &Row) -> FigureRow {
         }
         histogram
     };
-    FigureRow {
+    RollupRow {
         at: read(row, "at"),
         class: read(row, "task_class"),
         ok: number("ok"),

@@ -72,7 +72,7 @@ impl Inner {
         let mut holders = BTreeSet::new();
         let mut batch = Batch::default();
         while let Some(line) = file.next() {
-            let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
+            let line = line.map_err(|bad| StoreError::InvalidData(bad.to_string()))?;
             let line = shift.apply(line, &header);
             if let Line::Task(task) = &line
                 && let Some(running) = task.running
@@ -116,7 +116,7 @@ impl Inner {
             schedules: last[2] * moves.schedules,
         };
         if !shift.fits(header) {
-            return Err(StoreError::BadData(Imported::TOO_FAR.to_owned()));
+            return Err(StoreError::InvalidData(Imported::TOO_FAR.to_owned()));
         }
         let tasks = last[0].max(header.last_task_id + shift.tasks);
         let instances = last[1].max(header.last_instance_id + shift.instances);
@@ -137,7 +137,7 @@ impl Inner {
         let part = transaction.savepoint("task_engine_batch").await.map_err(|e| store_error(&e))?;
         let refused = match self.send_all(&part, batch).await {
             Ok(()) => return part.commit().await.map_err(|e| store_error(&e)),
-            Err(error @ StoreError::BadData(_)) => error,
+            Err(error @ StoreError::InvalidData(_)) => error,
             Err(error) => return Err(error),
         };
         part.rollback().await.map_err(|e| store_error(&e))?;
@@ -147,8 +147,8 @@ impl Inner {
             let mut one = Batch::default();
             one.task(task.clone())?;
             self.send_all(transaction, &one).await.map_err(|error| match error {
-                StoreError::BadData(why) => {
-                    StoreError::BadData(format!("line {line}: task {}: {why}", task.id))
+                StoreError::InvalidData(why) => {
+                    StoreError::InvalidData(format!("line {line}: task {}: {why}", task.id))
                 }
                 other => other,
             })?;

@@ -8,7 +8,7 @@ use task_engine_core::json::Json;
 use task_engine_core::process;
 use task_engine_core::recovery::HeldTask;
 use task_engine_core::task::TaskId;
-use task_engine_store::contract::Pulse;
+use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -62,7 +62,10 @@ impl Inner {
         Ok(InstanceId(row.get(0)))
     }
 
-    pub(crate) async fn heartbeat(&self, instance: InstanceId) -> Result<Pulse, StoreError> {
+    pub(crate) async fn heartbeat(
+        &self,
+        instance: InstanceId,
+    ) -> Result<HeartbeatReply, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await;
         let rows = rows.map_err(|e| store_error(&e))?;
@@ -72,7 +75,7 @@ impl Inner {
         let cancel_attempts: Vec<i32> = read(row, "cancel_attempts");
         let instances =
             |column| row.get::<_, Vec<i64>>(column).into_iter().map(InstanceId).collect();
-        Ok(Pulse {
+        Ok(HeartbeatReply {
             alive: read(row, "alive"),
             now: read(row, "now"),
             claims: row.get::<_, Vec<i64>>("claims").into_iter().map(ClaimId).collect(),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
@@ -157,8 +157,8 @@ impl<'a> Columns<'a> {
             ends: endings
                 .iter()
                 .map(|e| match e.next {
-                    Next::End(status) => Some(status.as_str()),
-                    Next::Wait { .. } => None,
+                    NextState::End(status) => Some(status.as_str()),
+                    NextState::Wait { .. } => None,
                 })
                 .collect(),
             lasted: endings.iter().map(|e| e.ran.map(|ran| micros(ran.lasted))).collect(),
@@ -204,8 +204,8 @@ impl<'a> Columns<'a> {
 
 fn wait(ending: &Ending) -> Option<(std::time::Duration, u32)> {
     match ending.next {
-        Next::Wait { after, retry_number } => Some((after, retry_number)),
-        Next::End(_) => None,
+        NextState::Wait { after, retry_number } => Some((after, retry_number)),
+        NextState::End(_) => None,
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::attempt::{Outcome, Ran};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
-use task_engine_core::recovery::{Former, Unended};
-use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
 use tokio_postgres::Row;
@@ -24,11 +24,11 @@ const CLOSED: &str = include_str!("../sql/take_back_closed.sql");
 const ATTEMPTS: &str = include_str!("../sql/take_back_attempts.sql");
 
 impl Inner {
-    pub(crate) async fn take_back(&self, what: TakeBack) -> Result<Vec<TakenBack>, StoreError> {
+    pub(crate) async fn reclaim(&self, what: Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {
         let mut client = self.connections.lifeline().await?;
         loop {
             let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let taken = match self.take_back_in(&mut transaction, &what).await {
+            let taken = match self.reclaim_in(&mut transaction, &what).await {
                 Ok(taken) => transaction.commit().await.map(|()| taken),
                 Err(e) => Err(e),
             };
@@ -39,16 +39,16 @@ impl Inner {
         }
     }
 
-    async fn take_back_in(
+    async fn reclaim_in(
         &self,
         transaction: &mut Transaction<'_>,
-        what: &TakeBack,
-    ) -> Result<Vec<TakenBack>, tokio_postgres::Error> {
+        what: &Reclaim,
+    ) -> Result<Vec<ReclaimedAttempt>, tokio_postgres::Error> {
         let (instance, ids) = match what {
-            TakeBack::Unknown(instance, claims) => {
+            Reclaim::Unknown(instance, claims) => {
                 (*instance, Some(claims.iter().map(|claim| claim.0).collect::<Vec<_>>()))
             }
-            TakeBack::Lost(instance) => (*instance, None),
+            Reclaim::Lost(instance) => (*instance, None),
         };
         let claims = transaction.query(&self.schema.sql(CLAIMS), &[&instance.0, &ids]).await?;
         let Some(first) = claims.first() else {
@@ -66,7 +66,7 @@ impl Inner {
                 AttemptId { task_id: TaskId(read(row, "task_id")), attempt: read(row, "attempt") };
             let class: String = read(row, "task_class");
             let held = &held[&id];
-            let attempt = Unended {
+            let attempt = OpenAttempt {
                 attempt: id.attempt,
                 class: &class,
                 context: &read::<Json>(row, "context"),
@@ -75,7 +75,7 @@ impl Inner {
             };
             let (outcome, next) = former.decide(what, attempt, fastrand::f64());
             endings.push(held.ending(id, instance, outcome, next));
-            taken.push(TakenBack { id, class, next });
+            taken.push(ReclaimedAttempt { id, class, next });
         }
         let tried = self.end_without_waiting(transaction, &endings).await?;
         // What is about to complete its task in a transaction that is open is
@@ -85,13 +85,13 @@ impl Inner {
         let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();
         transaction.execute(&self.schema.sql(CLOSED), &[&closed]).await?;
         // The engine itself may have been faster with some of them.
-        taken.retain(|one: &TakenBack| tried.ended.contains(&one.id));
+        taken.retain(|one: &ReclaimedAttempt| tried.ended.contains(&one.id));
         Ok(taken)
     }
 }
 
-fn former(row: &Row) -> Former {
-    Former {
+fn former(row: &Row) -> HoldingEngine {
+    HoldingEngine {
         name: read(row, "name"),
         host: read(row, "host"),
         pid: read(row, "pid"),
@@ -126,11 +126,11 @@ impl Held {
         id: AttemptId,
         instance_id: InstanceId,
         outcome: Outcome,
-        next: Next,
+        next: NextState,
     ) -> Ending {
         // When the attempt began inside its engine is not known: the claim is
         // the last that is.
-        let began = !matches!(outcome, Outcome::GivenBack(_));
+        let began = !matches!(outcome, Outcome::Released(_));
         let ran = began.then(|| Ran { worker: None, lasted: self.since, ended: Instant::now() });
         let (result, error) = Ending::parts(outcome);
         Ending {

@@ -1,11 +1,11 @@
-//! One step of a search: how far it goes, and what is there.
+//! One step of a search: how progress_text it goes, and what is there.
 
 use task_engine_core::filter::FoundTask;
 use task_engine_core::json::Json;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 use task_engine_store::scan::CreationTimes;
-use task_engine_store::scan::{Base, Scan, Scanned};
+use task_engine_store::scan::{Scan, ScanPage, ScanSource};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -33,12 +33,12 @@ const UNION: &str = "\nUNION ALL\n";
 const NEWEST: &str = "ORDER BY id DESC LIMIT $3";
 
 impl Inner {
-    pub(crate) async fn scan(&self, scan: &Scan) -> Result<Scanned, StoreError> {
+    pub(crate) async fn scan(&self, scan: &Scan) -> Result<ScanPage, StoreError> {
         let client = self.connections.work().await?;
         let (from, before) = (scan.from.0, scan.before.0);
         let own = scan.own_task_of_flow().map(|id| id.0);
         let flow: Vec<&(dyn ToSql + Sync)> = match &scan.base {
-            Base::Flow(name) => vec![name, &own],
+            ScanSource::Flow(name) => vec![name, &own],
             _ => Vec::new(),
         };
         let rows = i64::from(scan.rows);
@@ -52,7 +52,7 @@ impl Inner {
         let lowest: Option<i64> = bound.get("lowest");
         let more = bound.get::<_, i64>("rows") >= rows;
         let Some(lowest) = lowest else {
-            return Ok(Scanned { tasks: Vec::new(), down_to: None, now });
+            return Ok(ScanPage { tasks: Vec::new(), down_to: None, now });
         };
 
         let limit = i64::from(scan.tasks);
@@ -79,7 +79,7 @@ impl Inner {
             Some(last) if tasks.len() >= scan.tasks as usize => Some(last.row.id),
             _ => more.then_some(TaskId(lowest)),
         };
-        Ok(Scanned { tasks, down_to, now })
+        Ok(ScanPage { tasks, down_to, now })
     }
 
     pub(crate) async fn creation_times(&self, ids: &[TaskId]) -> Result<CreationTimes, StoreError> {
@@ -100,9 +100,9 @@ impl Inner {
 
 /// Which tasks a step looks at. All of them are a range of the key, which is read
 /// many times faster than by one probe a task.
-fn within(base: &Base, free: usize) -> String {
+fn within(base: &ScanSource, free: usize) -> String {
     match base {
-        Base::All => "c.id >= $1 AND c.id < $2".to_owned(),
+        ScanSource::All => "c.id >= $1 AND c.id < $2".to_owned(),
         base => {
             let places = places(base, free).join(UNION);
             format!("c.id = ANY (ARRAY(SELECT b.id FROM ({places}) AS b))")
@@ -111,29 +111,29 @@ fn within(base: &Base, free: usize) -> String {
 }
 
 /// Where to look: one statement a place, whose first free parameter is this.
-fn places(base: &Base, free: usize) -> Vec<String> {
+fn places(base: &ScanSource, free: usize) -> Vec<String> {
     match base {
-        Base::All => vec![ALL.to_owned()],
-        Base::Flow(_) => {
+        ScanSource::All => vec![ALL.to_owned()],
+        ScanSource::Flow(_) => {
             let named = FLOW.replace("/* flow */", &format!("${free}"));
             vec![named, OWN.replace("/* own */", &format!("${}", free + 1))]
         }
-        Base::Ids(ids) => {
+        ScanSource::Ids(ids) => {
             let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
             vec![IDS.replace("/* ids */", &ids.join(","))]
         }
-        Base::Places(statuses) => {
+        ScanSource::WithStatus(statuses) => {
             let mut places = Vec::new();
-            let mut unhappy = Vec::new();
+            let mut failure_counts = Vec::new();
             for status in statuses {
                 match status {
                     TaskStatus::Waiting => places.push(WAITING.to_owned()),
                     TaskStatus::Running => places.push(RUNNING.to_owned()),
-                    ended => unhappy.push(format!("'{ended}'")),
+                    ended => failure_counts.push(format!("'{ended}'")),
                 }
             }
-            if !unhappy.is_empty() {
-                places.push(UNHAPPY.replace("/* statuses */", &unhappy.join(", ")));
+            if !failure_counts.is_empty() {
+                places.push(UNHAPPY.replace("/* statuses */", &failure_counts.join(", ")));
             }
             if places.is_empty() {
                 // Nothing can be meant.

@@ -11,7 +11,7 @@ use task_engine_core::completion::Settled;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
-use task_engine_core::recovery::{HeldTask, TakeBack, TakenBack};
+use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_core::report::{LogFilter, LogRow, Report};
 use task_engine_core::schedule::history::ScheduleEvent;
 use task_engine_core::schedule::row::{
@@ -19,20 +19,22 @@ use task_engine_core::schedule::row::{
 };
 use task_engine_core::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use task_engine_core::unique::Creation;
-use task_engine_store::activity::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
-use task_engine_store::ahead::{Ahead, AheadLook};
+use task_engine_store::activity::{
+    Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
+};
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine_store::check::{Check, Depth, Inventory};
 use task_engine_store::claim::Claimer;
-use task_engine_store::contract::{Answer, Store};
-use task_engine_store::contract::{CancelReport, Pulse, RetryReport, Tables, WakeUp};
+use task_engine_store::contract::{CancelReport, HeartbeatReply, RetryReport, Tables, WakeUp};
+use task_engine_store::contract::{Store, StoreFuture};
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::login::{DatabaseKey, LoginId};
-use task_engine_store::rollup::{ClassMinute, FigureRow, FiguresLook};
+use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
+use task_engine_store::rollup::{ClassMinute, RollupQuery, RollupRow};
 use task_engine_store::scan::CreationTimes;
-use task_engine_store::scan::{Scan, Scanned};
+use task_engine_store::scan::{Scan, ScanPage};
 use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 use tokio::runtime::Runtime;
 
@@ -114,7 +116,7 @@ impl PgStore {
     fn limited<'a, T: 'a>(
         &'a self,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         self.within(ANSWER_TIMEOUT, answer)
     }
 
@@ -122,7 +124,7 @@ impl PgStore {
         &'a self,
         limit: Duration,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         Box::pin(self.inner.answer(Some(limit), answer))
     }
 
@@ -130,7 +132,7 @@ impl PgStore {
     fn unlimited<'a, T: 'a>(
         &'a self,
         answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         Box::pin(self.inner.answer(None, answer))
     }
 
@@ -174,22 +176,22 @@ impl Store for PgStore {
         }
     }
 
-    fn close(&self) -> Answer<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async {
             self.inner.connections.close().await;
             Ok(())
         })
     }
 
-    fn migrate(&self) -> Answer<'_, Vec<String>> {
+    fn migrate(&self) -> StoreFuture<'_, Vec<String>> {
         self.unlimited(self.inner.migrate())
     }
 
-    fn tables(&self) -> Answer<'_, Tables> {
+    fn tables(&self) -> StoreFuture<'_, Tables> {
         self.limited(self.inner.tables())
     }
 
-    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>> {
+    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<Creation>> {
         self.limited(self.inner.create_each(tasks))
     }
 
@@ -201,11 +203,11 @@ impl Store for PgStore {
         &'a self,
         endings: &'a [Ending],
         finished: &'a [ClaimId],
-    ) -> Answer<'a, Vec<AttemptId>> {
+    ) -> StoreFuture<'a, Vec<AttemptId>> {
         self.limited(self.inner.record(endings, finished))
     }
 
-    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>> {
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> StoreFuture<'a, Vec<Settled>> {
         self.limited(self.inner.settle(endings))
     }
 
@@ -213,119 +215,123 @@ impl Store for PgStore {
         self.inner.schema.name()
     }
 
-    fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>> {
-        self.limited(self.inner.take_back(what))
+    fn reclaim(&self, what: Reclaim) -> StoreFuture<'_, Vec<ReclaimedAttempt>> {
+        self.limited(self.inner.reclaim(what))
     }
 
-    fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId> {
+    fn register<'a>(&'a self, instance: &'a NewInstance) -> StoreFuture<'a, InstanceId> {
         self.limited(self.inner.register(instance))
     }
 
-    fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse> {
+    fn heartbeat(&self, instance: InstanceId) -> StoreFuture<'_, HeartbeatReply> {
         self.within(BEAT_TIMEOUT, self.inner.heartbeat(instance))
     }
 
-    fn unregister(&self, instance: InstanceId) -> Answer<'_, ()> {
+    fn unregister(&self, instance: InstanceId) -> StoreFuture<'_, ()> {
         self.limited(self.inner.unregister(instance))
     }
 
-    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool> {
+    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool> {
         self.limited(self.inner.declare_lost(instance, process_gone))
     }
 
-    fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>> {
+    fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>> {
         self.limited(self.inner.instances(name))
     }
 
-    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+    fn blocking_sessions(&self) -> StoreFuture<'_, Vec<BlockingSession>> {
         self.limited(self.inner.blocking_sessions())
     }
 
-    fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>> {
+    fn held(&self, instance: InstanceId) -> StoreFuture<'_, Vec<HeldTask>> {
         self.limited(self.inner.held(instance))
     }
 
-    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>> {
+    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<CancelReport>> {
         self.limited(self.inner.cancel(ids))
     }
 
-    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>> {
+    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RetryReport>> {
         self.limited(self.inner.retry(ids))
     }
 
-    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>> {
+    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> StoreFuture<'a, Vec<TaskRow>> {
         self.limited(self.inner.tasks(filter))
     }
 
-    fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>> {
+    fn task(&self, id: TaskId) -> StoreFuture<'_, Option<TaskDetails>> {
         self.limited(self.inner.task(id))
     }
 
-    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64> {
+    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
         self.limited(self.inner.prune(status, age, limit))
     }
 
-    fn verify(&self) -> Answer<'_, Vec<String>> {
+    fn verify(&self) -> StoreFuture<'_, Vec<String>> {
         self.unlimited(self.inner.verify())
     }
 
-    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()> {
+    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()> {
         Box::pin(self.inner.listen(hear))
     }
 
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool> {
+    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool> {
         self.limited(self.inner.pause_queue(pause))
     }
 
-    fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool> {
+    fn resume_queue<'a>(&'a self, queue: &'a str) -> StoreFuture<'a, bool> {
         self.limited(self.inner.resume_queue(queue))
     }
 
-    fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>> {
+    fn paused_queues(&self) -> StoreFuture<'_, Vec<PausedQueue>> {
         self.limited(self.inner.paused_queues())
     }
 
-    fn queues(&self) -> Answer<'_, Vec<QueueRow>> {
+    fn queues(&self) -> StoreFuture<'_, Vec<QueueRow>> {
         self.limited(self.inner.queues())
     }
 
-    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>> {
+    fn report<'a>(&'a self, reports: &'a [Report]) -> StoreFuture<'a, Vec<AttemptId>> {
         self.limited(self.inner.report(reports))
     }
 
-    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>> {
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> StoreFuture<'a, Vec<LogRow>> {
         self.limited(self.inner.logs(id, filter))
     }
 
-    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>> {
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>> {
         self.limited(self.inner.flow(page))
     }
 
-    fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)> {
+    fn schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (Option<ScheduleRow>, Timestamp)> {
         self.limited(self.inner.schedule(name))
     }
 
-    fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>> {
+    fn schedules<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        limit: u32,
+    ) -> StoreFuture<'a, Vec<ScheduleRow>> {
         self.limited(self.inner.schedules(after, limit))
     }
 
-    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool> {
+    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> StoreFuture<'a, bool> {
         self.limited(self.inner.write_schedule(write))
     }
 
-    fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+    fn remove_schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
         self.limited(self.inner.remove_schedule(name))
     }
 
-    fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules> {
+    fn due_schedules(&self, limit: u32) -> StoreFuture<'_, DueSchedules> {
         self.limited(self.inner.due_schedules(limit))
     }
 
-    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>> {
+    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> StoreFuture<'a, Vec<bool>> {
         self.limited(self.inner.fire_schedules(firings))
     }
 
-    fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>> {
+    fn fired_slots(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<FiredSlot>> {
         self.limited(self.inner.fired_slots(schedule_id, limit))
     }
 
@@ -334,115 +340,118 @@ impl Store for PgStore {
         schedule_id: i64,
         task: &'a NewTask,
         requested_by: Option<&'a str>,
-    ) -> Answer<'a, Creation> {
+    ) -> StoreFuture<'a, Creation> {
         self.limited(self.inner.run_schedule(schedule_id, task, requested_by))
     }
 
-    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>> {
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<ScheduleEvent>> {
         self.limited(self.inner.schedule_events(schedule_id, limit))
     }
 
-    fn moving(&self, look: MovingLook) -> Answer<'_, Moving> {
-        self.limited(self.inner.moving(look))
+    fn activity(&self, look: ActivityQuery) -> StoreFuture<'_, Activity> {
+        self.limited(self.inner.activity(look))
     }
 
-    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>> {
+    fn endings<'a>(&'a self, look: &'a EndingsQuery) -> StoreFuture<'a, Vec<EndingRow>> {
         self.limited(self.inner.endings(look))
     }
 
-    fn unhappy(&self) -> Answer<'_, Unhappy> {
-        self.limited(self.inner.unhappy())
+    fn failure_counts(&self) -> StoreFuture<'_, FailureCounts> {
+        self.limited(self.inner.failure_counts())
     }
 
-    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>> {
+    fn queue_position<'a>(
+        &'a self,
+        look: &'a QueuePositionQuery,
+    ) -> StoreFuture<'a, Option<QueuePosition>> {
         self.limited(self.inner.ahead(look))
     }
 
-    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>> {
+    fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>> {
         self.unlimited(self.inner.checks(depth))
     }
 
-    fn inventory(&self) -> Answer<'_, Inventory> {
+    fn inventory(&self) -> StoreFuture<'_, Inventory> {
         self.unlimited(self.inner.inventory())
     }
 
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()> {
         self.unlimited(self.inner.export(filter, self.place(), to))
     }
 
-    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported> {
+    fn import(&self, file: File, ids: Ids) -> StoreFuture<'_, Imported> {
         self.unlimited(self.inner.import(file, ids))
     }
 
-    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned> {
+    fn scan<'a>(&'a self, scan: &'a Scan) -> StoreFuture<'a, ScanPage> {
         self.limited(self.inner.scan(scan))
     }
 
-    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes> {
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, CreationTimes> {
         self.limited(self.inner.creation_times(ids))
     }
 
-    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport> {
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> StoreFuture<'a, EditReport> {
         self.limited(self.inner.edit(id, edit))
     }
 
-    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>> {
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RemoveReport>> {
         self.limited(self.inner.remove(ids))
     }
 
-    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64> {
+    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> StoreFuture<'a, i64> {
         self.limited(self.inner.audit(entry))
     }
 
-    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>> {
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> StoreFuture<'a, Vec<AuditEntry>> {
         self.limited(self.inner.audit_page(filter))
     }
 
-    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64> {
+    fn prune_audit(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
         self.limited(self.inner.prune_audit(age, limit))
     }
 
-    fn database_key(&self) -> Answer<'_, DatabaseKey> {
+    fn database_key(&self) -> StoreFuture<'_, DatabaseKey> {
         self.limited(self.inner.database_key())
     }
 
-    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()> {
+    fn end_login(&self, login: LoginId, lasts: Duration) -> StoreFuture<'_, ()> {
         self.limited(self.inner.end_login(login, lasts))
     }
 
-    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool> {
+    fn is_login_ended(&self, login: LoginId) -> StoreFuture<'_, bool> {
         self.limited(self.inner.is_login_ended(login))
     }
 
-    fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64> {
+    fn add_token<'a>(&'a self, token: &'a NewToken) -> StoreFuture<'a, i64> {
         self.limited(self.inner.add_token(token))
     }
 
-    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
+    fn tokens(&self) -> StoreFuture<'_, Vec<TokenRow>> {
         self.limited(self.inner.tokens())
     }
 
-    fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool> {
+    fn revoke_token<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
         self.limited(self.inner.revoke_token(name))
     }
 
-    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>> {
+    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> StoreFuture<'a, Option<TokenRow>> {
         self.limited(self.inner.token_by_hash(hash))
     }
 
-    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()> {
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> StoreFuture<'a, ()> {
         self.limited(self.inner.figures(instance, rows))
     }
 
-    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>> {
-        self.limited(self.inner.figures_since(look))
+    fn rollups(&self, look: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>> {
+        self.limited(self.inner.rollups(look))
     }
 
-    fn prune_figures(&self, limit: u32) -> Answer<'_, u64> {
-        self.limited(self.inner.prune_figures(limit))
+    fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64> {
+        self.limited(self.inner.prune_rollups(limit))
     }
 
-    fn prune_instances(&self, limit: u32) -> Answer<'_, u64> {
+    fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64> {
         self.limited(self.inner.prune_instances(limit))
     }
 }

@@ -1,7 +1,7 @@
 //! Tokens: who may use the dashboard.
 
 use jiff::Timestamp;
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_store::error::StoreError;
 use task_engine_store::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use tokio_postgres::Row;
@@ -86,7 +86,7 @@ fn token(row: &Row) -> Result<TokenRow, StoreError> {
         role: row
             .get::<_, &str>("role")
             .parse()
-            .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
+            .map_err(|bad: ParseError| StoreError::Version(bad.to_string()))?,
         created_at: read(row, "created_at"),
         expires_at: read(row, "expires_at"),
         last_used_at: read(row, "last_used_at"),

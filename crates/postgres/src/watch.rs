@@ -7,10 +7,10 @@ use task_engine_core::queue::Count;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskId;
 use task_engine_store::activity::{
-    EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
+    Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts, HeldAttempt, NextTask,
 };
-use task_engine_store::ahead::{Ahead, AheadLook};
 use task_engine_store::error::StoreError;
+use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 use tokio_postgres::Row;
 
 use crate::error::store_error;
@@ -19,16 +19,16 @@ use crate::session::{Ask as _, Transaction};
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-pub(crate) const HELD: &str = include_str!("../sql/moving_held.sql");
-const NEWEST: &str = include_str!("../sql/moving_newest.sql");
-const NEXT: &str = include_str!("../sql/moving_next.sql");
+pub(crate) const HELD: &str = include_str!("../sql/activity_held.sql");
+const NEWEST: &str = include_str!("../sql/activity_newest.sql");
+const NEXT: &str = include_str!("../sql/activity_next.sql");
 const ENDINGS: &str = include_str!("../sql/endings.sql");
-const UNHAPPY: &str = include_str!("../sql/unhappy.sql");
-const AHEAD: &str = include_str!("../sql/ahead.sql");
+const UNHAPPY: &str = include_str!("../sql/failure_counts.sql");
+const AHEAD: &str = include_str!("../sql/queue_position.sql");
 const LOCKED_BY: &str = include_str!("../sql/locked_by.sql");
 
 impl Inner {
-    pub(crate) async fn moving(&self, look: MovingLook) -> Result<Moving, StoreError> {
+    pub(crate) async fn activity(&self, look: ActivityQuery) -> Result<Activity, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for all of it: in each, a task is in one place.
         let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
@@ -39,10 +39,10 @@ impl Inner {
         let held =
             transaction.query(&self.schema.sql(HELD), &[]).await.map_err(|e| store_error(&e))?;
         let next = self.next(&transaction, look).await?;
-        Ok(Moving {
+        Ok(Activity {
             now: newest.get("now"),
             newest: newest.get::<_, Option<i64>>("newest").map(TaskId),
-            held: held.iter().map(held_row).collect(),
+            held: held.iter().map(held_attempt).collect(),
             next,
         })
     }
@@ -50,13 +50,13 @@ impl Inner {
     async fn next(
         &self,
         transaction: &Transaction<'_>,
-        look: MovingLook,
+        look: ActivityQuery,
     ) -> Result<Vec<NextTask>, StoreError> {
         let soon = soonest(look.soon);
         let rows = transaction
             .query(
                 &self.schema.sql(NEXT),
-                &[&look.per_lane, &MovingLook::LANES_MAX, &soon, &MovingLook::TASKS_MAX],
+                &[&look.per_lane, &ActivityQuery::LANES_MAX, &soon, &ActivityQuery::TASKS_MAX],
             )
             .await
             .map_err(|e| store_error(&e))?;
@@ -70,7 +70,7 @@ impl Inner {
         Ok(rows.iter().map(next).collect())
     }
 
-    pub(crate) async fn endings(&self, look: &EndingsLook) -> Result<Vec<EndingRow>, StoreError> {
+    pub(crate) async fn endings(&self, look: &EndingsQuery) -> Result<Vec<EndingRow>, StoreError> {
         let (low, high): (Vec<i64>, Vec<i64>) =
             look.ids.iter().map(|(low, high)| (low.0, high.0)).unzip();
         let client = self.connections.work().await?;
@@ -81,17 +81,20 @@ impl Inner {
         Ok(rows.iter().map(ending_row).collect())
     }
 
-    pub(crate) async fn unhappy(&self) -> Result<Unhappy, StoreError> {
+    pub(crate) async fn failure_counts(&self) -> Result<FailureCounts, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&self.schema.sql(UNHAPPY), &[&(Unhappy::COUNTED_MAX + 1)])
+            .query(&self.schema.sql(UNHAPPY), &[&(FailureCounts::COUNTED_MAX + 1)])
             .await
             .map_err(|e| store_error(&e))?;
         let seen = |at: usize| rows.get(at).map_or(0, |row| read(row, "seen"));
-        Ok(Unhappy::of(seen(0), seen(1)))
+        Ok(FailureCounts::of(seen(0), seen(1)))
     }
 
-    pub(crate) async fn ahead(&self, look: &AheadLook) -> Result<Option<Ahead>, StoreError> {
+    pub(crate) async fn ahead(
+        &self,
+        look: &QueuePositionQuery,
+    ) -> Result<Option<QueuePosition>, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
             .query(
@@ -112,7 +115,7 @@ impl Inner {
             .await
             .map_err(|e| store_error(&e))?
             .map(|row| blocking_session(&row));
-        Ok(Some(Ahead { tasks, locked_by }))
+        Ok(Some(QueuePosition { tasks, locked_by }))
     }
 }
 
@@ -122,7 +125,7 @@ fn soonest(time: Duration) -> i64 {
     micros(time.min(MAX))
 }
 
-pub(crate) fn held_row(row: &Row) -> HeldRow {
+pub(crate) fn held_attempt(row: &Row) -> HeldAttempt {
     let progress = || {
         Some(ProgressRow {
             percent: row.get::<_, Option<f64>>("percent")?,
@@ -130,7 +133,7 @@ pub(crate) fn held_row(row: &Row) -> HeldRow {
             reported_at: read::<Option<jiff::Timestamp>>(row, "reported_at")?,
         })
     };
-    HeldRow {
+    HeldAttempt {
         task_id: TaskId(read(row, "task_id")),
         attempt: read(row, "attempt"),
         task_class: read(row, "task_class"),

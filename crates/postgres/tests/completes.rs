@@ -59,7 +59,7 @@ impl Scene {
         Schema::default().complete_in(client, &completion(&self.hold)).await
     }
 
-    async fn take_back(&self) {
+    async fn reclaim(&self) {
         assert!(self.bench.lose(self.engine).await);
         assert_eq!(self.bench.recover(self.engine).await.len(), 1);
     }
@@ -99,7 +99,7 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
         for removed in [false, true] {
             let scene = scene().await;
             let client = scene.begin(begin).await;
-            scene.take_back().await;
+            scene.reclaim().await;
             if removed {
                 scene.bench.store.remove(&[scene.hold.task_id()]).await.unwrap();
             }
@@ -319,7 +319,7 @@ async fn a_result_that_cannot_be_stored_completes_nothing() {
     let mut completion = completion(&scene.hold);
     completion.result = Json::from_store("\"a\\u0000b\"".to_owned());
     let error = Schema::default().complete_in(&client, &completion).await.unwrap_err();
-    assert!(matches!(error, StoreError::BadData(_)), "{error:?}");
+    assert!(matches!(error, StoreError::InvalidData(_)), "{error:?}");
     client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(scene.effects().await, 0);
 }

@@ -9,7 +9,7 @@ use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::{NewTask, TaskFilter, TaskId};
 use task_engine_core::unique::Unique;
@@ -19,7 +19,7 @@ use task_engine_store::check::Depth;
 use task_engine_store::claim::{ClaimedTask, Claimer};
 use task_engine_store::contract::Store;
 use task_engine_store::export::{ExportFilter, Line};
-use task_engine_store::scan::{Base, Scan};
+use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
 use tokio_postgres::{Client, NoTls};
 
@@ -240,7 +240,7 @@ async fn claims_go_past_unreadable_rows() {
 
     // An engine that dies with such rows in its hands is recovered.
     assert!(store.declare_lost(engine.id, true).await.unwrap());
-    let taken = store.take_back(TakeBack::Lost(engine.id)).await;
+    let taken = store.reclaim(Reclaim::Lost(engine.id)).await;
     assert_eq!(taken.unwrap().len(), 11);
 }
 
@@ -287,7 +287,7 @@ async fn readers_go_past_unreadable_rows() {
     let page = TaskFilter { limit: 10, ..TaskFilter::default() };
     assert_eq!(store.tasks(&page).await.unwrap().len(), 4);
     let scan = Scan {
-        base: Base::All,
+        base: ScanSource::All,
         from: TaskId(0),
         before: TaskId(i64::MAX),
         rows: 10,
@@ -305,7 +305,7 @@ async fn readers_go_past_unreadable_rows() {
     assert_eq!(store.instances(None).await.unwrap().len(), 1);
     assert_eq!(store.audit_page(&AuditFilter::newest(10)).await.unwrap().len(), 1);
     assert!(store.heartbeat(engine.id).await.unwrap().alive);
-    store.checks(Depth::Usual).await.unwrap();
+    store.checks(Depth::Standard).await.unwrap();
 
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {

@@ -323,10 +323,10 @@ async fn watching_reads_no_history() {
     let client = tables().await;
     let big = ["created_tasks", "ended_executions", "ended_executions near", "waiting_tasks w"];
     for (name, statement, arguments) in [
-        ("held", include_str!("../sql/moving_held.sql"), ""),
-        ("next", include_str!("../sql/moving_next.sql"), "1, 10, 0, 100"),
+        ("held", include_str!("../sql/activity_held.sql"), ""),
+        ("next", include_str!("../sql/activity_next.sql"), "1, 10, 0, 100"),
         ("endings", include_str!("../sql/endings.sql"), "'{1}', '{2}', 10, 1000"),
-        ("ahead", include_str!("../sql/ahead.sql"), "1, '{a}', '{b}', 10"),
+        ("ahead", include_str!("../sql/queue_position.sql"), "1, '{a}', '{b}', 10"),
         ("locker", include_str!("../sql/locked_by.sql"), "1"),
     ] {
         let plan = plan(&client, name, statement, arguments).await;
@@ -335,11 +335,12 @@ async fn watching_reads_no_history() {
         assert!(!plan.contains("Seq Scan on created_tasks"), "{plan}");
         assert!(!plan.contains("Seq Scan on waiting_tasks"), "{plan}");
     }
-    let newest = plan(&client, "newest", include_str!("../sql/moving_newest.sql"), "").await;
+    let newest = plan(&client, "newest", include_str!("../sql/activity_newest.sql"), "").await;
     assert!(newest.contains("Limit") && newest.contains("Backward"), "{newest}");
-    let unhappy = plan(&client, "unhappy", include_str!("../sql/unhappy.sql"), "10").await;
-    assert!(unhappy.contains("ended_executions_to_look_at"), "{unhappy}");
-    assert!(!unhappy.contains("Seq Scan on ended_executions"), "{unhappy}");
+    let failure_counts =
+        plan(&client, "failure_counts", include_str!("../sql/failure_counts.sql"), "10").await;
+    assert!(failure_counts.contains("ended_executions_to_look_at"), "{failure_counts}");
+    assert!(!failure_counts.contains("Seq Scan on ended_executions"), "{failure_counts}");
 }
 
 #[tokio::test]
@@ -388,14 +389,15 @@ async fn a_step_of_a_search_reads_by_keys() {
     let client = tables().await;
     let bound = include_str!("../sql/scan_bound.sql");
     let step = include_str!("../sql/scan.sql");
-    let unhappy = include_str!("../sql/scan_unhappy.sql").replace("/* statuses */", "'failed'");
+    let failure_counts =
+        include_str!("../sql/scan_unhappy.sql").replace("/* statuses */", "'failed'");
     let flow = |free: &str| include_str!("../sql/scan_flow.sql").replace("/* flow */", free);
     let bases = [
         ("all", include_str!("../sql/scan_all.sql").to_owned()),
         ("waiting", include_str!("../sql/scan_waiting.sql").to_owned()),
-        ("unhappy", unhappy.clone()),
+        ("failure_counts", failure_counts.clone()),
         ("flow", flow("'order-17'")),
-        ("two", format!("{}UNION ALL\n{unhappy}", include_str!("../sql/scan_waiting.sql"))),
+        ("two", format!("{}UNION ALL\n{failure_counts}", include_str!("../sql/scan_waiting.sql"))),
     ];
     let tables = ["created_tasks", "ended_executions", "waiting_tasks"];
     for (name, base) in bases {
@@ -455,7 +457,7 @@ async fn a_dashboard_reads_by_keys() {
         ("token_by_hash", include_str!("../sql/token_by_hash.sql"), "'', 1"),
         ("token_touch", include_str!("../sql/token_touch.sql"), "1, 1"),
         ("token_revoke", include_str!("../sql/token_revoke.sql"), "'a'"),
-        ("figures_since", include_str!("../sql/figures_since.sql"), "3600, 60"),
+        ("rollups", include_str!("../sql/rollups.sql"), "3600, 60"),
         ("figures_prune", include_str!("../sql/figures_prune.sql"), "1, 10"),
     ] {
         let plan = plan(&client, name, statement, arguments).await;

@@ -24,7 +24,7 @@ async fn nothing_is_left_behind_on_its_connections() {
     store.migrate().await.expect("tables");
     store.create_each(&[task("a"), task("b")]).await.expect("created");
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
-    store.unhappy().await.expect("no name is used");
+    store.failure_counts().await.expect("no name is used");
     assert_eq!(store.verify().await.expect("verified"), Vec::<String>::new());
     assert_eq!(state(&url).await, before);
 }
@@ -96,7 +96,7 @@ async fn a_pooler_that_changes_its_mode_is_noticed() {
     let other = PgStore::connect(&url).await.expect("connects");
     for store in [&one, &other] {
         store.create_each(&[task("a")]).await.expect("prepared");
-        store.unhappy().await.expect("prepared");
+        store.failure_counts().await.expect("prepared");
     }
     pooler.switch("transaction");
     // Names are forgotten as soon as two meet on one connection, and then no more.
@@ -115,7 +115,7 @@ async fn a_pooler_that_changes_its_mode_is_noticed() {
 }
 
 async fn both(store: &PgStore) -> Result<(), StoreError> {
-    store.unhappy().await?;
+    store.failure_counts().await?;
     store.create_each(&[task("a")]).await?;
     Ok(())
 }

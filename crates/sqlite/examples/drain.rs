@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
 use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::attempt::{Ending, NextState};
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
@@ -129,7 +129,7 @@ async fn drain(store: &SqliteStore, batch: usize) -> Result<(), Box<dyn std::err
                 ran: Some(Ran { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
                 result: Some(Json::null()),
                 error: None,
-                next: Next::End(TaskStatus::Stopped),
+                next: NextState::End(TaskStatus::Stopped),
                 told: None,
             })
             .collect();

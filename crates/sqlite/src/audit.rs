@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{Row, params};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_store::error::StoreError;
@@ -64,7 +64,7 @@ fn entry(row: &Row<'_>) -> Result<AuditEntry, Fault> {
         outcome: row
             .get::<_, String>(7)?
             .parse()
-            .map_err(|bad: BadWord| StoreError::Version(bad.to_string()))?,
+            .map_err(|bad: ParseError| StoreError::Version(bad.to_string()))?,
         of: read(row, 8)?,
     })
 }

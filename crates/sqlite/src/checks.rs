@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, params};
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
-    Check, Depth, FAILED_MAX, Facts, FailedClass, LANES_MAX, Verdict, WaitingLane,
+    Check, CheckFacts, Depth, FAILED_MAX, FailedClass, LANES_MAX, Verdict, WaitingLane,
 };
 
 use crate::desk::Turn;
@@ -34,7 +34,7 @@ pub(crate) fn checks(turn: &Turn<'_>, path: Option<&Path>, depth: Depth) -> Vec<
     let version = attempt("tables", version(turn));
     let has_tables = version.verdict == Verdict::Ok;
     checks.push(version);
-    if depth >= Depth::Usual && has_tables {
+    if depth >= Depth::Standard && has_tables {
         checks.push(attempt("schema", drift(turn)));
     }
     match facts(turn, depth) {
@@ -242,7 +242,7 @@ fn ledger(turn: &Turn<'_>) -> Result<Check, Fault> {
     Ok(Check::of_ledger(&crate::verify::verify(turn)?))
 }
 
-fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
+fn facts(turn: &Turn<'_>, depth: Depth) -> Result<CheckFacts, Fault> {
     let now = turn.now();
     let paused = crate::queues::paused(turn)?;
     let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
@@ -258,7 +258,7 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<Facts, Fault> {
         })
     })?;
     let failed: Vec<_> = failed.collect::<rusqlite::Result<_>>()?;
-    Ok(Facts {
+    Ok(CheckFacts {
         instances: crate::instances::instances(turn, None)?,
         lanes: lanes(turn)?,
         paused,

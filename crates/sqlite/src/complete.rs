@@ -1,7 +1,7 @@
 //! Completion in a transaction of the application's own, and what follows it.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::completion::{Completion, Settled};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
@@ -73,7 +73,7 @@ fn complete(turn: &Turn<'_>, completion: &Completion) -> Result<bool, Fault> {
         stopped_at: turn.now(),
         result: Some(completion.result.as_str()),
         error: None,
-        next: Next::End(TaskStatus::Stopped),
+        next: NextState::End(TaskStatus::Stopped),
     })
 }
 

@@ -190,14 +190,14 @@ fn may_not_open(error: &rusqlite::Error, path: &Path, place: &str) -> Option<Sto
 /// Changing the mode takes a lock that SQLite does not wait for; two processes
 /// that open a new file at once meet here.
 fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
-    let patience = Instant::now() + BUSY_TIMEOUT;
+    let timeout = Instant::now() + BUSY_TIMEOUT;
     loop {
         let changed =
             connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
         match changed {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && Instant::now() < patience =>
+                    && Instant::now() < timeout =>
             {
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rusqlite::{CachedStatement, params};
-use task_engine_core::attempt::{AttemptId, Next, TaskError};
+use task_engine_core::attempt::{AttemptId, NextState, TaskError};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -22,7 +22,7 @@ pub(crate) struct EndedAttempt<'a> {
     pub(crate) stopped_at: i64,
     pub(crate) result: Option<&'a str>,
     pub(crate) error: Option<&'a TaskError>,
-    pub(crate) next: Next,
+    pub(crate) next: NextState,
 }
 
 /// Ends attempts. Its statements are prepared once for many of them.
@@ -76,8 +76,8 @@ impl<'t> Fence<'t> {
             return Ok(false);
         }
         let (ends_task, goes_on) = match attempt.next {
-            Next::End(status) => (Some(status.as_str()), None),
-            Next::Wait { after, retry_number } => {
+            NextState::End(status) => (Some(status.as_str()), None),
+            NextState::Wait { after, retry_number } => {
                 (None, Some((self.turn.moment.after(after), retry_number)))
             }
         };

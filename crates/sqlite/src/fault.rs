@@ -76,7 +76,7 @@ pub(crate) fn explain(error: &Error, place: &str) -> StoreError {
             "{place} is damaged ({text}); restore it from a backup, or try `sqlite3 FILE .recover`"
         )),
         Some(ConstraintViolation | TooBig | TypeMismatch) => {
-            StoreError::BadData(format!("{place} cannot store this: {text}"))
+            StoreError::InvalidData(format!("{place} cannot store this: {text}"))
         }
         _ => StoreError::Refused(format!("{place} refused: {text}")),
     }

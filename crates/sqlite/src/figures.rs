@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
 use task_engine_core::instance::InstanceId;
 use task_engine_store::rollup::{
-    BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, TimeHistogram,
+    BUCKETS, ClassMinute, KEPT, RollupQuery, RollupRow, TimeHistogram,
 };
 
 use crate::desk::Turn;
@@ -40,9 +40,9 @@ pub(crate) fn keep(
     Ok(())
 }
 
-pub(crate) fn since(turn: &Turn<'_>, look: FiguresLook) -> Result<Vec<FigureRow>, Fault> {
+pub(crate) fn since(turn: &Turn<'_>, look: RollupQuery) -> Result<Vec<RollupRow>, Fault> {
     let from = turn.now() - look.over_secs() * SECOND;
-    let mut statement = turn.db.prepare_cached(sql!("figures_since"))?;
+    let mut statement = turn.db.prepare_cached(sql!("rollups"))?;
     let rows = statement.query_map(params![from, turn.now(), look.step_secs() * SECOND], figure)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
@@ -53,7 +53,7 @@ pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
     Ok(pruned as u64)
 }
 
-fn figure(row: &Row<'_>) -> rusqlite::Result<FigureRow> {
+fn figure(row: &Row<'_>) -> rusqlite::Result<RollupRow> {
     let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
     let histogram = |first, max_us| {
         let mut histogram = TimeHistogram { max_us: number(max_us)?, ..TimeHistogram::default() };
@@ -62,7 +62,7 @@ fn figure(row: &Row<'_>) -> rusqlite::Result<FigureRow> {
         }
         Ok::<_, rusqlite::Error>(histogram)
     };
-    Ok(FigureRow {
+    Ok(RollupRow {
         at: timestamp(read(row, 0)?),
         class: read(row, 1)?,
         ok: number(2)?,

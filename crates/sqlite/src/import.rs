@@ -46,13 +46,13 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
         return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
     }
     if !shift.fits(&header) {
-        return Err(StoreError::BadData(Imported::TOO_FAR.to_owned()).into());
+        return Err(StoreError::InvalidData(Imported::TOO_FAR.to_owned()).into());
     }
     let mut holders: Vec<InstanceId> = Vec::new();
     let mut claims = 0;
     let mut conflict = None;
     while let Some(line) = file.next() {
-        let line = line.map_err(|bad| StoreError::BadData(bad.to_string()))?;
+        let line = line.map_err(|bad| StoreError::InvalidData(bad.to_string()))?;
         let number = file.line();
         match shift.apply(line, &header) {
             Line::Instance(one) => instance(turn, &one)?,
@@ -74,7 +74,7 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
                     .prepare_cached(sql!("schedule"))?
                     .query_row([&one.name], |row| row.get(0))
                     .optional()?;
-                // Told at the end: a file that is wrong is so in any case.
+                // CancelResponse at the end: a file that is wrong is so in any case.
                 if there.is_some() {
                     conflict.get_or_insert(Imported::same_schedule(&one.name));
                 } else {
@@ -104,8 +104,8 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
 /// Names the line of a value that cannot be stored, and its task.
 fn in_line(fault: Fault, line: u64, task: i64) -> Fault {
     match fault.explain("the database") {
-        StoreError::BadData(why) => {
-            StoreError::BadData(format!("line {line}: task {task}: {why}")).into()
+        StoreError::InvalidData(why) => {
+            StoreError::InvalidData(format!("line {line}: task {task}: {why}")).into()
         }
         other => other.into(),
     }

@@ -10,7 +10,7 @@ use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::process;
 use task_engine_core::recovery::HeldTask;
 use task_engine_core::task::TaskId;
-use task_engine_store::contract::Pulse;
+use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::error::StoreError;
 
 use crate::desk::Turn;
@@ -45,14 +45,14 @@ pub(crate) fn register(turn: &Turn<'_>, new: &NewInstance) -> Result<InstanceId,
     Ok(InstanceId(turn.db.last_insert_rowid()))
 }
 
-pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<Pulse, Fault> {
+pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<HeartbeatReply, Fault> {
     let renewed =
         turn.db.prepare_cached(sql!("instance_heartbeat"))?.execute([instance.0, turn.now()])?;
     if renewed == 0 {
-        return Ok(Pulse::default());
+        return Ok(HeartbeatReply::default());
     }
     let instance_id = |row: &Row<'_>| Ok(InstanceId(read(row, 0)?));
-    Ok(Pulse {
+    Ok(HeartbeatReply {
         alive: true,
         now: timestamp(turn.now()),
         claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(read(row, 0)?)))?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::attempt::{AttemptId, Next, TaskError};
+use task_engine_core::attempt::{AttemptId, NextState, TaskError};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
@@ -15,7 +15,7 @@ use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
-/// Where a task is, as far as a wish depends on it.
+/// Where a task is, as progress_text as a wish depends on it.
 pub(crate) enum Place {
     Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
     Held(AttemptId),
@@ -130,7 +130,7 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
                 stopped_at: turn.now(),
                 result: None,
                 error: Some(&error),
-                next: Next::End(TaskStatus::Cancelled),
+                next: NextState::End(TaskStatus::Cancelled),
             };
             Fence::new(turn)?.end(&ended)?;
             Ok(CancelReport::Cancelled)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rusqlite::{Row, params};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::attempt::{AttemptId, TaskError};
 use task_engine_core::flow::Origin;
 use task_engine_core::json::Json;
@@ -17,11 +17,11 @@ use crate::moment::timestamp;
 use crate::value::read;
 
 /// What engines hold, by task. As many as there are busy workers.
-pub(crate) type HeldTasks = HashMap<TaskId, HeldAttempt>;
+pub(crate) type HeldTasks = HashMap<TaskId, RunningAttempt>;
 
 /// An attempt in an engine's hands.
 #[derive(Debug)]
-pub(crate) struct HeldAttempt {
+pub(crate) struct RunningAttempt {
     pub(crate) id: AttemptId,
     retry_number: i32,
     claimed_at: i64,
@@ -33,7 +33,7 @@ pub(crate) fn held_tasks(turn: &Turn<'_>) -> Result<HeldTasks, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("held"))?;
     let held = statement.query_map([], |row| {
         let task_id = TaskId(read(row, 0)?);
-        let held = HeldAttempt {
+        let held = RunningAttempt {
             id: AttemptId { task_id, attempt: read(row, 1)? },
             retry_number: read(row, 2)?,
             claimed_at: read(row, 3)?,
@@ -120,7 +120,7 @@ pub(crate) fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Optio
     }
 }
 
-fn task_row(row: &Row<'_>, id: TaskId, held: Option<&HeldAttempt>) -> Result<TaskRow, Fault> {
+fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<TaskRow, Fault> {
     let created_at: i64 = read(row, 3)?;
     let scheduled_at: i64 = read(row, 4)?;
     let waits_until: Option<i64> = read(row, 5)?;
@@ -193,7 +193,7 @@ fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
     Ok(executions)
 }
 
-pub(crate) fn running_execution(held: &HeldAttempt) -> ExecutionRow {
+pub(crate) fn running_execution(held: &RunningAttempt) -> ExecutionRow {
     ExecutionRow {
         attempt: held.id.attempt,
         retry_number: held.retry_number,
@@ -238,7 +238,7 @@ pub(crate) fn json(text: String) -> Json {
 
 /// A stored status.
 pub(crate) fn status(word: &str) -> Result<TaskStatus, Fault> {
-    word.parse().map_err(|why: BadWord| Fault::Store(StoreError::Refused(why.to_string())))
+    word.parse().map_err(|why: ParseError| Fault::Store(StoreError::Refused(why.to_string())))
 }
 
 pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {

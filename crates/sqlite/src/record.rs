@@ -1,7 +1,7 @@
 //! Recording: engines say how attempts ended.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::attempt::{AttemptId, Ending, Next};
+use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::task::TaskStatus;
 
@@ -54,10 +54,10 @@ pub(crate) fn record_one(
     ending: &Ending,
 ) -> Result<Recorded, Fault> {
     let mut attempt = on_our_clock(turn, ending);
-    if matches!(attempt.next, Next::Wait { .. }) && cancel_requested(turn, ending.id)? {
+    if matches!(attempt.next, NextState::Wait { .. }) && cancel_requested(turn, ending.id)? {
         // The wish came when it was too late for this attempt; it is for the
         // task.
-        attempt.next = Next::End(TaskStatus::Cancelled);
+        attempt.next = NextState::End(TaskStatus::Cancelled);
     }
     if fence.end(&attempt)? {
         report::told(turn, ending)?;

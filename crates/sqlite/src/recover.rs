@@ -6,8 +6,8 @@ use rusqlite::{OptionalExtension, Row, params};
 use task_engine_core::attempt::{AttemptId, Ending, Outcome};
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
-use task_engine_core::recovery::{Former, Unended};
-use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::task::TaskId;
 
 use crate::desk::Turn;
@@ -17,10 +17,10 @@ use crate::record::sweep_cancel_requests;
 use crate::value::read;
 
 /// Whoever deletes a claim ends its attempts, so two recoveries never meet.
-pub(crate) fn take_back(turn: &Turn<'_>, what: &TakeBack) -> Result<Vec<TakenBack>, Fault> {
+pub(crate) fn reclaim(turn: &Turn<'_>, what: &Reclaim) -> Result<Vec<ReclaimedAttempt>, Fault> {
     let (instance, mut attempts) = match what {
-        TakeBack::Unknown(instance, claims) => (*instance, unknown(turn, *instance, claims)?),
-        TakeBack::Lost(instance) => (*instance, lost(turn, *instance)?),
+        Reclaim::Unknown(instance, claims) => (*instance, unknown(turn, *instance, claims)?),
+        Reclaim::Lost(instance) => (*instance, lost(turn, *instance)?),
     };
     if attempts.is_empty() {
         return Ok(Vec::new());
@@ -86,11 +86,11 @@ fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt
 /// attempt has ended.
 fn end(
     turn: &Turn<'_>,
-    what: &TakeBack,
+    what: &Reclaim,
     instance: InstanceId,
     attempt: &TakenAttempt,
-    former: &Former,
-) -> Result<Option<TakenBack>, Fault> {
+    former: &HoldingEngine,
+) -> Result<Option<ReclaimedAttempt>, Fault> {
     let task: Option<(String, String, bool)> = turn
         .db
         .prepare_cached(sql!("taken_task"))?
@@ -101,7 +101,7 @@ fn end(
     let Some((class, context, cancel_requested)) = task else {
         return Ok(None);
     };
-    let unended = Unended {
+    let unended = OpenAttempt {
         attempt: attempt.id.attempt,
         class: &class,
         context: &Json::from_store(context),
@@ -110,7 +110,7 @@ fn end(
     };
     let (outcome, next) = former.decide(what, unended, fastrand::f64());
     // When it began, nobody is left who could tell more exactly.
-    let began = !matches!(outcome, Outcome::GivenBack(_));
+    let began = !matches!(outcome, Outcome::Released(_));
     let (_, error) = Ending::parts(outcome);
     let ended = EndedAttempt {
         id: attempt.id,
@@ -125,16 +125,16 @@ fn end(
         next,
     };
     let written = Fence::new(turn)?.end(&ended)?;
-    Ok(written.then_some(TakenBack { id: attempt.id, class, next }))
+    Ok(written.then_some(ReclaimedAttempt { id: attempt.id, class, next }))
 }
 
 /// What is on record about the engine that held the claims.
-fn former(turn: &Turn<'_>, instance: InstanceId) -> Result<Former, Fault> {
+fn former(turn: &Turn<'_>, instance: InstanceId) -> Result<HoldingEngine, Fault> {
     let now = turn.now();
     let former =
         turn.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
             let silent = u64::try_from(now - read::<i64>(row, 3)?).unwrap_or(0);
-            Ok(Former {
+            Ok(HoldingEngine {
                 name: read(row, 0)?,
                 host: read(row, 1)?,
                 pid: read(row, 2)?,

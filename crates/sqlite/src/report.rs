@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 use task_engine_core::attempt::{AttemptId, Ending};
-use task_engine_core::cancel::{CancelAnswer, CancelOutcome, CancelRow};
+use task_engine_core::cancel::{CancelOutcome, CancelReaction, CancelRow};
 use task_engine_core::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{ExecutionRow, TaskId};
@@ -28,15 +28,15 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
                 line.message,
             ])?;
         }
-        let far = report.progress.as_ref();
+        let progress_text = report.progress.as_ref();
         progress.execute(params![
             task_id.0,
             attempt,
             report.version,
             report.lines_said,
-            far.map(|far| far.percent),
-            far.map(|far| &far.message),
-            far.map(|far| turn.moment.of(far.said)),
+            progress_text.map(|progress_text| progress_text.percent),
+            progress_text.map(|progress_text| &progress_text.message),
+            progress_text.map(|progress_text| turn.moment.of(progress_text.said)),
         ])?;
     }
     Ok(Vec::new())
@@ -80,7 +80,7 @@ pub(crate) fn complete(
         execution.log_lines = read(row, 3)?;
         if let Some(requested_at) = read::<Option<i64>>(row, 4)? {
             let answer: Option<String> = read(row, 6)?;
-            let answer: Option<CancelAnswer> = answer.and_then(|word| word.parse().ok());
+            let answer: Option<CancelReaction> = answer.and_then(|word| word.parse().ok());
             execution.cancel = Some(CancelRow {
                 requested_at: timestamp(requested_at),
                 told_at: read::<Option<i64>>(row, 5)?.map(timestamp),

@@ -1,4 +1,4 @@
-//! One step of a search: how far it goes, and what is there.
+//! One step of a search: how progress_text it goes, and what is there.
 
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Statement, params};
@@ -6,8 +6,8 @@ use task_engine_core::filter::FoundTask;
 use task_engine_core::flow::Origin;
 use task_engine_core::json::Json;
 use task_engine_core::task::{TaskId, TaskRow, TaskStatus};
-use task_engine_store::scan::{Base, Scan, Scanned};
 use task_engine_store::scan::{CreationTimes, TimeRange};
+use task_engine_store::scan::{Scan, ScanPage, ScanSource};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -15,7 +15,7 @@ use crate::moment::timestamp;
 use crate::read::{HeldTasks, held_tasks, json, row};
 use crate::value::read;
 
-pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
+pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<ScanPage, Fault> {
     let now = timestamp(turn.now());
     let places = places(&scan.base);
     let statement = |text: &str, places: &[String]| {
@@ -37,7 +37,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
         }
     };
     let Some(lowest) = lowest else {
-        return Ok(Scanned { tasks: Vec::new(), down_to: None, now });
+        return Ok(ScanPage { tasks: Vec::new(), down_to: None, now });
     };
 
     let (from, until) = scan.created_between(now);
@@ -64,7 +64,7 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<Scanned, Fault> {
         Some(last) if ids.len() >= scan.tasks as usize => Some(TaskId(*last)),
         _ => (rows >= i64::from(scan.rows)).then_some(TaskId(lowest)),
     };
-    Ok(Scanned { tasks, down_to, now })
+    Ok(ScanPage { tasks, down_to, now })
 }
 
 /// What a step leaves out.
@@ -88,7 +88,7 @@ fn bind(
     narrow: Narrow,
 ) -> Result<(), Fault> {
     let flow = match &scan.base {
-        Base::Flow(name) => Value::Text(name.clone()),
+        ScanSource::Flow(name) => Value::Text(name.clone()),
         _ => Value::Null,
     };
     let own = scan.own_task_of_flow().map_or(Value::Null, |id| id.0.into());
@@ -101,19 +101,19 @@ fn bind(
 }
 
 /// Where to look: one statement a place.
-fn places(base: &Base) -> Vec<String> {
+fn places(base: &ScanSource) -> Vec<String> {
     match base {
-        Base::All => vec![sql!("scan_all").to_owned()],
-        Base::Flow(_) => vec![sql!("scan_flow").to_owned()],
-        Base::Ids(ids) => {
+        ScanSource::All => vec![sql!("scan_all").to_owned()],
+        ScanSource::Flow(_) => vec![sql!("scan_flow").to_owned()],
+        ScanSource::Ids(ids) => {
             let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
             vec![sql!("scan_ids").replace("/* ids */", &ids.join(", "))]
         }
-        Base::Places(statuses) if statuses.is_empty() => {
+        ScanSource::WithStatus(statuses) if statuses.is_empty() => {
             // Nothing can be meant.
             vec![format!("{} AND 0", sql!("scan_all"))]
         }
-        Base::Places(statuses) => {
+        ScanSource::WithStatus(statuses) => {
             let places = statuses.iter().map(|status| match status {
                 TaskStatus::Waiting => sql!("scan_waiting").to_owned(),
                 TaskStatus::Running => sql!("scan_running").to_owned(),

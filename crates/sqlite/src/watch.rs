@@ -8,9 +8,9 @@ use task_engine_core::queue::Count;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskId;
 use task_engine_store::activity::{
-    EndingRow, EndingsLook, HeldRow, Moving, MovingLook, NextTask, Unhappy,
+    Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts, HeldAttempt, NextTask,
 };
-use task_engine_store::ahead::{Ahead, AheadLook};
+use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -18,11 +18,11 @@ use crate::moment::{micros, timestamp};
 use crate::read::status;
 use crate::value::read;
 
-pub(crate) fn moving(turn: &Turn<'_>, look: MovingLook) -> Result<Moving, Fault> {
+pub(crate) fn moving(turn: &Turn<'_>, look: ActivityQuery) -> Result<Activity, Fault> {
     let newest: Option<i64> =
-        turn.db.prepare_cached(sql!("moving_newest"))?.query_row([], |row| read(row, 0))?;
+        turn.db.prepare_cached(sql!("activity_newest"))?.query_row([], |row| read(row, 0))?;
     let held = held(turn)?;
-    Ok(Moving {
+    Ok(Activity {
         now: timestamp(turn.now()),
         newest: newest.map(TaskId),
         held,
@@ -30,19 +30,19 @@ pub(crate) fn moving(turn: &Turn<'_>, look: MovingLook) -> Result<Moving, Fault>
     })
 }
 
-pub(crate) fn held(turn: &Turn<'_>) -> Result<Vec<HeldRow>, Fault> {
-    let mut held = turn.db.prepare_cached(sql!("moving_held"))?;
-    Ok(held.query_map([], held_row)?.collect::<rusqlite::Result<_>>()?)
+pub(crate) fn held(turn: &Turn<'_>) -> Result<Vec<HeldAttempt>, Fault> {
+    let mut held = turn.db.prepare_cached(sql!("activity_held"))?;
+    Ok(held.query_map([], held_attempt)?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Jumps from lane to lane, and reads the beginning of each.
-fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
+fn next(turn: &Turn<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, Fault> {
     let mut next_lane = turn.db.prepare_cached(sql!("queues_next_lane"))?;
-    let mut first = turn.db.prepare_cached(sql!("moving_next"))?;
+    let mut first = turn.db.prepare_cached(sql!("activity_next"))?;
     let until = turn.now().saturating_add(micros(look.soon));
     let mut at = (String::new(), String::new(), 0_i32);
     let mut next = Vec::new();
-    for _ in 0..MovingLook::LANES_MAX {
+    for _ in 0..ActivityQuery::LANES_MAX {
         let found = next_lane
             .query_row(params![at.0, at.1, at.2], |row| {
                 Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
@@ -50,7 +50,7 @@ fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
-        let room = MovingLook::TASKS_MAX - i64::try_from(next.len()).unwrap_or(i64::MAX);
+        let room = ActivityQuery::TASKS_MAX - i64::try_from(next.len()).unwrap_or(i64::MAX);
         let limit = look.per_lane.min(room);
         let mut rows = first.query(params![at.0, at.1, at.2, until, limit])?;
         while let Some(row) = rows.next()? {
@@ -66,7 +66,7 @@ fn next(turn: &Turn<'_>, look: MovingLook) -> Result<Vec<NextTask>, Fault> {
     Ok(next)
 }
 
-pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsLook) -> Result<Vec<EndingRow>, Fault> {
+pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsQuery) -> Result<Vec<EndingRow>, Fault> {
     let since = turn.now().saturating_sub(micros(look.age_max));
     let mut statement = turn.db.prepare_cached(sql!("endings"))?;
     // Places may overlap.
@@ -81,18 +81,21 @@ pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsLook) -> Result<Vec<EndingR
     Ok(found.into_values().collect())
 }
 
-pub(crate) fn unhappy(turn: &Turn<'_>) -> Result<Unhappy, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("unhappy"))?;
+pub(crate) fn failure_counts(turn: &Turn<'_>) -> Result<FailureCounts, Fault> {
+    let mut statement = turn.db.prepare_cached(sql!("failure_counts"))?;
     let mut seen = |status: &str| {
-        statement.query_row(params![status, Unhappy::COUNTED_MAX + 1], |row| read(row, 0))
+        statement.query_row(params![status, FailureCounts::COUNTED_MAX + 1], |row| read(row, 0))
     };
-    Ok(Unhappy::of(seen("failed")?, seen("cancelled")?))
+    Ok(FailureCounts::of(seen("failed")?, seen("cancelled")?))
 }
 
-pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, Fault> {
+pub(crate) fn ahead(
+    turn: &Turn<'_>,
+    look: &QueuePositionQuery,
+) -> Result<Option<QueuePosition>, Fault> {
     let found = turn
         .db
-        .prepare_cached(sql!("ahead_of"))?
+        .prepare_cached(sql!("queue_position_of"))?
         .query_row([look.id.0], |row| Ok((read::<i32>(row, 0)?, read::<i64>(row, 1)?)))
         .optional()?;
     let Some((priority, due_at)) = found else {
@@ -100,7 +103,7 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
     };
     // The claim's own way to find lanes, from this task's priority up.
     let mut lanes = turn.db.prepare_cached(sql!("claim_lanes"))?;
-    let mut count = turn.db.prepare_cached(sql!("ahead_count"))?;
+    let mut count = turn.db.prepare_cached(sql!("queue_position_count"))?;
     let (queues, classes) =
         (serde_json::to_string(&look.queues)?, serde_json::to_string(&look.classes)?);
     let mut rows = lanes.query(params![queues, classes, priority])?;
@@ -121,10 +124,10 @@ pub(crate) fn ahead(turn: &Turn<'_>, look: &AheadLook) -> Result<Option<Ahead>, 
         );
     }
     // One process writes at a time, and not for long: no row has a lock.
-    Ok(Some(Ahead { tasks, locked_by: None }))
+    Ok(Some(QueuePosition { tasks, locked_by: None }))
 }
 
-fn held_row(row: &Row<'_>) -> rusqlite::Result<HeldRow> {
+fn held_attempt(row: &Row<'_>) -> rusqlite::Result<HeldAttempt> {
     let percent: Option<f64> = read(row, 7)?;
     let message: Option<String> = read(row, 8)?;
     let reported_at: Option<i64> = read(row, 9)?;
@@ -135,7 +138,7 @@ fn held_row(row: &Row<'_>) -> rusqlite::Result<HeldRow> {
             reported_at: timestamp(reported_at?),
         })
     };
-    Ok(HeldRow {
+    Ok(HeldAttempt {
         task_id: TaskId(read(row, 0)?),
         attempt: read(row, 1)?,
         instance_id: InstanceId(read(row, 2)?),

@@ -9,7 +9,7 @@ use common::{Engine, File, task};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::{Completion, Settled};
 use task_engine_core::json::Json;
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_core::task::TaskStatus;
 use task_engine_sqlite::{SqliteStore, complete_in};
 use task_engine_store::claim::ClaimedTask;
@@ -76,7 +76,7 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
         transaction.query_row("SELECT count(*) FROM effects", [], |row| row.get(0)).unwrap();
     assert_eq!(seen, 0);
     assert!(scene.store.declare_lost(scene.engine.id, true).await.unwrap());
-    let taken = scene.store.take_back(TakeBack::Lost(scene.engine.id)).await.unwrap();
+    let taken = scene.store.reclaim(Reclaim::Lost(scene.engine.id)).await.unwrap();
     assert_eq!(taken.len(), 1);
     let completed = complete_in(&transaction, &scene.completion());
     assert!(completed.as_ref().is_err_and(StoreError::is_temporary), "{completed:?}");

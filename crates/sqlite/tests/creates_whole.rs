@@ -42,7 +42,9 @@ async fn a_bad_task_takes_its_companions_with_it_and_leaves_the_application_alon
     let transaction = connection.transaction().unwrap();
     create_in(&transaction, &[task("work")]).unwrap();
     let error = create_in(&transaction, &[task("work"), bad]).unwrap_err();
-    assert!(matches!(&error, StoreError::BadData(why) if why.contains("a_task_class_has_a_name")));
+    assert!(
+        matches!(&error, StoreError::InvalidData(why) if why.contains("a_task_class_has_a_name"))
+    );
     transaction.commit().unwrap();
     assert_eq!(waiting(&file).await, 1);
 }

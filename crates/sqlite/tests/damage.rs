@@ -7,7 +7,7 @@ use task_engine_conformance::bench::new_instance;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::row::{ScheduleState, ScheduleWrite};
@@ -16,7 +16,7 @@ use task_engine_sqlite::SqliteStore;
 use task_engine_store::check::Depth;
 use task_engine_store::contract::Store;
 use task_engine_store::export::{ExportFilter, Line};
-use task_engine_store::scan::{Base, Scan};
+use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_schedule_without_a_readable_name_hides_no_other() {
     };
     assert!(store.write_schedule(&write).await.unwrap(), "it can be taken out of service");
     assert_eq!(store.due_schedules(10).await.unwrap().rows.len(), 2);
-    let checks = store.checks(Depth::Usual).await.unwrap();
+    let checks = store.checks(Depth::Standard).await.unwrap();
     let told = checks.iter().any(|check| check.reason.contains("m\u{fffd}"));
     assert!(told, "{checks:#?}");
 }
@@ -188,7 +188,7 @@ async fn claims_and_readers_go_past_unreadable_rows() {
     let page = TaskFilter { limit: 20, ..TaskFilter::default() };
     assert_eq!(store.tasks(&page).await.unwrap().len(), 10);
     let scan = Scan {
-        base: Base::All,
+        base: ScanSource::All,
         from: TaskId(0),
         before: TaskId(i64::MAX),
         rows: 20,
@@ -204,7 +204,7 @@ async fn claims_and_readers_go_past_unreadable_rows() {
     assert!(store.heartbeat(engine).await.unwrap().alive);
     assert_eq!(store.queues().await.unwrap().len(), 2, "one has a name that cannot be read");
     assert_eq!(store.instances(None).await.unwrap().len(), 1);
-    store.checks(Depth::Usual).await.unwrap();
+    store.checks(Depth::Standard).await.unwrap();
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let lines = lines.clone();
@@ -223,5 +223,5 @@ async fn claims_and_readers_go_past_unreadable_rows() {
 
     // An engine that dies with such rows in its hands is recovered.
     assert!(store.declare_lost(engine, true).await.unwrap());
-    assert_eq!(store.take_back(TakeBack::Lost(engine)).await.unwrap().len(), 9);
+    assert_eq!(store.reclaim(Reclaim::Lost(engine)).await.unwrap().len(), 9);
 }

@@ -57,10 +57,10 @@ async fn no_hot_statement_scans_a_table() {
         sql!("prune_cancel_requests"),
         sql!("prune_fired_slots"),
         sql!("endings"),
-        sql!("moving_next"),
-        sql!("moving_newest"),
-        sql!("ahead_of"),
-        sql!("ahead_count"),
+        sql!("activity_next"),
+        sql!("activity_newest"),
+        sql!("queue_position_of"),
+        sql!("queue_position_count"),
         sql!("schedules_due"),
         sql!("schedules_next"),
         sql!("schedule"),
@@ -97,7 +97,7 @@ async fn no_hot_statement_scans_a_table() {
         sql!("creation_times"),
         sql!("last_times"),
         sql!("figures"),
-        sql!("figures_since"),
+        sql!("rollups"),
         sql!("figures_prune"),
     ] {
         let plan = plan(&connection, statement);
@@ -197,18 +197,18 @@ async fn checks_and_exports_search_by_keys() {
     }
 }
 
-/// Each place is read by its key from its end, and how far a
+/// Each place is read by its key from its end, and how progress_text a
 /// step goes is told without sorting. The step itself has few rows.
 #[tokio::test]
 async fn a_step_of_a_search_reads_by_keys() {
     let file = File::with_tables().await;
     let connection = file.connect();
-    let unhappy = sql!("scan_unhappy").1.replace("/* status */", "failed");
+    let failure_counts = sql!("scan_unhappy").1.replace("/* status */", "failed");
     for (name, base, sorts) in [
         ("all", sql!("scan_all").1.to_owned(), false),
         ("waiting", sql!("scan_waiting").1.to_owned(), false),
-        ("unhappy", unhappy.clone(), false),
-        ("two", format!("{}UNION ALL\n{unhappy}", sql!("scan_waiting").1), false),
+        ("failure_counts", failure_counts.clone(), false),
+        ("two", format!("{}UNION ALL\n{failure_counts}", sql!("scan_waiting").1), false),
         ("flow", sql!("scan_flow").1.to_owned(), false),
         ("ids", sql!("scan_ids").1.replace("/* ids */", "1, 2"), true),
     ] {

@@ -26,27 +26,27 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// What is under way, and what comes next.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Moving {
+pub struct Activity {
     /// The time, by the database's clock.
     pub now: Timestamp,
     /// The newest task; none was ever created if there is none.
     pub newest: Option<TaskId>,
     /// What engines hold, the oldest first.
-    pub held: Vec<HeldRow>,
+    pub held: Vec<HeldAttempt>,
     /// The first tasks of each lane that are due, or will be soon.
     pub next: Vec<NextTask>,
 }
 
 /// How much of what comes next is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MovingLook {
+pub struct ActivityQuery {
     /// So many of each lane.
     pub per_lane: i64,
     /// Those that will be due within this time, too.
     pub soon: Duration,
 }
 
-impl Unhappy {
+impl FailureCounts {
     /// They are counted no further than this: each has to be looked at, because
     /// somebody may have sent it back.
     pub const COUNTED_MAX: i64 = 10_000;
@@ -62,7 +62,7 @@ impl Unhappy {
     }
 }
 
-impl MovingLook {
+impl ActivityQuery {
     /// More lanes than these are not looked at.
     pub const LANES_MAX: i32 = 1_000;
     /// More tasks than these are not read, of all lanes together.
@@ -71,7 +71,7 @@ impl MovingLook {
 
 /// An attempt that has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HeldRow {
+pub struct HeldAttempt {
     /// The task.
     pub task_id: TaskId,
     /// The attempt.
@@ -87,7 +87,7 @@ pub struct HeldRow {
     pub instance_id: InstanceId,
     /// Since when.
     pub claimed_at: Timestamp,
-    /// How far it was when it last said so.
+    /// How progress_text it was when it last said so.
     pub progress: Option<ProgressRow>,
 }
 
@@ -108,7 +108,7 @@ pub struct NextTask {
 
 /// Where endings are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndingsLook {
+pub struct EndingsQuery {
     /// At tasks with ids from the first to the last of each of these pairs.
     pub ids: Vec<(TaskId, TaskId)>,
     /// So many of each pair, the highest ids first.
@@ -117,7 +117,7 @@ pub struct EndingsLook {
     pub age_max: Duration,
 }
 
-impl EndingsLook {
+impl EndingsQuery {
     /// Nowhere yet.
     #[must_use]
     pub fn new(limit: i64, age_max: Duration) -> Self {
@@ -193,18 +193,18 @@ impl EndingRow {
 
 /// How many tasks ended badly, and wait for somebody's decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Unhappy {
+pub struct FailureCounts {
     /// Given up.
     pub failed: Count,
     /// Cancelled.
     pub cancelled: Count,
 }
 
-impl Moving {
+impl Activity {
     /// Where what has just ended is likely to be: below the newest task, below
     /// the first task of each lane, and below what runs.
     #[must_use]
-    pub fn look_for_endings(&self) -> EndingsLook {
+    pub fn endings_query(&self) -> EndingsQuery {
         let mut near: Vec<TaskId> = self.newest.into_iter().collect();
         let mut lanes = BTreeMap::new();
         for next in &self.next {
@@ -214,7 +214,7 @@ impl Moving {
         }
         near.extend(lanes.into_values());
         near.extend(self.held.iter().map(|held| held.task_id));
-        let mut look = EndingsLook::new(ENDINGS_MAX / i64::from(PLACES_MAX), HOUR);
+        let mut look = EndingsQuery::new(ENDINGS_MAX / i64::from(PLACES_MAX), HOUR);
         look.below(near, PLACES_MAX.into());
         look.limit = ENDINGS_MAX / i64::try_from(look.ids.len().max(1)).unwrap_or(1);
         look

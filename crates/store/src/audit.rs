@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::error::StoreError;
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::queue::REASON_BYTES_MAX;
 use task_engine_core::task::{NAME_BYTES_MAX, TaskId};
@@ -68,7 +68,7 @@ pub fn check_prune(age: Duration) -> Result<(), StoreError> {
     if age >= KEPT_MIN {
         return Ok(());
     }
-    Err(StoreError::BadData(format!(
+    Err(StoreError::InvalidData(format!(
         "audit entries are kept for at least {} days; ask to remove older ones",
         KEPT_MIN.as_secs() / 86_400
     )))
@@ -111,12 +111,12 @@ impl fmt::Display for AuditOutcome {
 }
 
 impl FromStr for AuditOutcome {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|outcome| outcome.as_str() == text);
         found.ok_or_else(|| {
-            BadWord(format!("no outcome {text:?}; there are asked, done, refused, failed"))
+            ParseError(format!("no outcome {text:?}; there are asked, done, refused, failed"))
         })
     }
 }
@@ -136,7 +136,7 @@ pub struct NewAuditEntry {
 /// What is wrong with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadAudit {
+pub enum InvalidAuditEntry {
     /// Who did it, or what was done.
     #[error(
         "the {what} of an audit entry is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {text:?}"
@@ -168,12 +168,12 @@ pub enum BadAudit {
     },
     /// The detail is not an object.
     #[error("the detail of an audit entry: {0}")]
-    Detail(#[from] task_engine_core::json::BadJson),
+    Detail(#[from] task_engine_core::json::InvalidJson),
 }
 
-impl From<BadAudit> for StoreError {
-    fn from(error: BadAudit) -> Self {
-        Self::BadData(error.to_string())
+impl From<InvalidAuditEntry> for StoreError {
+    fn from(error: InvalidAuditEntry) -> Self {
+        Self::InvalidData(error.to_string())
     }
 }
 
@@ -188,20 +188,20 @@ impl NewAuditEntry {
         target: &str,
         reason: Option<String>,
         detail: Json,
-    ) -> Result<Self, BadAudit> {
+    ) -> Result<Self, InvalidAuditEntry> {
         let actor = checked("actor", actor.into())?;
         let action = checked("action", action.into())?;
         let target = visible(target);
         if target.len() > TARGET_BYTES_MAX {
-            return Err(BadAudit::Target { bytes: target.len() });
+            return Err(InvalidAuditEntry::Target { bytes: target.len() });
         }
         if reason.as_ref().is_some_and(|reason| !is_plain(reason, REASON_BYTES_MAX)) {
-            return Err(BadAudit::Reason);
+            return Err(InvalidAuditEntry::Reason);
         }
         let detail = detail.into_object()?;
         let bytes = detail.as_str().len();
         if bytes > DETAIL_BYTES_MAX {
-            return Err(BadAudit::DetailTooLong { bytes });
+            return Err(InvalidAuditEntry::DetailTooLong { bytes });
         }
         let outcome = AuditOutcome::Asked;
         Ok(Self { actor, action, target, reason, detail, outcome, of: None })
@@ -291,8 +291,12 @@ fn as_it_is<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error
     raw.serialize(serializer)
 }
 
-fn checked(what: &'static str, text: String) -> Result<String, BadAudit> {
-    if is_plain(&text, NAME_BYTES_MAX) { Ok(text) } else { Err(BadAudit::Name { what, text }) }
+fn checked(what: &'static str, text: String) -> Result<String, InvalidAuditEntry> {
+    if is_plain(&text, NAME_BYTES_MAX) {
+        Ok(text)
+    } else {
+        Err(InvalidAuditEntry::Name { what, text })
+    }
 }
 
 fn is_plain(text: &str, bytes_max: usize) -> bool {
@@ -315,7 +319,11 @@ fn visible(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn asked(target: &str, reason: Option<&str>, detail: &str) -> Result<NewAuditEntry, BadAudit> {
+    fn asked(
+        target: &str,
+        reason: Option<&str>,
+        detail: &str,
+    ) -> Result<NewAuditEntry, InvalidAuditEntry> {
         let detail = Json::parse(detail).unwrap();
         NewAuditEntry::asked("ada", "tasks.retry", target, reason.map(str::to_owned), detail)
     }
@@ -326,22 +334,25 @@ mod tests {
         assert_eq!(entry.target(), r#"status = "a\u{0}\n""#);
         assert_eq!((entry.reason(), entry.of()), (Some("é"), None));
         for bad in ["", "a\0b", "a\nb", &"x".repeat(1001)] {
-            assert_eq!(asked("1", Some(bad), "{}"), Err(BadAudit::Reason), "{bad:?}");
+            assert_eq!(asked("1", Some(bad), "{}"), Err(InvalidAuditEntry::Reason), "{bad:?}");
         }
         let long = "x".repeat(TARGET_BYTES_MAX + 1);
-        assert_eq!(asked(&long, None, "{}"), Err(BadAudit::Target { bytes: long.len() }));
+        assert_eq!(asked(&long, None, "{}"), Err(InvalidAuditEntry::Target { bytes: long.len() }));
         let detail = format!("{{\"a\": \"{}\"}}", "x".repeat(DETAIL_BYTES_MAX));
         let error = asked("1", None, &detail).unwrap_err();
-        assert_eq!(error, BadAudit::DetailTooLong { bytes: detail.len() });
+        assert_eq!(error, InvalidAuditEntry::DetailTooLong { bytes: detail.len() });
         assert!(
-            matches!(StoreError::from(error), StoreError::BadData(why) if why.contains("8192"))
+            matches!(StoreError::from(error), StoreError::InvalidData(why) if why.contains("8192"))
         );
-        assert!(matches!(asked("1", None, "[]"), Err(BadAudit::Detail(_))));
+        assert!(matches!(asked("1", None, "[]"), Err(InvalidAuditEntry::Detail(_))));
         for bad in ["", "a\x1b", &"x".repeat(201)] {
             let entry = NewAuditEntry::asked(bad, "a", "1", None, Json::empty_object());
-            assert!(matches!(entry, Err(BadAudit::Name { what: "actor", .. })), "{bad:?}");
+            assert!(matches!(entry, Err(InvalidAuditEntry::Name { what: "actor", .. })), "{bad:?}");
             let entry = NewAuditEntry::asked("a", bad, "1", None, Json::empty_object());
-            assert!(matches!(entry, Err(BadAudit::Name { what: "action", .. })), "{bad:?}");
+            assert!(
+                matches!(entry, Err(InvalidAuditEntry::Name { what: "action", .. })),
+                "{bad:?}"
+            );
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::activity::HeldRow;
+use crate::activity::HeldAttempt;
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::PausedQueue;
 use task_engine_core::task::TaskId;
@@ -103,10 +103,10 @@ impl Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
     /// What a page may ask every few seconds: a handful of small reads.
-    Glance,
+    Quick,
     /// Also what opens connections, or compares the tables with what they
     /// should be. Reads no history.
-    Usual,
+    Standard,
     /// Also what reads everything.
     Deep,
 }
@@ -140,7 +140,7 @@ pub const FAILED_MAX: u32 = 1000;
 
 /// What a store finds in its tables about the work itself.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct CheckFacts {
     /// Lives of engines, as `Store::instances` tells them.
     pub instances: Vec<InstanceRow>,
     /// What waits, by queue and class.
@@ -159,7 +159,7 @@ pub struct Facts {
     /// Whether more were not looked at.
     pub failed_and_more: bool,
     /// Attempts that engines hold.
-    pub held: Vec<HeldRow>,
+    pub held: Vec<HeldAttempt>,
     /// The database's time.
     pub now: Timestamp,
 }

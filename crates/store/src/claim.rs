@@ -10,13 +10,13 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::json::Json;
 use task_engine_core::secret;
 
-use crate::contract::Answer;
+use crate::contract::StoreFuture;
 
 /// Claims tasks for one engine, or for one pool of its workers.
 pub trait Claimer: Send {
     /// Takes up to `limit` due tasks, in the order of priority, time and id, if
     /// the engine is still alive on record ([`StoreError::InstanceOver`]).
-    fn claim(&mut self, id: ClaimId, limit: usize) -> Answer<'_, Claim>;
+    fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim>;
 
     /// Forgets what was learnt about the queue: somebody says it has changed.
     fn wake(&mut self);

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::activity::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
-use crate::ahead::{Ahead, AheadLook};
+use crate::activity::{Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts};
 use crate::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use crate::check::{Check, Depth, Inventory};
 use crate::claim::Claimer;
@@ -21,8 +20,9 @@ use crate::error::StoreError;
 use crate::export::{ExportFilter, File, Ids, Imported, Sink};
 use crate::lock::BlockingSession;
 use crate::login::{DatabaseKey, LoginId};
-use crate::rollup::{ClassMinute, FigureRow, FiguresLook};
-use crate::scan::{CreationTimes, Scan, Scanned};
+use crate::queue_position::{QueuePosition, QueuePositionQuery};
+use crate::rollup::{ClassMinute, RollupQuery, RollupRow};
+use crate::scan::{CreationTimes, Scan, ScanPage};
 use crate::token::{NewToken, TokenHash, TokenRow};
 use task_engine_core::attempt::{AttemptId, Ending};
 use task_engine_core::change::{Edit, EditReport, RemoveReport};
@@ -31,7 +31,7 @@ use task_engine_core::completion::Settled;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
-use task_engine_core::recovery::{HeldTask, TakeBack, TakenBack};
+use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_core::report::{LogFilter, LogRow, Report};
 use task_engine_core::schedule::history::ScheduleEvent;
 use task_engine_core::schedule::row::{
@@ -41,7 +41,7 @@ use task_engine_core::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, 
 use task_engine_core::unique::Creation;
 
 /// What a store's methods return.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Where tasks are kept: PostgreSQL (`PgStore`), SQLite (`SqliteStore`), or what
 /// else keeps this contract.
@@ -57,25 +57,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where this is, without secrets: for logs and messages.
     fn place(&self) -> String;
 
-    /// Closes connections in good order, as far as they are not in use; the store
+    /// Closes connections in good order, as progress_text as they are not in use; the store
     /// is not used after that. For programs that are about to end: a server may
     /// otherwise log that they were cut off.
-    fn close(&self) -> Answer<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
     /// Brings the tables to this version. Returns what was applied.
-    fn migrate(&self) -> Answer<'_, Vec<String>>;
+    fn migrate(&self) -> StoreFuture<'_, Vec<String>>;
 
     /// Which version the tables have, and which one this program makes.
-    fn tables(&self) -> Answer<'_, Tables>;
+    fn tables(&self) -> StoreFuture<'_, Tables>;
 
     /// Creates tasks, all or none, and wakes engines. Tells what became of each,
     /// in order: of those that are unique, some may be there already.
-    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<Creation>>;
+    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<Creation>>;
 
     /// The same for callers who only want the ids.
-    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> Answer<'a, Vec<TaskId>> {
+    fn create<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<TaskId>> {
         Box::pin(async move {
             let creations = self.create_each(tasks).await?;
             Ok(creations.into_iter().map(Creation::id).collect())
@@ -91,7 +91,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// A task that somebody wants cancelled does not wait again: its attempt
     /// ends it. If the wish comes at the same moment, the next heartbeat tells
-    /// ([`Pulse::lingering`]).
+    /// ([`HeartbeatReply::lingering`]).
     ///
     /// Returns the attempts that had already been ended by somebody else. Their
     /// result is kept as evidence and changes nothing.
@@ -99,7 +99,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         &'a self,
         endings: &'a [Ending],
         finished: &'a [ClaimId],
-    ) -> Answer<'a, Vec<AttemptId>>;
+    ) -> StoreFuture<'a, Vec<AttemptId>>;
 
     /// Ends attempts that may have completed their tasks in transactions of the
     /// application's own. One that has is left as it is; of one that has not,
@@ -108,7 +108,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// It never waits for a transaction that is still open for longer than a
     /// moment: the answer is [`Settled::Open`] in its place, and it is to be
     /// asked again.
-    fn settle<'a>(&'a self, endings: &'a [Ending]) -> Answer<'a, Vec<Settled>>;
+    fn settle<'a>(&'a self, endings: &'a [Ending]) -> StoreFuture<'a, Vec<Settled>>;
 
     /// The schema that its tables are in, or what their names begin with: for
     /// statements in a transaction of the application's own.
@@ -119,79 +119,79 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Takes claims back from those who no longer work on them. An attempt whose
     /// completion is in a transaction that is still open is left in its claim,
     /// to be asked for again.
-    fn take_back(&self, what: TakeBack) -> Answer<'_, Vec<TakenBack>>;
+    fn reclaim(&self, what: Reclaim) -> StoreFuture<'_, Vec<ReclaimedAttempt>>;
 
     /// Begins a life. Fails with [`StoreError::NameTaken`] if another life of
     /// this name is not over on record, dead or alive.
-    fn register<'a>(&'a self, instance: &'a NewInstance) -> Answer<'a, InstanceId>;
+    fn register<'a>(&'a self, instance: &'a NewInstance) -> StoreFuture<'a, InstanceId>;
 
     /// Renews a lease, and tells what the engine should know.
-    fn heartbeat(&self, instance: InstanceId) -> Answer<'_, Pulse>;
+    fn heartbeat(&self, instance: InstanceId) -> StoreFuture<'_, HeartbeatReply>;
 
     /// Ends a life in good order.
-    fn unregister(&self, instance: InstanceId) -> Answer<'_, ()>;
+    fn unregister(&self, instance: InstanceId) -> StoreFuture<'_, ()>;
 
     /// Ends the life of an engine whose lease has run out, or whose process is
     /// known to be gone. False if it is alive after all, or already over.
-    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> Answer<'_, bool>;
+    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool>;
 
     /// Lives of engines: those of this name, or all; the newest first. Lives
     /// that are over and hold nothing are left out, but for the last of a name.
     /// Of all names, those that ended longer ago than [`KEPT`](task_engine_core::instance::KEPT)
     /// are left out as well, but for the last that declared the same secrets.
-    fn instances<'a>(&'a self, name: Option<&'a str>) -> Answer<'a, Vec<InstanceRow>>;
+    fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>>;
 
     /// Sessions of the database that hold up others or may do so: they have
     /// locked a table of this store, or have a transaction open. Empty where a
     /// store cannot tell.
-    fn blocking_sessions(&self) -> Answer<'_, Vec<BlockingSession>> {
+    fn blocking_sessions(&self) -> StoreFuture<'_, Vec<BlockingSession>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
     /// The attempts that a life holds.
-    fn held(&self, instance: InstanceId) -> Answer<'_, Vec<HeldTask>>;
+    fn held(&self, instance: InstanceId) -> StoreFuture<'_, Vec<HeldTask>>;
 
     /// Cancels tasks: at once if they wait, by request if they run.
-    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<CancelReport>>;
+    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<CancelReport>>;
 
     /// Sends ended tasks back to wait, and lets waiting ones run at once.
-    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RetryReport>>;
+    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RetryReport>>;
 
     /// A page of tasks, newest first.
-    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> Answer<'a, Vec<TaskRow>>;
+    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> StoreFuture<'a, Vec<TaskRow>>;
 
     /// Everything about one task.
-    fn task(&self, id: TaskId) -> Answer<'_, Option<TaskDetails>>;
+    fn task(&self, id: TaskId) -> StoreFuture<'_, Option<TaskDetails>>;
 
     /// Removes up to `limit` tasks that ended in `status` at least `age` ago,
     /// with all that is recorded about them. Returns how many.
-    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> Answer<'_, u64>;
+    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Checks the invariants, and returns every violation in words. None on a
     /// store that works; reads everything, so not for every day.
-    fn verify(&self) -> Answer<'_, Vec<String>>;
+    fn verify(&self) -> StoreFuture<'_, Vec<String>>;
 
     /// Calls `hear` for each wake-up until the connection breaks, which is the
     /// error that this returns. The first call says that listening has begun.
     ///
     /// A store may send no [`WakeUp::Work`] while every engine is busy: one that
     /// was told [`Rest::Nothing`] by its claimer is woken by what comes after.
-    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> Answer<'a, ()>;
+    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()>;
 
     /// Pauses a queue: no claim that begins after this has returned takes from
     /// it; what runs goes on. False if it was paused before; a new reason then
     /// replaces the old one.
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> Answer<'a, bool>;
+    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool>;
 
     /// Ends a pause and wakes engines. False if there was none.
-    fn resume_queue<'a>(&'a self, queue: &'a str) -> Answer<'a, bool>;
+    fn resume_queue<'a>(&'a self, queue: &'a str) -> StoreFuture<'a, bool>;
 
     /// The queues that are paused, by name.
-    fn paused_queues(&self) -> Answer<'_, Vec<PausedQueue>>;
+    fn paused_queues(&self) -> StoreFuture<'_, Vec<PausedQueue>>;
 
     /// The queues that are known, by name: never more than some thousands, and
     /// their tasks counted up to a limit.
-    fn queues(&self) -> Answer<'_, Vec<QueueRow>>;
+    fn queues(&self) -> StoreFuture<'_, Vec<QueueRow>>;
 
     /// Writes what attempts have said. Lines that are on record already, and
     /// progress that is not newer, change nothing; nothing is written about a
@@ -199,32 +199,36 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// It never waits for whoever has locked a task: such attempts are passed
     /// over and returned, to be sent again.
-    fn report<'a>(&'a self, reports: &'a [Report]) -> Answer<'a, Vec<AttemptId>>;
+    fn report<'a>(&'a self, reports: &'a [Report]) -> StoreFuture<'a, Vec<AttemptId>>;
 
     /// Lines of a task's log, in the order of attempts and lines.
-    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> Answer<'a, Vec<LogRow>>;
+    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> StoreFuture<'a, Vec<LogRow>>;
 
     /// A page of the tasks of a flow, oldest first. A flow that nobody belongs
     /// to is empty.
-    fn flow<'a>(&'a self, page: &'a FlowPage) -> Answer<'a, Vec<FlowTask>>;
+    fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>>;
 
     /// A schedule by its name, and the database's time.
-    fn schedule<'a>(&'a self, name: &'a str) -> Answer<'a, (Option<ScheduleRow>, Timestamp)>;
+    fn schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (Option<ScheduleRow>, Timestamp)>;
 
     /// A page of schedules, by name, from after this one on.
-    fn schedules<'a>(&'a self, after: Option<&'a str>, limit: u32) -> Answer<'a, Vec<ScheduleRow>>;
+    fn schedules<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        limit: u32,
+    ) -> StoreFuture<'a, Vec<ScheduleRow>>;
 
     /// Writes a schedule if it is still what the writer saw, and wakes engines.
     /// False, and nothing is changed, if it is not.
-    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> Answer<'a, bool>;
+    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> StoreFuture<'a, bool>;
 
     /// Removes a schedule and the record of what it fired. False if there is
     /// none of this name.
-    fn remove_schedule<'a>(&'a self, name: &'a str) -> Answer<'a, bool>;
+    fn remove_schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool>;
 
     /// Up to `limit` schedules that are due by the database's clock, and how
     /// long it is until the next one will be. Reads no others.
-    fn due_schedules(&self, limit: u32) -> Answer<'_, DueSchedules>;
+    fn due_schedules(&self, limit: u32) -> StoreFuture<'_, DueSchedules>;
 
     /// Creates the tasks of slots and moves their schedules on, each schedule
     /// whole or not at all, and all in one transaction. A schedule that is not
@@ -234,10 +238,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// So of all engines that see a slot, one fires it; and as the slot, its
     /// task and the move to the next are one commit, it fires once, wherever
     /// that engine dies.
-    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> Answer<'a, Vec<bool>>;
+    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> StoreFuture<'a, Vec<bool>>;
 
     /// The newest slots that a schedule has fired, newest first.
-    fn fired_slots(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<FiredSlot>>;
+    fn fired_slots(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<FiredSlot>>;
 
     /// Creates a task of a schedule outside of its slots, and records that and
     /// who asked for it, in one transaction.
@@ -246,108 +250,111 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         schedule_id: i64,
         task: &'a NewTask,
         requested_by: Option<&'a str>,
-    ) -> Answer<'a, Creation>;
+    ) -> StoreFuture<'a, Creation>;
 
     /// The newest events of a schedule beside its firing, newest first.
-    fn schedule_events(&self, schedule_id: i64, limit: u32) -> Answer<'_, Vec<ScheduleEvent>>;
+    fn schedule_events(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<ScheduleEvent>>;
 
     /// What engines hold, and the first tasks of each lane.
-    fn moving(&self, look: MovingLook) -> Answer<'_, Moving>;
+    fn activity(&self, look: ActivityQuery) -> StoreFuture<'_, Activity>;
 
-    /// Attempts that have ended lately, where they are looked for; the oldest
+    /// Attempts that have ended recent_stats, where they are looked for; the oldest
     /// first, each once.
-    fn endings<'a>(&'a self, look: &'a EndingsLook) -> Answer<'a, Vec<EndingRow>>;
+    fn endings<'a>(&'a self, look: &'a EndingsQuery) -> StoreFuture<'a, Vec<EndingRow>>;
 
     /// How many tasks have failed or were cancelled, counted up to a limit.
-    fn unhappy(&self) -> Answer<'_, Unhappy>;
+    fn failure_counts(&self) -> StoreFuture<'_, FailureCounts>;
 
     /// What is before a waiting task. `None` if it does not wait.
-    fn ahead<'a>(&'a self, look: &'a AheadLook) -> Answer<'a, Option<Ahead>>;
+    fn queue_position<'a>(
+        &'a self,
+        look: &'a QueuePositionQuery,
+    ) -> StoreFuture<'a, Option<QueuePosition>>;
 
     /// Looks whether all is well. What cannot be found out is a check, too: this
     /// fails only if nothing can be asked at all.
-    fn checks(&self, depth: Depth) -> Answer<'_, Vec<Check>>;
+    fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>>;
 
     /// Counts what there is. Reads everything, as [`Store::verify`] does.
-    fn inventory(&self) -> Answer<'_, Inventory>;
+    fn inventory(&self) -> StoreFuture<'_, Inventory>;
 
     /// Hands all that is known to `to`, line by line, as it is in one snapshot;
     /// the first is the header, the last the end. Memory does not grow with the
     /// number of tasks.
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> Answer<'a, ()>;
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()>;
 
     /// Takes in a file, all of it or nothing. A file that is wrong is
-    /// [`StoreError::BadData`].
+    /// [`StoreError::InvalidData`].
     ///
     /// Attempts that ran when it was written are held by lives that are over:
-    /// to be taken back ([`TakeBack::Lost`]) like those of any engine that died.
-    fn import(&self, file: File, ids: Ids) -> Answer<'_, Imported>;
+    /// to be taken back ([`Reclaim::Lost`]) like those of any engine that died.
+    fn import(&self, file: File, ids: Ids) -> StoreFuture<'_, Imported>;
 
     /// One bounded step of a search, newest first: see [`Search`](task_engine_operations::search::Search).
-    fn scan<'a>(&'a self, scan: &'a Scan) -> Answer<'a, Scanned>;
+    fn scan<'a>(&'a self, scan: &'a Scan) -> StoreFuture<'a, ScanPage>;
 
     /// For each id, the nearest task at or below it and when it was created, in this
     /// order: one probe of the key each.
-    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, CreationTimes>;
+    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, CreationTimes>;
 
     /// Changes a task that waits, and wakes engines. One that an engine has
     /// claimed first is left as it is.
-    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> Answer<'a, EditReport>;
+    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> StoreFuture<'a, EditReport>;
 
     /// Removes tasks that have ended, with all that is recorded about them.
-    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> Answer<'a, Vec<RemoveReport>>;
+    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RemoveReport>>;
 
     /// Puts what an operator does on record; returns the id of the entry. Sent
     /// again, it is a second entry. None is ever changed.
-    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> Answer<'a, i64>;
+    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> StoreFuture<'a, i64>;
 
     /// A page of what operators did, newest first.
-    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> Answer<'a, Vec<AuditEntry>>;
+    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> StoreFuture<'a, Vec<AuditEntry>>;
 
     /// Removes up to `limit` of the oldest entries, if they are older than `age`;
     /// refused for less than [`KEPT_MIN`](crate::audit::KEPT_MIN). Returns how many.
-    fn prune_audit(&self, age: Duration, limit: u32) -> Answer<'_, u64>;
+    fn prune_audit(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Makes a token known; returns its id. [`StoreError::Refused`] if one that is
     /// not revoked has this name, even if it has expired.
-    fn add_token<'a>(&'a self, token: &'a NewToken) -> Answer<'a, i64>;
+    fn add_token<'a>(&'a self, token: &'a NewToken) -> StoreFuture<'a, i64>;
 
     /// All tokens, also those that are no longer good; the newest first.
-    fn tokens(&self) -> Answer<'_, Vec<TokenRow>>;
+    fn tokens(&self) -> StoreFuture<'_, Vec<TokenRow>>;
 
     /// Makes a token no good any more. False if none of this name was.
-    fn revoke_token<'a>(&'a self, name: &'a str) -> Answer<'a, bool>;
+    fn revoke_token<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool>;
 
     /// The token of this hash, if it is good now, by the database's clock.
     /// That it was used is written down, at most once a minute.
-    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> Answer<'a, Option<TokenRow>>;
+    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> StoreFuture<'a, Option<TokenRow>>;
 
     /// The key of this database: always the same, whoever asks.
-    fn database_key(&self) -> Answer<'_, DatabaseKey>;
+    fn database_key(&self) -> StoreFuture<'_, DatabaseKey>;
 
     /// Ends a login, which would have lasted for up to this time from now on.
-    fn end_login(&self, login: LoginId, lasts: Duration) -> Answer<'_, ()>;
+    fn end_login(&self, login: LoginId, lasts: Duration) -> StoreFuture<'_, ()>;
 
     /// Whether a login was ended, by any dashboard of this database.
-    fn is_login_ended(&self, login: LoginId) -> Answer<'_, bool>;
+    fn is_login_ended(&self, login: LoginId) -> StoreFuture<'_, bool>;
 
     /// Keeps what an engine has counted. Of what is sent about one minute and
     /// class, the most counts, in whatever order it arrives.
-    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> Answer<'a, ()>;
+    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> StoreFuture<'a, ()>;
 
-    /// What all engines have counted lately, by step and class, in this order.
+    /// What all engines have counted recent_stats, by step and class, in this order.
     /// The first minute is whole; steps and classes without any attempt are left out.
-    fn figures_since(&self, look: FiguresLook) -> Answer<'_, Vec<FigureRow>>;
+    fn rollups(&self, look: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>>;
 
     /// Removes up to `limit` rows of figures that are older than
     /// [`KEPT`](crate::rollup::KEPT). Returns how many.
-    fn prune_figures(&self, limit: u32) -> Answer<'_, u64>;
+    fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Removes up to `limit` lives that ended longer ago than
     /// [`KEPT`](task_engine_core::instance::KEPT), that hold nothing, and that the history of
     /// no task names; never the last that declared the same secrets. Returns how
     /// many.
-    fn prune_instances(&self, limit: u32) -> Answer<'_, u64>;
+    fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64>;
 }
 
 /// The version of the tables, and of the program that asks.
@@ -379,7 +386,7 @@ impl Tables {
 
 /// What an engine learns from its heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pulse {
+pub struct HeartbeatReply {
     /// False if this life is over on record.
     pub alive: bool,
     /// The time by the database's clock.

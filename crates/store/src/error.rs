@@ -18,7 +18,7 @@ pub enum StoreError {
     Refused(String),
     /// Something in what was sent cannot be stored; without it, the rest can.
     #[error("{0}")]
-    BadData(String),
+    InvalidData(String),
     /// The tables are not there, or of another version.
     #[error("{0}")]
     Version(String),

@@ -20,7 +20,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use task_engine_core::cancel::CancelAnswer;
+use task_engine_core::cancel::CancelReaction;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Pool;
 use task_engine_core::report::LogLevel;
@@ -30,7 +30,7 @@ use task_engine_core::task::{ClassRules, TaskStatus};
 
 mod file;
 
-pub use file::{BadLine, File};
+pub use file::{File, InvalidLine};
 
 /// The version of the form that lines have.
 pub const FORMAT: u32 = 1;
@@ -242,7 +242,7 @@ pub struct LateRecord {
     pub error: Option<Json>,
 }
 
-/// How far an attempt was, and how many lines it has said.
+/// How progress_text an attempt was, and how many lines it has said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -458,7 +458,7 @@ impl TaskRecord {
             return wrong(format!("no level of a log: {:?}", log.level));
         }
         let answers = self.cancellations.iter().filter_map(|c| c.answer.as_deref());
-        if let Some(Err(why)) = answers.map(str::parse::<CancelAnswer>).find(Result::is_err) {
+        if let Some(Err(why)) = answers.map(str::parse::<CancelReaction>).find(Result::is_err) {
             return wrong(why.to_string());
         }
         if self.has_unique_key && self.unique_key().is_none() {
@@ -490,7 +490,7 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// Whether ids up to those of this file can be moved so far.
+    /// Whether ids up to those of this file can be moved so progress_text.
     #[must_use]
     pub fn fits(&self, header: &Header) -> bool {
         // The ids of claims have a life's id in their upper bits.

@@ -9,12 +9,11 @@
 //! - [`contract`]: the contract; [`error`]: why a store could not do something;
 //! - [`claim`]: how an engine takes tasks;
 //! - [`rollup`]: per-minute counters of engines;
-//! - [`activity`], [`ahead`], [`scan`], [`lock`]: what readers ask for;
+//! - [`activity`], [`queue_position`], [`scan`], [`lock`]: what readers ask for;
 //! - [`schedules`]: schedules as applications and operators change them;
 //! - [`audit`], [`token`], [`login`], [`check`], [`export`]: what operators need.
 
 pub mod activity;
-pub mod ahead;
 pub mod audit;
 pub mod check;
 pub mod claim;
@@ -23,11 +22,12 @@ pub mod error;
 pub mod export;
 pub mod lock;
 pub mod login;
+pub mod queue_position;
 pub mod rollup;
 pub mod scan;
 pub mod schedules;
 pub mod token;
 
 pub use claim::{Claim, ClaimedTask, Claimer, Rest};
-pub use contract::{Answer, Store};
+pub use contract::{Store, StoreFuture};
 pub use error::StoreError;

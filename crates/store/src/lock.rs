@@ -90,7 +90,7 @@ pub fn blocked_by(sessions: &[BlockingSession]) -> String {
 
 /// Why attempts stayed where they were: taking them back waits for no lock, neither on a table
 /// nor of a transaction that is about to complete the task.
-pub async fn why_left(store: &dyn Store) -> Result<String, StoreError> {
+pub async fn why_not_reclaimed(store: &dyn Store) -> Result<String, StoreError> {
     Ok(blocked_by(&suspects(store.blocking_sessions().await?)))
 }
 

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use crate::contract::Store;
 use crate::error::StoreError;
-use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::attempt::{Ending, NextState};
 use task_engine_core::task::TaskStatus;
 
 pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
@@ -46,12 +46,14 @@ impl Counts {
     #[must_use]
     pub fn of(ending: &Ending) -> Self {
         match ending.next {
-            Next::End(TaskStatus::Stopped) => Self::Ok,
-            Next::End(TaskStatus::Failed) => Self::Failed,
+            NextState::End(TaskStatus::Stopped) => Self::Ok,
+            NextState::End(TaskStatus::Failed) => Self::Failed,
             // Given back or snoozed: no retry is used.
-            Next::Wait { retry_number, .. } if retry_number == ending.retry_number => Self::Other,
-            Next::Wait { .. } => Self::Failed,
-            Next::End(_) => Self::Other,
+            NextState::Wait { retry_number, .. } if retry_number == ending.retry_number => {
+                Self::Other
+            }
+            NextState::Wait { .. } => Self::Failed,
+            NextState::End(_) => Self::Other,
         }
     }
 }
@@ -95,7 +97,7 @@ impl Tally {
     }
 }
 
-/// What an engine has counted of one class in one minute, so far.
+/// What an engine has counted of one class in one minute, so progress_text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMinute {
     /// The minute of the database's clock, in minutes since 1970.
@@ -110,14 +112,14 @@ pub struct ClassMinute {
 
 /// Which figures are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FiguresLook {
+pub struct RollupQuery {
     /// From the minute that was so long ago until now; no longer than [`KEPT`].
     pub over: Duration,
     /// In steps of this length: whole minutes, at least one.
     pub step: Duration,
 }
 
-impl FiguresLook {
+impl RollupQuery {
     /// The time that is looked at, in seconds.
     #[must_use]
     pub fn over_secs(&self) -> i64 {
@@ -134,7 +136,7 @@ impl FiguresLook {
 
 /// What all engines have counted of one class in one step of time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FigureRow {
+pub struct RollupRow {
     /// When the step begins.
     pub at: Timestamp,
     /// The class, or [`OTHER_CLASSES`].
@@ -182,7 +184,7 @@ impl ClassTotal {
     /// One total for each class, the busiest first. Every page, command and
     /// endpoint sums rows here, so that they agree.
     #[must_use]
-    pub fn sum<'a>(rows: impl IntoIterator<Item = &'a FigureRow>) -> Vec<Self> {
+    pub fn sum<'a>(rows: impl IntoIterator<Item = &'a RollupRow>) -> Vec<Self> {
         let mut totals: BTreeMap<&str, Self> = BTreeMap::new();
         for row in rows {
             let total = totals.entry(&row.class).or_default();
@@ -204,9 +206,9 @@ impl ClassTotal {
 
 /// What engines have counted since the beginning of the minute that was an hour
 /// ago: the same rows for `stats`, `top`, metrics and the chart of the hour.
-pub async fn last_hour(store: &dyn Store) -> Result<Vec<FigureRow>, StoreError> {
+pub async fn last_hour(store: &dyn Store) -> Result<Vec<RollupRow>, StoreError> {
     let hour = Duration::from_secs(3600);
-    store.figures_since(FiguresLook { over: hour, step: MINUTE }).await
+    store.rollups(RollupQuery { over: hour, step: MINUTE }).await
 }
 
 #[cfg(test)]
@@ -217,7 +219,7 @@ mod tests {
     fn a_look_has_whole_minutes_and_an_end() {
         let look = |over, step| {
             let look =
-                FiguresLook { over: Duration::from_secs(over), step: Duration::from_secs(step) };
+                RollupQuery { over: Duration::from_secs(over), step: Duration::from_secs(step) };
             (look.over_secs(), look.step_secs())
         };
         assert_eq!(look(3600, 60), (3600, 60));

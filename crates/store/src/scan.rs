@@ -11,7 +11,7 @@ use task_engine_core::task::{TaskId, TaskStatus};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
     /// Where to look.
-    pub base: Base,
+    pub base: ScanSource,
     /// The lowest id.
     pub from: TaskId,
     /// The lowest id above.
@@ -36,11 +36,11 @@ pub struct Scan {
 
 /// Where tasks are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Base {
+pub enum ScanSource {
     /// Among all.
     All,
     /// Where tasks of these statuses are, which are few: never `stopped`.
-    Places(Vec<TaskStatus>),
+    WithStatus(Vec<TaskStatus>),
     /// Among those of a flow.
     Flow(String),
     /// Among these.
@@ -62,7 +62,7 @@ pub enum TimeBound {
 
 /// What a step has found.
 #[derive(Debug, Clone)]
-pub struct Scanned {
+pub struct ScanPage {
     /// Tasks, newest first.
     pub tasks: Vec<FoundTask>,
     /// All from this id on has been looked at. `None`: all there is.
@@ -88,7 +88,9 @@ impl Scan {
     #[must_use]
     pub fn own_task_of_flow(&self) -> Option<TaskId> {
         match &self.base {
-            Base::Flow(name) => name.parse().ok().filter(|id: &TaskId| id.to_string() == *name),
+            ScanSource::Flow(name) => {
+                name.parse().ok().filter(|id: &TaskId| id.to_string() == *name)
+            }
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use crate::contract::Store;
 use crate::error::StoreError;
 use task_engine_core::schedule::history::ScheduleDetails;
 use task_engine_core::schedule::row::{Pause, ScheduleRow, ScheduleState, ScheduleWrite};
-use task_engine_core::schedule::{BadSchedule, Definition, Schedule, Wrong};
+use task_engine_core::schedule::{Definition, InvalidSchedule, Schedule, Wrong};
 use task_engine_core::unique::{Creation, Unique};
 
 /// The schedules in a store.
@@ -25,7 +25,7 @@ pub struct Schedules<'a> {
 pub enum ScheduleError {
     /// It is wrong.
     #[error(transparent)]
-    Bad(#[from] BadSchedule),
+    Bad(#[from] InvalidSchedule),
     /// There is one of this name.
     #[error("there is a schedule {0:?} already")]
     Exists(String),
@@ -82,7 +82,7 @@ impl<'a> Schedules<'a> {
     pub async fn change(
         &self,
         name: &str,
-        change: impl Fn(&Definition) -> Result<Definition, BadSchedule>,
+        change: impl Fn(&Definition) -> Result<Definition, InvalidSchedule>,
     ) -> Result<Done, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
@@ -177,8 +177,8 @@ impl<'a> Schedules<'a> {
     }
 }
 
-fn bad(name: &str, why: Wrong) -> BadSchedule {
-    BadSchedule { name: name.to_owned(), why }
+fn bad(name: &str, why: Wrong) -> InvalidSchedule {
+    InvalidSchedule { name: name.to_owned(), why }
 }
 
 /// What a declaration makes of a schedule; `None` if it stays as it is.
@@ -187,7 +187,7 @@ pub fn declared(
     row: Option<&ScheduleRow>,
     definition: &Definition,
     now: Timestamp,
-) -> Result<Option<ScheduleState>, BadSchedule> {
+) -> Result<Option<ScheduleState>, InvalidSchedule> {
     let said = definition.to_declaration().map_err(|why| bad(name, why.into()))?;
     if let Some(row) = row.filter(|row| row.state.declared.as_ref() == Some(&said)) {
         // Another version of the program may have found an error where this one
@@ -212,7 +212,7 @@ fn defined(
     row: Option<&ScheduleRow>,
     definition: &Definition,
     now: Timestamp,
-) -> Result<ScheduleState, BadSchedule> {
+) -> Result<ScheduleState, InvalidSchedule> {
     let state = ScheduleState {
         definition: definition.to_json().map_err(|why| bad(name, why.into()))?,
         declared: row.and_then(|row| row.state.declared.clone()),
@@ -239,7 +239,7 @@ fn started(
     definition: &Definition,
     last_slot: Option<Timestamp>,
     now: Timestamp,
-) -> Result<ScheduleState, BadSchedule> {
+) -> Result<ScheduleState, InvalidSchedule> {
     let timetable = definition.timetable(state.anchor).map_err(|why| bad(name, why))?;
     // Should the database's clock have gone back, a slot still fires once.
     let after = last_slot.map_or(now, |slot| slot.max(now));
@@ -258,10 +258,10 @@ fn whole_millisecond(time: Timestamp) -> Timestamp {
 mod tests {
     use std::time::Duration;
 
-    use task_engine_core::schedule::row::ScheduleVersion;
-    use task_engine_core::schedule::{Missed, Overlap};
     use super::*;
     use task_engine_core::json::Json;
+    use task_engine_core::schedule::row::ScheduleVersion;
+    use task_engine_core::schedule::{Missed, Overlap};
     use task_engine_core::task::NewTask;
 
     fn time(text: &str) -> Timestamp {

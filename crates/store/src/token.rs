@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::StoreError;
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::task::NAME_BYTES_MAX;
 
 /// What every token begins with, so that one that has leaked is found.
@@ -59,11 +59,13 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        found.ok_or_else(|| BadWord(format!("no role {text:?}; there are viewer, operator, admin")))
+        found.ok_or_else(|| {
+            ParseError(format!("no role {text:?}; there are viewer, operator, admin"))
+        })
     }
 }
 
@@ -109,15 +111,15 @@ impl fmt::Debug for Secret {
 
 /// Reads what somebody has sent; it may be no token, or none of ours.
 impl FromStr for Secret {
-    type Err = NotAToken;
+    type Err = TokenParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotAToken> {
-        let digits = text.strip_prefix(PREFIX).ok_or(NotAToken)?;
+    fn from_str(text: &str) -> Result<Self, TokenParseError> {
+        let digits = text.strip_prefix(PREFIX).ok_or(TokenParseError)?;
         let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         if digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(is_digit) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(NotAToken)
+            Err(TokenParseError)
         }
     }
 }
@@ -125,7 +127,7 @@ impl FromStr for Secret {
 /// A text that is no token. It does not say the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
-pub struct NotAToken;
+pub struct TokenParseError;
 
 /// How the name of whoever types a command begins in the audit.
 pub const TERMINAL: &str = "terminal:";
@@ -146,7 +148,7 @@ pub struct NewToken {
 /// What is wrong with a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadToken {
+pub enum InvalidToken {
     /// Its name.
     #[error(
         "the name of a token is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {0:?}"
@@ -169,17 +171,17 @@ impl NewToken {
         role: Role,
         hash: TokenHash,
         expires_in: Option<Duration>,
-    ) -> Result<Self, BadToken> {
+    ) -> Result<Self, InvalidToken> {
         let name = name.into();
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
-            return Err(BadToken::Name(name));
+            return Err(InvalidToken::Name(name));
         }
         let lower = name.trim().to_lowercase();
         if RESERVED.contains(&lower.as_str()) || lower.starts_with(TERMINAL) {
-            return Err(BadToken::Reserved(name));
+            return Err(InvalidToken::Reserved(name));
         }
         if expires_in.is_some_and(|time| time.is_zero() || time > EXPIRES_MAX) {
-            return Err(BadToken::Expires);
+            return Err(InvalidToken::Expires);
         }
         Ok(Self { name, role, hash, expires_in })
     }
@@ -254,7 +256,7 @@ mod tests {
         let hash = zeros.parse::<Secret>().unwrap().hash();
         assert_eq!(format!("{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3]), known);
         for bad in ["", "te_", "te_12", &zeros[1..], &format!("{zeros}0"), &zeros.to_uppercase()] {
-            assert_eq!(bad.parse::<Secret>(), Err(NotAToken), "{bad:?}");
+            assert_eq!(bad.parse::<Secret>(), Err(TokenParseError), "{bad:?}");
         }
     }
 
@@ -273,14 +275,14 @@ mod tests {
         let new = |name: &str, expires| NewToken::new(name, Role::Viewer, [0; 32], expires);
         assert!(new("grafana", None).is_ok());
         for bad in ["", "a\nb", "a\0", &"x".repeat(201)] {
-            assert_eq!(new(bad, None), Err(BadToken::Name(bad.to_owned())));
+            assert_eq!(new(bad, None), Err(InvalidToken::Name(bad.to_owned())));
         }
         for bad in ["admin", "Admin ", "anybody", "nobody", "terminal:ada@host"] {
-            assert_eq!(new(bad, None), Err(BadToken::Reserved(bad.to_owned())));
+            assert_eq!(new(bad, None), Err(InvalidToken::Reserved(bad.to_owned())));
         }
         assert!(new("administrator", None).is_ok());
         for bad in [Duration::ZERO, Duration::MAX] {
-            assert_eq!(new("a", Some(bad)), Err(BadToken::Expires));
+            assert_eq!(new("a", Some(bad)), Err(InvalidToken::Expires));
         }
     }
 }

@@ -73,7 +73,7 @@ impl fmt::Debug for Access {
 /// An access that would be no protection.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BadAccess {
+pub enum InvalidAccess {
     /// Others than this machine could come in unasked.
     #[error(
         "{0} can be reached from other machines, and nothing would protect it: set a password or create a token first, or use an address like 127.0.0.1"
@@ -118,11 +118,11 @@ impl Access {
     }
 
     /// Whoever knows this may do everything.
-    pub fn password(mut self, password: impl Into<String>) -> Result<Self, BadAccess> {
+    pub fn password(mut self, password: impl Into<String>) -> Result<Self, InvalidAccess> {
         let password = password.into();
         let length = password.chars().count();
         if length < Self::PASSWORD_MIN {
-            return Err(BadAccess::Password(length));
+            return Err(InvalidAccess::Password(length));
         }
         self.password = Some(password);
         Ok(self)
@@ -130,8 +130,8 @@ impl Access {
 
     /// The address by which browsers reach it, if that is another one: behind a
     /// proxy, or under a name. With `https`, cookies are sent by HTTPS alone.
-    pub fn public_url(mut self, url: &str) -> Result<Self, BadAccess> {
-        let bad = || BadAccess::Url(url.to_owned());
+    pub fn public_url(mut self, url: &str) -> Result<Self, InvalidAccess> {
+        let bad = || InvalidAccess::Url(url.to_owned());
         let (https, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
             (_, Some(rest)) => (false, rest),
@@ -148,10 +148,14 @@ impl Access {
 
     /// Checks that what listens on this address is protected. `has_tokens` says
     /// whether the store has any that are valid.
-    pub fn check(&self, address: SocketAddr, has_tokens: bool) -> Result<(), BadAccess> {
+    pub fn check(&self, address: SocketAddr, has_tokens: bool) -> Result<(), InvalidAccess> {
         let protected = self.anybody.is_none()
             && (self.password.is_some() || self.authenticate.is_some() || has_tokens);
-        if address.ip().is_loopback() || protected { Ok(()) } else { Err(BadAccess::Open(address)) }
+        if address.ip().is_loopback() || protected {
+            Ok(())
+        } else {
+            Err(InvalidAccess::Open(address))
+        }
     }
 
     /// Whether this is a name of this server: others are the work of a page that
@@ -210,12 +214,12 @@ mod tests {
         let (here, elsewhere) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
         let open = Access::open_to(Role::Viewer);
         assert_eq!(open.check(here, false), Ok(()));
-        assert_eq!(open.check(elsewhere, true), Err(BadAccess::Open(elsewhere)));
-        assert_eq!(Access::closed().check(elsewhere, false), Err(BadAccess::Open(elsewhere)));
+        assert_eq!(open.check(elsewhere, true), Err(InvalidAccess::Open(elsewhere)));
+        assert_eq!(Access::closed().check(elsewhere, false), Err(InvalidAccess::Open(elsewhere)));
         assert_eq!(Access::closed().check(elsewhere, true), Ok(()));
         let password = Access::closed().password("long enough").unwrap();
         assert_eq!(password.check(elsewhere, false), Ok(()));
-        assert_eq!(Access::closed().password("short").unwrap_err(), BadAccess::Password(5));
+        assert_eq!(Access::closed().password("short").unwrap_err(), InvalidAccess::Password(5));
     }
 
     #[test]

@@ -17,9 +17,9 @@ use task_engine_core::display::count;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Pause;
 use task_engine_core::schedule::Schedule;
-use task_engine_core::schedule::{BadSchedule, Definition, Wrong};
+use task_engine_core::schedule::{Definition, InvalidSchedule, Wrong};
 use task_engine_core::secret::request::CONTEXT_CREATOR;
-use task_engine_core::secret::{Secrets, StrayPlaceholder};
+use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::audit::{AuditEntry, AuditOutcome, NewAuditEntry};
@@ -323,7 +323,7 @@ impl Action {
 }
 
 /// A placeholder in the parameters that are at this pointer of the body.
-pub(crate) fn stray_placeholder(parameters: &str, stray: &StrayPlaceholder) -> Problem {
+pub(crate) fn stray_placeholder(parameters: &str, stray: &UnexpectedPlaceholder) -> Problem {
     Problem::field(format!("{parameters}{}", stray.pointer), format!("{stray}."))
 }
 
@@ -388,8 +388,10 @@ async fn set(
     let definition = schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
     let change = |stored: &Definition| {
         let mut new = definition.clone();
-        let bad =
-            |stray: StrayPlaceholder| BadSchedule { name: name.to_owned(), why: stray.into() };
+        let bad = |stray: UnexpectedPlaceholder| InvalidSchedule {
+            name: name.to_owned(),
+            why: stray.into(),
+        };
         secrets.restore(&mut new, stored).map_err(bad)?;
         Ok(new)
     };
@@ -407,7 +409,7 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
 pub(crate) fn schedule_problem(error: ScheduleError) -> Problem {
     match error {
         ScheduleError::Store(error) => error.into(),
-        ScheduleError::Bad(BadSchedule { why: Wrong::Placeholder(stray), .. }) => {
+        ScheduleError::Bad(InvalidSchedule { why: Wrong::Placeholder(stray), .. }) => {
             stray_placeholder("/parameters", &stray)
         }
         ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),

@@ -10,13 +10,13 @@ use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::QueueRow;
 use task_engine_core::task::TaskStatus;
 use task_engine_operations::errors::Failures;
-use task_engine_operations::stats::{Figures, Look};
-use task_engine_store::activity::{Moving, MovingLook, Unhappy};
+use task_engine_operations::stats::{Stats, StatsSnapshot};
+use task_engine_store::activity::{Activity, ActivityQuery, FailureCounts};
 use task_engine_store::check::{Check, Depth};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::rollup as figures;
-use task_engine_store::rollup::{FigureRow, FiguresLook};
+use task_engine_store::rollup::{RollupQuery, RollupRow};
 use tokio::sync::Mutex;
 
 use crate::series::Series;
@@ -27,8 +27,8 @@ const FAILURES_MAX: u32 = 500;
 /// What goes on now.
 #[derive(Debug)]
 pub(crate) struct Now {
-    pub(crate) moving: Moving,
-    pub(crate) figures: Figures,
+    pub(crate) moving: Activity,
+    pub(crate) figures: Stats,
     pub(crate) engines: Vec<InstanceRow>,
 }
 
@@ -53,7 +53,7 @@ impl Now {
         let text = format!(
             "{:?} {:?} {:?} {:?} {:?}",
             figures.newest_task,
-            figures.unhappy,
+            figures.failure_counts,
             held.collect::<Vec<_>>(),
             queues.collect::<Vec<_>>(),
             engines.collect::<Vec<_>>(),
@@ -67,13 +67,13 @@ impl Now {
 pub(crate) struct Glance {
     store: Arc<dyn Store>,
     now: Kept<Now>,
-    unhappy: Kept<Unhappy>,
+    failure_counts: Kept<FailureCounts>,
     checks: Kept<Vec<Check>>,
     closer_checks: Kept<Vec<Check>>,
     failing: Kept<Failures>,
     day: Kept<Series>,
-    last_hour: Kept<Vec<FigureRow>>,
-    stats: Kept<Look>,
+    last_hour: Kept<Vec<RollupRow>>,
+    stats: Kept<StatsSnapshot>,
 }
 
 /// The last answer, and when it was read. Whoever comes while it is read waits
@@ -144,7 +144,7 @@ impl Glance {
         Self {
             store,
             now: Kept::new(Duration::from_millis(900)),
-            unhappy: Kept::new(Duration::from_secs(5)),
+            failure_counts: Kept::new(Duration::from_secs(5)),
             checks: Kept::new(Duration::from_secs(15)),
             closer_checks: Kept::new(Duration::from_secs(15)),
             failing: Kept::new(Duration::from_secs(10)),
@@ -160,23 +160,23 @@ impl Glance {
 
     async fn read_now(&self) -> Result<Now, StoreError> {
         let store = &*self.store;
-        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
-        let unhappy = self.unhappy.get(store.unhappy()).await?;
+        let moving = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
+        let failure_counts = self.failure_counts.get(store.failure_counts()).await?;
         let queues: Vec<QueueRow> = store.queues().await?;
         let engines = store.instances(None).await?;
         let counted = self.last_hour().await?;
-        let figures = Figures::of(&moving, &counted, &[], *unhappy, queues, &engines);
+        let figures = Stats::of(&moving, &counted, &[], *failure_counts, queues, &engines);
         Ok(Now { moving, figures, engines })
     }
 
     pub(crate) async fn checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.checks.get(self.store.checks(Depth::Glance)).await
+        self.checks.get(self.store.checks(Depth::Quick)).await
     }
 
     /// Also what opens connections, and compares the tables with what they should
     /// be: only for who asks for it.
     pub(crate) async fn closer_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.closer_checks.get(self.store.checks(Depth::Usual)).await
+        self.closer_checks.get(self.store.checks(Depth::Standard)).await
     }
 
     /// The newest failures.
@@ -194,9 +194,8 @@ impl Glance {
         match over {
             Span::Hour => Ok(Arc::new(Series::of(&self.last_hour().await?, now, over))),
             Span::Day => {
-                let look = FiguresLook { over: over.over(), step: over.step() };
-                let read =
-                    async { Ok(Series::of(&self.store.figures_since(look).await?, now, over)) };
+                let look = RollupQuery { over: over.over(), step: over.step() };
+                let read = async { Ok(Series::of(&self.store.rollups(look).await?, now, over)) };
                 self.day.get(read).await
             }
         }
@@ -204,20 +203,20 @@ impl Glance {
 
     /// What engines have counted in the last hour: one read for charts, metrics,
     /// statistics and events, so that they agree.
-    pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<FigureRow>>, StoreError> {
+    pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<RollupRow>>, StoreError> {
         self.last_hour.get(figures::last_hour(&*self.store)).await
     }
 
-    /// The figures with what ended lately, as `task-engine stats` has them.
-    pub(crate) async fn stats(&self) -> Result<Arc<Look>, StoreError> {
+    /// The figures with what ended recent_stats, as `task-engine stats` has them.
+    pub(crate) async fn stats(&self) -> Result<Arc<StatsSnapshot>, StoreError> {
         let counted = self.last_hour().await?;
-        self.stats.get(Look::with(&*self.store, &counted)).await
+        self.stats.get(StatsSnapshot::with(&*self.store, &counted)).await
     }
 
     /// Somebody has just changed something, and wants to see it.
     pub(crate) async fn forget(&self) {
         self.now.forget().await;
-        self.unhappy.forget().await;
+        self.failure_counts.forget().await;
         self.failing.forget().await;
         self.checks.forget().await;
         self.closer_checks.forget().await;

@@ -66,7 +66,7 @@ mod session;
 mod shown;
 mod visible;
 
-pub use access::{Access, Actor, BadAccess};
+pub use access::{Access, Actor, InvalidAccess};
 pub use dashboard::Dashboard;
 #[cfg(feature = "prometheus")]
 pub use recorder::{Recorder, RecorderTaken};

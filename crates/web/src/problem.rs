@@ -91,7 +91,7 @@ impl Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::BadData(why) => Self::bad(why),
+            StoreError::InvalidData(why) => Self::bad(why),
             StoreError::NameTaken(_) | StoreError::InstanceOver | StoreError::AttemptOver(_) => {
                 Self::conflict(error.to_string())
             }

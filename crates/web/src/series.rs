@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_store::rollup::{ClassTotal, FigureRow, TimeHistogram};
+use task_engine_store::rollup::{ClassTotal, RollupRow, TimeHistogram};
 
 use crate::glance::Span;
 
@@ -33,7 +33,7 @@ impl Step {
 }
 
 impl Series {
-    pub(crate) fn of(rows: &[FigureRow], now: Timestamp, over: Span) -> Self {
+    pub(crate) fn of(rows: &[RollupRow], now: Timestamp, over: Span) -> Self {
         let mut steps = empty_steps(now, over);
         for row in rows {
             // A row of before or after is that of a clock that was put right.
@@ -58,9 +58,9 @@ impl Series {
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn ok_per_sec(&self, now: Timestamp) -> Option<f64> {
         const STEPS: usize = 6;
-        let lately = &self.steps[self.steps.len().saturating_sub(STEPS)..];
-        let secs = now.duration_since(lately.first()?.at).as_secs_f64().max(1.0);
-        let ok: u64 = lately.iter().map(|step| step.ok).sum();
+        let recent_stats = &self.steps[self.steps.len().saturating_sub(STEPS)..];
+        let secs = now.duration_since(recent_stats.first()?.at).as_secs_f64().max(1.0);
+        let ok: u64 = recent_stats.iter().map(|step| step.ok).sum();
         (ok > 0).then(|| ok as f64 / secs)
     }
 }
@@ -86,12 +86,12 @@ fn empty_steps(now: Timestamp, over: Span) -> Vec<Step> {
 mod tests {
     use super::*;
 
-    fn row(at: &str, class: &str, ok: u64, failed: u64) -> FigureRow {
+    fn row(at: &str, class: &str, ok: u64, failed: u64) -> RollupRow {
         let mut run = TimeHistogram::default();
         run.counts[5] = ok + failed;
         let wait = run;
         let at = at.parse().unwrap();
-        FigureRow { at, class: class.into(), ok, failed, other: 0, run_secs_sum: 0.0, run, wait }
+        RollupRow { at, class: class.into(), ok, failed, other: 0, run_secs_sum: 0.0, run, wait }
     }
 
     #[test]

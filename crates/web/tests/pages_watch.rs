@@ -80,8 +80,8 @@ async fn fill(store: &dyn Store) {
     for (counts, ms) in [(Counts::Ok, 20), (Counts::Ok, 30), (Counts::Failed, 2000)] {
         tally.add(counts, Some((Duration::from_millis(ms), Duration::from_millis(5))));
     }
-    let minute =
-        store.moving(task_engine_store::activity::MovingLook { per_lane: 1, soon: Duration::ZERO });
+    let minute = store
+        .activity(task_engine_store::activity::ActivityQuery { per_lane: 1, soon: Duration::ZERO });
     let minute = minute.await.unwrap().now.as_second() / 60;
     let row = ClassMinute { minute, generation: 0, class: HOSTILE.to_owned(), tally };
     store.figures(engine, &[row]).await.unwrap();

@@ -11,7 +11,7 @@ use task_engine::{Client, Json, NewTask, Store, TaskId, TaskStatus};
 use task_engine_conformance::TestServer;
 
 /// Longer than any of them takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running example, which ends with the test.
 struct Example {
@@ -50,7 +50,7 @@ impl Example {
         self.output.read_to_string(&mut output).unwrap();
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{status}: {output}");
-        assert!(begun.elapsed() < PATIENCE, "{output}");
+        assert!(begun.elapsed() < TIMEOUT, "{output}");
         output
     }
 }
@@ -92,11 +92,11 @@ async fn start() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert_eq!(tokio::time::timeout(PATIENCE, done(1)).await.unwrap(), "\"Hello Ada!\"");
+    assert_eq!(tokio::time::timeout(TIMEOUT, done(1)).await.unwrap(), "\"Hello Ada!\"");
     let client = Client::new(Arc::new(SqliteStore::open(&file).unwrap()));
     let grace = NewTask::new("greet", Json::parse(r#"{"name": "Grace"}"#).unwrap()).unwrap();
     client.create_many(&[grace]).await.unwrap();
-    assert_eq!(tokio::time::timeout(PATIENCE, done(2)).await.unwrap(), "\"Hello Grace!\"");
+    assert_eq!(tokio::time::timeout(TIMEOUT, done(2)).await.unwrap(), "\"Hello Grace!\"");
     let pid = rustix::process::Pid::from_child(&process);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(process.wait().unwrap().success());
@@ -230,7 +230,7 @@ async fn serves_orders(start: impl Fn(&str) -> Example) {
 /// The answer to an HTTP request, all of it.
 fn ask(address: &str, what: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(
         stream,
         "{what} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\

@@ -157,6 +157,6 @@ pub async fn young_entries_are_not_pruned(db: &dyn Database) {
     store.audit(&asked("ada", "1", None, &json!({}))).await.expect("audit");
     assert_eq!(store.prune_audit(KEPT_MIN, 10).await, Ok(0));
     let refused = store.prune_audit(KEPT_MIN - Duration::from_secs(1), 10).await;
-    assert!(matches!(&refused, Err(StoreError::BadData(why)) if why.contains("90 days")));
+    assert!(matches!(&refused, Err(StoreError::InvalidData(why)) if why.contains("90 days")));
     assert_eq!(page(store, None, 10).await.len(), 1);
 }

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_core::attempt::{Advice, Ran};
-use task_engine_core::attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
+use task_engine_core::attempt::{AttemptId, Ending, NextState, Outcome, TaskError, transition};
+use task_engine_core::attempt::{Ran, RetryAdvice};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_core::task::{
     ClassRules, NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
 };
 use task_engine_store::claim::{ClaimedTask, Claimer, Rest};
-use task_engine_store::contract::Pulse;
+use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
@@ -120,9 +120,9 @@ impl Bench {
     }
 
     /// Takes back what a life that is over still holds.
-    pub async fn recover(&self, instance: InstanceId) -> Vec<TakenBack> {
-        let taken = self.store.take_back(TakeBack::Lost(instance)).await;
-        taken.expect("take_back")
+    pub async fn recover(&self, instance: InstanceId) -> Vec<ReclaimedAttempt> {
+        let taken = self.store.reclaim(Reclaim::Lost(instance)).await;
+        taken.expect("reclaim")
     }
 
     /// The lives of one name, or of all.
@@ -273,13 +273,13 @@ impl Player {
     }
 
     /// Gives claims back whose answer was lost.
-    pub async fn take_back_unknown(&self, claims: Vec<ClaimId>) -> Vec<TakenBack> {
-        let what = TakeBack::Unknown(self.id, claims);
-        self.store.take_back(what).await.expect("take_back")
+    pub async fn reclaim_unknown(&self, claims: Vec<ClaimId>) -> Vec<ReclaimedAttempt> {
+        let what = Reclaim::Unknown(self.id, claims);
+        self.store.reclaim(what).await.expect("reclaim")
     }
 
     /// Renews the lease.
-    pub async fn heartbeat(&self) -> Pulse {
+    pub async fn heartbeat(&self) -> HeartbeatReply {
         self.store.heartbeat(self.id).await.expect("heartbeat")
     }
 
@@ -331,7 +331,7 @@ impl Hold {
     #[must_use]
     pub fn ends(&self, outcome: Outcome, rule: &RetryRule) -> Ending {
         let next = transition(&outcome, rule, self.task.retry_number, 0.0);
-        let never_started = matches!(outcome, Outcome::GivenBack(_));
+        let never_started = matches!(outcome, Outcome::Released(_));
         let (result, error) = Ending::parts(outcome);
         let ran = Ran { worker: Some(3), lasted: Duration::ZERO, ended: Instant::now() };
         Ending {
@@ -356,14 +356,14 @@ impl Hold {
     /// It failed, for good.
     #[must_use]
     pub fn fails(&self) -> Ending {
-        let outcome = Outcome::Failure(an_error(), Advice::NoRetry);
+        let outcome = Outcome::Failure(an_error(), RetryAdvice::NoRetry);
         self.ends(outcome, &RetryRule::default())
     }
 
     /// It failed, and is tried again after this wait.
     #[must_use]
     pub fn fails_and_waits(&self, after: Duration) -> Ending {
-        let outcome = Outcome::Failure(an_error(), Advice::RetryAfter(after));
+        let outcome = Outcome::Failure(an_error(), RetryAdvice::RetryAfter(after));
         self.ends(outcome, &RetryRule::times(u32::MAX))
     }
 
@@ -378,7 +378,7 @@ impl Hold {
     #[must_use]
     pub fn goes_back(&self) -> Ending {
         let error = TaskError::new(TaskError::NEVER_STARTED, "the engine stops");
-        self.ends(Outcome::GivenBack(error), &RetryRule::default())
+        self.ends(Outcome::Released(error), &RetryRule::default())
     }
 }
 
@@ -396,9 +396,9 @@ pub fn an_error() -> TaskError {
 
 /// The wait that comes next, which must be one.
 #[must_use]
-pub fn wait_of(next: Next) -> (Duration, u32) {
+pub fn wait_of(next: NextState) -> (Duration, u32) {
     match next {
-        Next::Wait { after, retry_number } => (after, retry_number),
-        Next::End(status) => panic!("ended {status} instead of waiting"),
+        NextState::Wait { after, retry_number } => (after, retry_number),
+        NextState::End(status) => panic!("ended {status} instead of waiting"),
     }
 }

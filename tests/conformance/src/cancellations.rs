@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::Ending;
-use task_engine_core::cancel::{CancelAnswer, CancelOutcome, CancelRow, Told};
+use task_engine_core::cancel::{CancelOutcome, CancelReaction, CancelResponse, CancelRow};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::CancelReport;
 
@@ -23,9 +23,9 @@ pub async fn an_answer_is_on_record_with_the_end(db: &dyn Database) {
     let pending = wish(&bench, ids[0]).await.expect("a wish");
     assert_eq!((pending.outcome, pending.told_at), (CancelOutcome::Pending, None));
     let answers = [
-        (CancelAnswer::Acknowledged, CancelOutcome::Acknowledged, TaskStatus::Cancelled),
-        (CancelAnswer::Killed, CancelOutcome::Killed, TaskStatus::Cancelled),
-        (CancelAnswer::Ignored, CancelOutcome::Ignored, TaskStatus::Stopped),
+        (CancelReaction::Acknowledged, CancelOutcome::Acknowledged, TaskStatus::Cancelled),
+        (CancelReaction::Killed, CancelOutcome::Killed, TaskStatus::Cancelled),
+        (CancelReaction::Ignored, CancelOutcome::Ignored, TaskStatus::Stopped),
     ];
     let mut endings = vec![
         answered(&holds[0], holds[0].is_cancelled(), answers[0].0),
@@ -90,7 +90,7 @@ pub async fn a_wish_that_recovery_granted_has_no_answer(db: &dyn Database) {
     assert!(bench.lose(engine.id).await);
     assert_eq!(bench.recover(engine.id).await.len(), 1);
     let other = bench.engine("b").await;
-    let late = answered(&hold, hold.succeeds(), CancelAnswer::Ignored);
+    let late = answered(&hold, hold.succeeds(), CancelReaction::Ignored);
     assert_eq!(engine.record(&[late]).await, [hold.id()]);
     for _ in 0..2 {
         assert_eq!(bench.status(id).await, TaskStatus::Cancelled);
@@ -112,7 +112,7 @@ pub async fn a_wish_raced_by_an_end_is_never_forgotten(db: &dyn Database) {
         let ending = match round % 3 {
             0 => hold.succeeds(),
             1 => hold.fails(),
-            _ => answered(&hold, hold.succeeds(), CancelAnswer::Ignored),
+            _ => answered(&hold, hold.succeeds(), CancelReaction::Ignored),
         };
         let (recorder, operator) = (bench.clone(), other.clone());
         let keeper = bench.clone();
@@ -176,10 +176,10 @@ async fn wish(bench: &Bench, id: TaskId) -> Option<CancelRow> {
 }
 
 /// Its code was told 3 s before its end.
-fn answered(hold: &Hold, ending: Ending, answer: CancelAnswer) -> Ending {
+fn answered(hold: &Hold, ending: Ending, answer: CancelReaction) -> Ending {
     assert_eq!(hold.id(), ending.id);
     let at = Instant::now() - Duration::from_secs(3);
-    Ending { told: Some(Told { at, answer }), ..ending }
+    Ending { told: Some(CancelResponse { at, answer }), ..ending }
 }
 
 async fn remove_all(bench: &Bench, engine: &Player, holds: &[Hold]) {

@@ -18,7 +18,7 @@ pub async fn all_is_well_where_nothing_is_wrong(db: &dyn Database) {
     let holds = engine.claim(2).await;
     engine.record(&[holds[0].succeeds()]).await;
     bench.create(new_task("later").after(Duration::from_secs(3600))).await;
-    for depth in [Depth::Glance, Depth::Usual, Depth::Deep] {
+    for depth in [Depth::Quick, Depth::Standard, Depth::Deep] {
         for check in bench.store.checks(depth).await.expect("checks") {
             let expected = match check.name {
                 "wake_ups" if !db.is_told() => Verdict::Warning,
@@ -51,9 +51,9 @@ pub async fn no_live_engine_is_one_finding(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let mut engine = bench.register(short_lived(new_instance("gone"))).await;
     bench.create_work(2).await;
-    bench.create(new_task("stranger").queue("far away").expect("a queue")).await;
+    bench.create(new_task("stranger").queue("progress_text away").expect("a queue")).await;
     engine.claim(1).await;
-    let checks = bench.store.checks(Depth::Glance).await.expect("checks");
+    let checks = bench.store.checks(Depth::Quick).await.expect("checks");
     let about_work = ["engines", "orphaned_tasks", "unknown_classes", "unserved_queues"];
     let found: Vec<_> = checks.iter().filter(|check| about_work.contains(&check.name)).collect();
     let [found] = found[..] else { panic!("one finding, not {found:?}") };
@@ -70,13 +70,13 @@ pub async fn what_waits_for_nobody_is_found(db: &dyn Database) {
     let new = knowing(new_instance("a"), &[(WORK, RetryRule::default())]);
     bench.register(new).await;
     bench.create(new_task("stranger")).await;
-    bench.create(new_task(WORK).queue("far away").expect("a queue")).await;
+    bench.create(new_task(WORK).queue("progress_text away").expect("a queue")).await;
     bench.create(new_task(WORK).queue("closed").expect("a queue")).await;
     let pause = Pause::new("closed", Some("audit".to_owned())).expect("a pause");
     bench.store.pause_queue(&pause).await.expect("pause");
     for (name, words, remedy) in [
         ("unknown_classes", "stranger", "task-engine cancel"),
-        ("unserved_queues", "far away", "task-engine start --queue 'far away'"),
+        ("unserved_queues", "progress_text away", "task-engine start --queue 'progress_text away'"),
         ("paused_queues", "closed has been paused for", "task-engine queues resume closed"),
     ] {
         let found = check(&bench, name).await;
@@ -101,6 +101,6 @@ pub async fn failures_are_counted(db: &dyn Database) {
 }
 
 async fn check(bench: &Bench, name: &str) -> Check {
-    let checks = bench.store.checks(Depth::Glance).await.expect("checks");
+    let checks = bench.store.checks(Depth::Quick).await.expect("checks");
     checks.into_iter().find(|check| check.name == name).expect("a check of this name")
 }

@@ -224,7 +224,7 @@ pub async fn late_comers_that_sort_first_are_found(db: &dyn Database) {
     let older = bench.create(new_task(WORK).at(old)).await;
     assert_eq!(task_ids(&engine.claim_all(7).await), [older]);
 
-    // Told by a wake-up: first in line.
+    // CancelResponse by a wake-up: first in line.
     bench.create_work(50).await;
     engine.claim(20).await;
     let older = bench.create(new_task(WORK).at(old)).await;
@@ -256,7 +256,7 @@ pub async fn a_claim_whose_answer_is_lost_is_found_again(db: &dyn Database) {
         holds.extend(engine.claim_all(50).await);
         let mut unknown = engine.heartbeat().await.claims;
         unknown.retain(|claim| holds.iter().all(|hold| hold.claim_id != *claim));
-        engine.take_back_unknown(unknown).await;
+        engine.reclaim_unknown(unknown).await;
         (holds.len() >= ids.len()).then_some(())
     })
     .await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use task_engine_core::attempt::Ending;
 use task_engine_core::completion::{Completion, Settled};
 use task_engine_core::json::Json;
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{TaskId, TaskStatus};
@@ -196,7 +196,7 @@ pub async fn recovery_goes_round_an_open_transaction(db: &dyn Database) {
         let (transaction, completed) = work(db, &holds[1]).await;
         completed.expect("complete");
         let begun = Instant::now();
-        match bench.store.take_back(TakeBack::Lost(engine.id)).await {
+        match bench.store.reclaim(Reclaim::Lost(engine.id)).await {
             Ok(taken) => {
                 let mut taken: Vec<_> = taken.iter().map(|one| one.id).collect();
                 taken.sort_unstable();

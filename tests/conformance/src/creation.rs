@@ -91,7 +91,7 @@ pub async fn all_tasks_of_a_call_or_none(db: &dyn Database) {
         tasks[700] = odd.clone();
         match bench.store.create(&tasks).await {
             Ok(ids) => there += ids.len(),
-            Err(StoreError::BadData(_)) => {}
+            Err(StoreError::InvalidData(_)) => {}
             Err(other) => panic!("neither taken nor refused: {other:?}, {odd:?}"),
         }
         assert_eq!(there % 1000, 0, "{odd:?}");
@@ -148,12 +148,12 @@ pub async fn a_task_is_due_after_a_wait_or_at_a_time(db: &dyn Database) {
 pub async fn a_time_beyond_the_calendar_is_refused(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let year = Duration::from_secs(366 * 86_400);
-    for far in [
+    for progress_text in [
         numbered(1).at(Timestamp::MAX),
         numbered(1).after(year * 9000),
         numbered(1).after(Duration::MAX),
     ] {
-        let refused = bench.store.create(&[numbered(0), far]).await;
+        let refused = bench.store.create(&[numbered(0), progress_text]).await;
         assert!(refused.is_err(), "{refused:?}");
     }
     assert_eq!(bench.list(None).await, []);

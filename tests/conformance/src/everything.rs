@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use task_engine_core::attempt::{Advice, Outcome};
-use task_engine_core::cancel::{CancelAnswer, Told};
+use task_engine_core::attempt::{Outcome, RetryAdvice};
+use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::json::Json;
 use task_engine_core::queue::Pause;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
@@ -97,7 +97,7 @@ async fn failures(bench: &Bench, engine: &mut Player) {
     let again = engine.claim(1).await;
     assert_eq!(engine.record(&[again[0].goes_back()]).await, []);
     let again = engine.claim(1).await;
-    let advice = Outcome::Failure(an_error(), Advice::NoRetry);
+    let advice = Outcome::Failure(an_error(), RetryAdvice::NoRetry);
     assert_eq!(engine.record(&[again[0].ends(advice, &RetryRule::default())]).await, []);
 }
 
@@ -108,7 +108,7 @@ async fn cancellations(bench: &Bench, engine: &mut Player) {
     let holds = engine.claim(2).await;
     bench.store.cancel(&ids).await.expect("cancel");
     let mut told = holds[0].is_cancelled();
-    told.told = Some(Told { at: Instant::now(), answer: CancelAnswer::Killed });
+    told.told = Some(CancelResponse { at: Instant::now(), answer: CancelReaction::Killed });
     assert_eq!(engine.record(&[told]).await, []);
     // No heartbeat has moved this wish yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);

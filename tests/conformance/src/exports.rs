@@ -3,7 +3,7 @@
 use std::io::Cursor;
 use std::sync::{Arc, Mutex};
 
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -47,7 +47,7 @@ pub async fn a_copy_is_put_behind_what_is_there(db: &dyn Database) {
         assert!(after.contains(&value(&copy)), "{copy:?}");
     }
     for holder in holders {
-        bench.store.take_back(TakeBack::Lost(holder)).await.expect("take back");
+        bench.store.reclaim(Reclaim::Lost(holder)).await.expect("take back");
     }
     // What is created now comes after both.
     let next = bench.create(new_task("next")).await;
@@ -84,7 +84,7 @@ pub async fn a_file_is_imported_whole_or_not_at_all(db: &dyn Database) {
     ] {
         let outcome = import(&*bench.store, file, Ids::New).await;
         match outcome {
-            Err(StoreError::BadData(why)) => assert!(why.contains(words), "{words}: {why}"),
+            Err(StoreError::InvalidData(why)) => assert!(why.contains(words), "{words}: {why}"),
             other => panic!("{words}: {other:?}"),
         }
     }

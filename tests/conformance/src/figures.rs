@@ -5,7 +5,7 @@ use std::time::Duration;
 use task_engine_core::instance::InstanceId;
 use task_engine_store::contract::Store;
 use task_engine_store::rollup::{
-    BUCKETS, ClassMinute, FigureRow, FiguresLook, KEPT, Tally, TimeHistogram,
+    BUCKETS, ClassMinute, KEPT, RollupQuery, RollupRow, Tally, TimeHistogram,
 };
 
 use crate::Database;
@@ -37,13 +37,13 @@ async fn send(store: &dyn Store, instance: i64, rows: &[ClassMinute]) {
     store.figures(InstanceId(instance), rows).await.expect("figures");
 }
 
-async fn look(store: &dyn Store, over: Duration, step: Duration) -> Vec<FigureRow> {
-    store.figures_since(FiguresLook { over, step }).await.expect("figures_since")
+async fn look(store: &dyn Store, over: Duration, step: Duration) -> Vec<RollupRow> {
+    store.rollups(RollupQuery { over, step }).await.expect("rollups")
 }
 
 /// How many of each, by the minute that a step begins with.
-fn short(rows: &[FigureRow]) -> Vec<(i64, &str, u64, u64, u64)> {
-    let short = |row: &FigureRow| (row.at.as_second() / 60, row.ok, row.failed, row.other);
+fn short(rows: &[RollupRow]) -> Vec<(i64, &str, u64, u64, u64)> {
+    let short = |row: &RollupRow| (row.at.as_second() / 60, row.ok, row.failed, row.other);
     let all = rows.iter().map(|row| (short(row), row.class.as_str()));
     all.map(|((minute, ok, failed, other), class)| (minute, class, ok, failed, other)).collect()
 }
@@ -154,7 +154,7 @@ pub async fn old_figures_are_removed_in_steps(db: &dyn Database) {
     send(store, 1, &rows).await;
     let kept = [row(old + 5, "a", tally(1, 0, 0)), row(now, "a", tally(1, 0, 0))];
     send(store, 1, &kept).await;
-    let prune = async |limit| store.prune_figures(limit).await.expect("prune_figures");
+    let prune = async |limit| store.prune_rollups(limit).await.expect("prune_rollups");
     assert_eq!((prune(10).await, prune(10).await, prune(10).await), (10, 10, 5));
     assert_eq!(prune(10).await, 0);
     let left = look(store, KEPT, MINUTE).await;

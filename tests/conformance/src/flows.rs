@@ -32,7 +32,7 @@ pub async fn a_flow_is_found_by_its_correlation_id(db: &dyn Database) {
         match bench.store.flow(&page).await {
             Ok(found) => assert_eq!(found, [], "{nobody:?}"),
             // No text of PostgreSQL can hold it, so nobody has it.
-            Err(StoreError::BadData(_)) if nobody == "\u{0}" => {}
+            Err(StoreError::InvalidData(_)) if nobody == "\u{0}" => {}
             Err(other) => panic!("{nobody:?}: {other:?}"),
         }
     }
@@ -156,7 +156,7 @@ pub async fn a_bad_correlation_id_is_refused(db: &dyn Database) {
         &huge,
     ] {
         let refused = bench.store.create(&[new_task(WORK), with(bad)]).await;
-        assert!(matches!(refused, Err(StoreError::BadData(_))), "{bad:.80}: {refused:?}");
+        assert!(matches!(refused, Err(StoreError::InvalidData(_))), "{bad:.80}: {refused:?}");
     }
     assert_eq!(bench.list(None).await, []);
     let fits = format!(r#"{{"correlation_id":"{}"}}"#, "é".repeat(100));

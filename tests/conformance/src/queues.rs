@@ -173,8 +173,8 @@ pub async fn a_resume_is_seen_by_the_next_claim(db: &dyn Database) {
         resume(&Bench::open(db).await, "mail").await;
         let holds = engine.claim(3).await;
         assert_eq!(task_ids(&holds), ids);
-        let given_back: Vec<_> = holds.iter().map(Hold::goes_back).collect();
-        engine.record(&given_back).await;
+        let released: Vec<_> = holds.iter().map(Hold::goes_back).collect();
+        engine.record(&released).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{AttemptId, Next, Outcome, TaskError};
+use task_engine_core::attempt::{AttemptId, NextState, Outcome, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::ExecutionStatus;
@@ -139,7 +139,7 @@ pub async fn attempts_grow_and_retry_numbers_are_as_given(db: &dyn Database) {
             (AttemptId { task_id: id, attempt }, retry_number)
         );
         let mut ending = hold.fails();
-        ending.next = Next::Wait { after: Duration::ZERO, retry_number: next };
+        ending.next = NextState::Wait { after: Duration::ZERO, retry_number: next };
         assert_eq!(engine.record(&[ending]).await, []);
     }
     let details = bench.details(id).await;
@@ -241,7 +241,7 @@ pub async fn only_what_is_late_is_late(db: &dyn Database) {
     let mut engine = bench.engine("a").await;
     let lost = engine.claim(2).await;
     let kept = engine.claim(2).await;
-    let taken = engine.take_back_unknown(vec![lost[0].claim_id]).await;
+    let taken = engine.reclaim_unknown(vec![lost[0].claim_id]).await;
     assert_eq!(taken.len(), 2);
     let holds = [&kept[0], &lost[1], &kept[1], &lost[0]];
     let mut late = engine.record(&holds.map(Hold::succeeds)).await;

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use task_engine_core::attempt::Advice;
-use task_engine_core::attempt::{Next, Outcome, TaskError};
+use task_engine_core::attempt::RetryAdvice;
+use task_engine_core::attempt::{NextState, Outcome, TaskError};
 use task_engine_core::json::Json;
-use task_engine_core::recovery::{TakeBack, TakenBack};
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::{RetryOverride, RetryRule};
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{TaskId, TaskStatus};
@@ -29,10 +29,10 @@ pub async fn a_crash_is_on_record(db: &dyn Database) {
     let minute = Duration::from_secs(60);
     assert_eq!(
         taken,
-        [TakenBack {
+        [ReclaimedAttempt {
             id: hold.id(),
             class: WORK.to_owned(),
-            next: Next::Wait { after: minute, retry_number: 1 },
+            next: NextState::Wait { after: minute, retry_number: 1 },
         }]
     );
 
@@ -75,7 +75,7 @@ pub async fn the_rule_of_the_class_decides(db: &dyn Database) {
         }
     }
     let next = crash(&bench, &rules, often).await;
-    assert_eq!(next, Next::End(TaskStatus::Failed));
+    assert_eq!(next, NextState::End(TaskStatus::Failed));
 
     for (id, attempts) in [(often, 3), (never, 1)] {
         let details = bench.details(id).await;
@@ -97,7 +97,7 @@ pub async fn the_rule_of_the_task_goes_first(db: &dyn Database) {
     let once = RetryOverride::default().maximum(1).first_delay(Duration::from_millis(1500));
     let id = bench.create(new_task("often").retry(not_at_all)).await;
     let next = crash(&bench, &rules, id).await;
-    assert_eq!(next, Next::End(TaskStatus::Failed));
+    assert_eq!(next, NextState::End(TaskStatus::Failed));
     let id = bench.create(new_task("never").retry(once)).await;
     let next = crash(&bench, &rules, id).await;
     assert_eq!(wait_of(next), (Duration::from_millis(1500), 1));
@@ -128,13 +128,13 @@ pub async fn a_crash_counts_like_a_failure(db: &dyn Database) {
     let id = bench.create_work(1).await[0];
     let mut engine = bench.register(knowing(new_instance("a"), &[(WORK, rule)])).await;
     let hold = engine.claim_one().await;
-    let failure = Outcome::Failure(an_error(), Advice::ByRule);
+    let failure = Outcome::Failure(an_error(), RetryAdvice::ByRule);
     assert_eq!(engine.record(&[hold.ends(failure, &rule)]).await, []);
     let hold = engine.claim_one().await;
     assert_eq!(hold.task.retry_number, 1);
     assert!(bench.lose(engine.id).await);
     let taken = bench.recover(engine.id).await;
-    assert_eq!(taken[0].next, Next::End(TaskStatus::Failed));
+    assert_eq!(taken[0].next, NextState::End(TaskStatus::Failed));
     assert_eq!(bench.status(id).await, TaskStatus::Failed);
 }
 
@@ -229,16 +229,16 @@ pub async fn unknown_claims_go_back_at_no_cost(db: &dyn Database) {
     assert_eq!(engine.record(&[unknown[0].succeeds()]).await, []);
 
     let claims = vec![unknown[0].claim_id, foreign[0].claim_id];
-    let taken = engine.take_back_unknown(claims.clone()).await;
+    let taken = engine.reclaim_unknown(claims.clone()).await;
     assert_eq!(
         taken,
-        [TakenBack {
+        [ReclaimedAttempt {
             id: unknown[1].id(),
             class: WORK.to_owned(),
-            next: Next::Wait { after: Duration::ZERO, retry_number: 0 },
+            next: NextState::Wait { after: Duration::ZERO, retry_number: 0 },
         }]
     );
-    assert_eq!(engine.take_back_unknown(claims).await, [], "once");
+    assert_eq!(engine.reclaim_unknown(claims).await, [], "once");
     assert_eq!(engine.heartbeat().await.claims, [known[0].claim_id]);
     assert_eq!(engine.held().await.len(), 2);
     assert_eq!(other.held().await.len(), 2);
@@ -266,11 +266,11 @@ pub async fn a_pending_cancel_is_granted_by_recovery(db: &dyn Database) {
     let reports = bench.store.cancel(&ids).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Requested; 2]);
 
-    let mut taken = engine.take_back_unknown(vec![lost_answer.claim_id]).await;
+    let mut taken = engine.reclaim_unknown(vec![lost_answer.claim_id]).await;
     assert!(bench.lose(engine.id).await);
     taken.extend(bench.recover(engine.id).await);
     let taken: Vec<_> = taken.into_iter().map(|one| (one.id, one.next)).collect();
-    let cancelled = Next::End(TaskStatus::Cancelled);
+    let cancelled = NextState::End(TaskStatus::Cancelled);
     assert_eq!(taken, [(lost_answer.id(), cancelled), (lost_engine.id(), cancelled)]);
     for id in ids {
         let details = bench.details(id).await;
@@ -285,16 +285,16 @@ pub async fn a_pending_cancel_is_granted_by_recovery(db: &dyn Database) {
 pub async fn there_is_nothing_to_take_from_nobody(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let engine = bench.engine("a").await;
-    assert_eq!(engine.take_back_unknown(vec![]).await, []);
+    assert_eq!(engine.reclaim_unknown(vec![]).await, []);
     let claim = task_engine_core::claim::ClaimId(123_456);
-    assert_eq!(engine.take_back_unknown(vec![claim]).await, []);
+    assert_eq!(engine.reclaim_unknown(vec![claim]).await, []);
     let nobody = task_engine_core::instance::InstanceId(987_654);
-    let taken = bench.store.take_back(TakeBack::Lost(nobody)).await;
-    assert_eq!(taken.expect("take_back"), []);
+    let taken = bench.store.reclaim(Reclaim::Lost(nobody)).await;
+    assert_eq!(taken.expect("reclaim"), []);
 }
 
 /// Loses an engine that holds whatever is due; what comes next for this task.
-async fn crash(bench: &Bench, rules: &[(&str, RetryRule)], id: TaskId) -> Next {
+async fn crash(bench: &Bench, rules: &[(&str, RetryRule)], id: TaskId) -> NextState {
     let mut engine = bench.register(knowing(new_instance("mortal"), rules)).await;
     engine.claim_all(10).await;
     assert!(bench.lose(engine.id).await);

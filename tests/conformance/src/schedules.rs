@@ -434,7 +434,7 @@ pub async fn a_slot_that_has_fired_never_fires_again(db: &dyn Database) {
     let before = (row(&bench, "a").await, row(&bench, "b").await);
     let both = [fire("b", slot + HOUR).await, fire("a", slot).await];
     let refused = bench.store.fire_schedules(&both).await;
-    assert!(matches!(refused, Err(StoreError::BadData(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::InvalidData(_))), "{refused:?}");
     assert_eq!((row(&bench, "a").await, row(&bench, "b").await), before);
     assert_eq!(bench.list(None).await.len(), 2);
 }

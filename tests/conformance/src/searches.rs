@@ -10,8 +10,8 @@ use task_engine_core::json::Json;
 use task_engine_core::task::Due;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::{OnConflict, Unique};
-use task_engine_operations::search::PATIENCE;
-use task_engine_operations::search::{Found, Search};
+use task_engine_operations::search::TIMEOUT;
+use task_engine_operations::search::{Search, SearchPage};
 
 use crate::Database;
 use crate::bench::{Bench, Hold, WORK, knowing, new_instance, new_task, task_ids};
@@ -83,22 +83,22 @@ pub async fn a_search_finds_what_the_filter_means(db: &dyn Database) {
         let wanted: Vec<_> =
             all.iter().rev().filter(|it| filter.matches(it, now)).map(|it| it.row.id).collect();
         // One step a time, three tasks a page, and whole.
-        for (limit, patience) in [(3, Duration::ZERO), (1000, PATIENCE)] {
-            let found = pages(&bench, &filter, limit, patience).await;
+        for (limit, timeout) in [(3, Duration::ZERO), (1000, TIMEOUT)] {
+            let found = pages(&bench, &filter, limit, timeout).await;
             assert_eq!(found, wanted, "{text}");
         }
     }
 }
 
-/// A search that matches nothing ends after a step when patience does, says how
-/// far it came, and comes to its end when it goes on.
+/// A search that matches nothing ends after a step when timeout does, says how
+/// progress_text it came, and comes to its end when it goes on.
 pub async fn a_rare_match_is_found_in_bounded_steps(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let rare = bench.create(new_task("rare")).await;
     bench.create_all(&vec![new_task("common"); 25_000]).await;
     for (text, steps_at_least) in [("class=rare", 2), ("priority>5 id<2000", 3)] {
         let mut search =
-            Search { filter: filter(text), before: None, limit: 10, patience: Duration::ZERO };
+            Search { filter: filter(text), before: None, limit: 10, timeout: Duration::ZERO };
         let (mut steps, mut found) = (0, Vec::new());
         loop {
             let page = search.run(&*bench.store).await.expect("search");
@@ -354,7 +354,7 @@ pub async fn a_rerun_is_a_new_task_of_the_same_flow(db: &dyn Database) {
     let context: BTreeMap<String, serde_json::Value> = rerun.context.decode().expect("an object");
     assert_eq!(context["rerun_of"], old.0);
     assert!(!context.contains_key("unique_key"), "what was unique was the wish, not the rerun");
-    let found = pages(&bench, &filter(&format!("context.rerun_of={old}")), 10, PATIENCE).await;
+    let found = pages(&bench, &filter(&format!("context.rerun_of={old}")), 10, TIMEOUT).await;
     assert_eq!(found, [new]);
 }
 
@@ -420,11 +420,11 @@ fn filter(text: &str) -> Filter {
     Filter::parse(text, &jiff::tz::TimeZone::UTC).expect(text)
 }
 
-async fn pages(bench: &Bench, filter: &Filter, limit: u32, patience: Duration) -> Vec<TaskId> {
-    let mut search = Search { filter: filter.clone(), before: None, limit, patience };
+async fn pages(bench: &Bench, filter: &Filter, limit: u32, timeout: Duration) -> Vec<TaskId> {
+    let mut search = Search { filter: filter.clone(), before: None, limit, timeout };
     let mut found = Vec::new();
     loop {
-        let Found { tasks, next, .. } = search.run(&*bench.store).await.expect("search");
+        let SearchPage { tasks, next, .. } = search.run(&*bench.store).await.expect("search");
         assert!(tasks.len() <= limit as usize);
         found.extend(tasks.iter().map(|task| task.row.id));
         match next {

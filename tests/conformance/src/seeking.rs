@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use task_engine_core::filter::Filter;
 use task_engine_core::task::TaskId;
-use task_engine_operations::search::{Found, Search};
+use task_engine_operations::search::{Search, SearchPage};
 use task_engine_store::contract::Store;
 
 /// So many tasks are expected: one a second, each begun a second after its creation
@@ -47,14 +47,14 @@ pub async fn searches_by_time_read_one_step(store: &dyn Store, first: Timestamp)
     assert_eq!((ids(&page).len(), page.next.is_some()), (0, true), "from the newest on");
 }
 
-/// No patience: one step, and not another.
-async fn one_step(store: &dyn Store, text: &str) -> Found {
+/// No timeout: one step, and not another.
+async fn one_step(store: &dyn Store, text: &str) -> SearchPage {
     let filter = Filter::parse(text, &TimeZone::UTC).expect(text);
-    let search = Search { filter, before: None, limit: 500, patience: Duration::ZERO };
+    let search = Search { filter, before: None, limit: 500, timeout: Duration::ZERO };
     search.run(store).await.expect("search")
 }
 
-fn ids(found: &Found) -> Vec<i64> {
+fn ids(found: &SearchPage) -> Vec<i64> {
     found
         .tasks
         .iter()

@@ -12,7 +12,7 @@ use task_engine_core::task::TaskStatus;
 use task_engine_operations::errors;
 use task_engine_operations::search::Search;
 use task_engine_operations::why::{Reason, why};
-use task_engine_store::activity::EndingsLook;
+use task_engine_store::activity::EndingsQuery;
 use task_engine_store::contract::CancelReport;
 
 use crate::Database;
@@ -100,14 +100,14 @@ pub async fn snooze_is_no_error(db: &dyn Database) {
     let hold = engine.claim_one().await;
     assert_eq!(engine.record(&[snoozes(&hold, HOUR)]).await, []);
 
-    let patience = Duration::from_secs(10);
-    let search = Search { filter: Filter::default(), before: None, limit: 10, patience };
+    let timeout = Duration::from_secs(10);
+    let search = Search { filter: Filter::default(), before: None, limit: 10, timeout };
     let found = search.run(&*bench.store).await.expect("search");
     assert_eq!((found.tasks.len(), &found.tasks[0].row.error), (1, &None));
     assert_eq!(errors::groups(&found), []);
     assert_eq!(bench.list(None).await[0].error, None);
 
-    let mut look = EndingsLook::new(10, HOUR);
+    let mut look = EndingsQuery::new(10, HOUR);
     look.of(id);
     let endings = bench.store.endings(&look).await.expect("endings");
     assert_eq!((endings.len(), &endings[0].error, endings[0].ends_task), (1, &None, None));

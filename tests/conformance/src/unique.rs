@@ -297,7 +297,7 @@ pub async fn keys_that_cannot_be_are_refused(db: &dyn Database) {
         let mut task = new_task(WORK);
         task.unique = Some(Unique::by(bad));
         let refused = bench.store.create_each(&[new_task(WORK), task]).await;
-        assert!(matches!(refused, Err(StoreError::BadData(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::InvalidData(_))), "{refused:?}");
     }
     assert_eq!(bench.list(None).await, []);
     let longest = unique(new_task(WORK), Unique::by("é".repeat(250)));

@@ -62,7 +62,7 @@ where
 }
 
 /// Begins something and walks away after a few steps, as a caller does whose
-/// connection or patience is gone. `Some` if it was done by then.
+/// connection or timeout is gone. `Some` if it was done by then.
 pub async fn abandoned<T>(future: impl Future<Output = T>, steps: u32) -> Option<T> {
     let mut future = Box::pin(future);
     for _ in 0..steps {

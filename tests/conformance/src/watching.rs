@@ -7,26 +7,28 @@ use task_engine_core::queue::Pause;
 use task_engine_core::report::{Progress, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
-use task_engine_store::activity::{EndingRow, EndingsLook, Moving, MovingLook, Unhappy};
-use task_engine_store::ahead::AheadLook;
+use task_engine_store::activity::{
+    Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
+};
+use task_engine_store::queue_position::QueuePositionQuery;
 
 use crate::Database;
 use crate::bench::{Bench, WORK, an_error, knowing, new_instance, new_task};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn moving(bench: &Bench, per_lane: i64, soon: Duration) -> Moving {
-    bench.store.moving(MovingLook { per_lane, soon }).await.expect("moving")
+async fn moving(bench: &Bench, per_lane: i64, soon: Duration) -> Activity {
+    bench.store.activity(ActivityQuery { per_lane, soon }).await.expect("moving")
 }
 
-async fn endings(bench: &Bench, look: EndingsLook) -> Vec<EndingRow> {
+async fn endings(bench: &Bench, look: EndingsQuery) -> Vec<EndingRow> {
     bench.store.endings(&look).await.expect("endings")
 }
 
 async fn ahead(bench: &Bench, id: TaskId, queues: &[&str], classes: &[&str]) -> Option<Count> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let look = AheadLook { id, queues: names(queues), classes: names(classes) };
-    bench.store.ahead(&look).await.expect("ahead").map(|ahead| ahead.tasks)
+    let look = QueuePositionQuery { id, queues: names(queues), classes: names(classes) };
+    bench.store.queue_position(&look).await.expect("ahead").map(|ahead| ahead.tasks)
 }
 
 /// What engines hold, with all that is known about it, and the newest task.
@@ -75,7 +77,8 @@ pub async fn the_first_of_each_lane_come_next(db: &dyn Database) {
             new_task("b").after(2 * HOUR),
         ])
         .await;
-    let next = |moving: Moving| -> Vec<_> { moving.next.iter().map(|next| next.task_id).collect() };
+    let next =
+        |moving: Activity| -> Vec<_> { moving.next.iter().map(|next| next.task_id).collect() };
     let mut due = next(moving(&bench, 2, Duration::ZERO).await);
     due.sort();
     assert_eq!(due, [ids[1], ids[2], ids[4]]);
@@ -96,7 +99,7 @@ pub async fn endings_are_found_where_they_are_looked_for(db: &dyn Database) {
     engine.record(&[holds[1].fails()]).await;
     bench.store.cancel(&[ids[5]]).await.expect("cancel");
 
-    let mut look = EndingsLook::new(100, HOUR);
+    let mut look = EndingsQuery::new(100, HOUR);
     assert_eq!(endings(&bench, look.clone()).await, [], "nowhere");
     look.of(ids[4]);
     look.of(ids[3]);
@@ -123,7 +126,7 @@ pub async fn endings_are_found_where_they_are_looked_for(db: &dyn Database) {
     assert!(found[1].retry_at.is_some() && found[1].error.is_some());
     assert_eq!(found[3].instance_id, None, "nobody ever held it");
 
-    let mut look = EndingsLook::new(100, HOUR);
+    let mut look = EndingsQuery::new(100, HOUR);
     look.after(ids[4]);
     let found = endings(&bench, look).await;
     assert_eq!(found.iter().map(|ending| ending.task_id).collect::<Vec<_>>(), [ids[5]]);
@@ -137,7 +140,7 @@ pub async fn endings_go_by_age_and_limit(db: &dyn Database) {
     let holds = engine.claim(5).await;
     let endings_of: Vec<_> = holds.iter().map(|hold| hold.succeeds()).collect();
     engine.record(&endings_of).await;
-    let mut look = EndingsLook::new(2, HOUR);
+    let mut look = EndingsQuery::new(2, HOUR);
     look.below(vec![ids[3]], 1);
     let found = endings(&bench, look.clone()).await;
     let mut found: Vec<_> = found.iter().map(|ending| ending.task_id).collect();
@@ -152,21 +155,21 @@ pub async fn what_failed_is_counted_as_it_is_now(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let mut engine = bench.engine("a").await;
     let count = |counted| Count { counted, and_more: false };
-    let unhappy = async || bench.store.unhappy().await.expect("unhappy");
-    assert_eq!(unhappy().await, Unhappy::default());
+    let failure_counts = async || bench.store.failure_counts().await.expect("failure_counts");
+    assert_eq!(failure_counts().await, FailureCounts::default());
     let ids = bench.create_all(&vec![new_task(WORK); 5]).await;
     let holds = engine.claim(4).await;
     let fails: Vec<_> = holds[..3].iter().map(|hold| hold.fails()).collect();
     engine.record(&fails).await;
     engine.record(&[holds[3].succeeds()]).await;
     bench.store.cancel(&[ids[4]]).await.expect("cancel");
-    assert_eq!(unhappy().await, Unhappy { failed: count(3), cancelled: count(1) });
+    assert_eq!(failure_counts().await, FailureCounts { failed: count(3), cancelled: count(1) });
     bench.store.retry(&ids[..2]).await.expect("retry");
-    assert_eq!(unhappy().await.failed, count(1), "two wait");
+    assert_eq!(failure_counts().await.failed, count(1), "two wait");
     let again = engine.claim(2).await;
-    assert_eq!(unhappy().await.failed, count(1), "two run");
+    assert_eq!(failure_counts().await.failed, count(1), "two run");
     engine.record(&[again[0].succeeds(), again[1].fails()]).await;
-    assert_eq!(unhappy().await, Unhappy { failed: count(2), cancelled: count(1) });
+    assert_eq!(failure_counts().await, FailureCounts { failed: count(2), cancelled: count(1) });
 }
 
 /// The place of a task is the place in which it is claimed.

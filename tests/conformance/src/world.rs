@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use task_engine_core::attempt::Advice;
-use task_engine_core::attempt::{AttemptId, Ending, Next, Outcome, TaskError, transition};
+use task_engine_core::attempt::RetryAdvice;
+use task_engine_core::attempt::{AttemptId, Ending, NextState, Outcome, TaskError, transition};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::json::Json;
-use task_engine_core::recovery::TakenBack;
+use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_core::retry::{RetryOverride, RetryRule};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::claim::Rest;
@@ -259,21 +259,21 @@ impl World {
         let error = an_error();
         match self.chance.u32(0..11) {
             0..4 => Outcome::Success(Json::null()),
-            4..6 => Outcome::Failure(error, Advice::ByRule),
-            6 => Outcome::Failure(error, Advice::NoRetry),
-            7 => Outcome::Failure(error, Advice::RetryAfter(Duration::ZERO)),
+            4..6 => Outcome::Failure(error, RetryAdvice::ByRule),
+            6 => Outcome::Failure(error, RetryAdvice::NoRetry),
+            7 => Outcome::Failure(error, RetryAdvice::RetryAfter(Duration::ZERO)),
             8 => Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, "")),
             9 => Outcome::Snoozed(TaskError::new(TaskError::SNOOZED, ""), Duration::ZERO),
-            _ => Outcome::GivenBack(TaskError::new(TaskError::ENGINE_STOPPED, "")),
+            _ => Outcome::Released(TaskError::new(TaskError::ENGINE_STOPPED, "")),
         }
     }
 
     /// The end of an attempt, as the model has it.
-    fn goes_on(&mut self, id: AttemptId, next: Next) {
+    fn goes_on(&mut self, id: AttemptId, next: NextState) {
         let known = self.tasks.get_mut(&id.task_id).expect("a known task");
         known.place = match next {
-            Next::End(status) => Place::Ended(status),
-            Next::Wait { after, retry_number } => {
+            NextState::End(status) => Place::Ended(status),
+            NextState::Wait { after, retry_number } => {
                 known.retry_number = retry_number;
                 Place::Waits { due: after.is_zero() }
             }
@@ -302,11 +302,11 @@ impl World {
         if self.chance.bool() {
             self.cancel_these(&[holds[0].task_id()]).await;
         }
-        let given_back = Outcome::GivenBack(TaskError::new(TaskError::NEVER_STARTED, ""));
+        let released = Outcome::Released(TaskError::new(TaskError::NEVER_STARTED, ""));
         let player = &self.engines[engine].player;
-        let taken = player.take_back_unknown(vec![claim_id]).await;
+        let taken = player.reclaim_unknown(vec![claim_id]).await;
         self.open_claims.remove(&claim_id);
-        self.were_taken(&holds, &taken, &given_back);
+        self.were_taken(&holds, &taken, &released);
     }
 
     async fn lose_an_engine(&mut self) {
@@ -328,12 +328,12 @@ impl World {
     }
 
     /// Exactly these were taken back, and each went on as the rule says.
-    fn were_taken(&mut self, holds: &[Hold], taken: &[TakenBack], outcome: &Outcome) {
+    fn were_taken(&mut self, holds: &[Hold], taken: &[ReclaimedAttempt], outcome: &Outcome) {
         let mut taken: BTreeMap<_, _> = taken.iter().map(|one| (one.id, one.next)).collect();
         for hold in holds {
             let known = &self.tasks[&hold.task_id()];
             let expected = match known.place {
-                Place::Held { cancel: true, .. } => Next::End(TaskStatus::Cancelled),
+                Place::Held { cancel: true, .. } => NextState::End(TaskStatus::Cancelled),
                 _ => transition(outcome, &known.rule, known.retry_number, 0.0),
             };
             let next = taken.remove(&hold.id()).expect("it was taken back");

@@ -11,7 +11,7 @@ use task_engine_core::display::{capital, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
-use task_engine_operations::why::{Reason, Wanted, no_taker};
+use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -136,7 +136,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
-    let wanted = Wanted { task_class: &args.class, queue: &queue, priority };
+    let wanted = Requirements { task_class: &args.class, queue: &queue, priority };
     say_what_is_in_the_way(console, &*store, wanted, ids.len()).await
 }
 
@@ -153,7 +153,7 @@ async fn say_what_is_in_the_way(
         capital(&escape(&words))
     };
     let engines = store.instances(None).await?;
-    if let Some(why) = no_taker(wanted, &engines) {
+    if let Some(why) = no_candidate(wanted, &engines) {
         let they = if created == 1 { "it" } else { "they" };
         console.say(format_args!("{}; {they} will wait until that changes.", words(&why)));
     }
@@ -201,7 +201,7 @@ fn task(
     priority: i32,
     secret: &[String],
 ) -> Result<(NewTask, Option<String>), Fault> {
-    let wrong = |error: task_engine_core::task::BadTask| Fault::Usage(error.to_string());
+    let wrong = |error: task_engine_core::task::InvalidTask| Fault::Usage(error.to_string());
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;

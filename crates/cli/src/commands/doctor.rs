@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let depth = if args.deep { Depth::Deep } else { Depth::Usual };
+    let depth = if args.deep { Depth::Deep } else { Depth::Standard };
     let database = console.database()?;
     let (place, checks) = match database.open(Access::MustExist).await {
         Ok(store) => {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use task_engine::StoreError;
 use task_engine_core::display::count;
-use task_engine_core::recovery::TakeBack;
+use task_engine_core::recovery::Reclaim;
 use task_engine_store::export::{File, Ids, Imported};
 
 use super::export::words;
@@ -64,14 +64,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         Ok(Imported::Conflict(why)) => {
             return Err(Fault::Conflict(format!("{}: {why}; nothing was imported", store.place())));
         }
-        Err(StoreError::BadData(why)) => return Err(bad(&why)),
+        Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),
     };
     // All is there, and the holders are over on record: should this be cut off,
     // any engine that recovers, or `task-engine recover`, does the same.
     let mut taken = 0;
     for holder in holders {
-        taken += store.take_back(TakeBack::Lost(holder)).await?.len();
+        taken += store.reclaim(Reclaim::Lost(holder)).await?.len();
     }
     let mut out = console.results();
     if args.json {
@@ -81,7 +81,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             "paused_queues": read.paused_queues,
             "instances": read.instances,
             "ids_grew_by": shift.tasks,
-            "taken_back": taken,
+            "reclaimed": taken,
         });
         write_json_line(&mut out, &report)?;
     } else if args.new_ids {

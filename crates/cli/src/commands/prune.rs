@@ -7,9 +7,9 @@ use clap::Args;
 use task_engine::TaskStatus;
 use task_engine_core::display::{count, span};
 use task_engine_core::filter::Filter;
-use task_engine_operations::search::{PATIENCE, Search};
+use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_store::audit::{AuditFilter, check_prune};
-use task_engine_store::contract::Answer;
+use task_engine_store::contract::StoreFuture;
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
@@ -58,7 +58,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let what = format!("{status} tasks that ended at least {} ago", span(args.older_than));
     if !args.yes || args.dry_run {
         let filter = Filter::default().and_status(&[status]).and_unchanged_for(args.older_than);
-        let search = Search { filter, before: None, limit: COUNT_MAX, patience: 5 * PATIENCE };
+        let search = Search { filter, before: None, limit: COUNT_MAX, timeout: 5 * TIMEOUT };
         let found = search.run(&*store).await?;
         let at_least = if found.next.is_some() { "at least " } else { "" };
         let number = found.tasks.len();
@@ -112,7 +112,10 @@ async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), Fault> {
     Ok(out.flush()?)
 }
 
-async fn delete<'a>(console: &Console, prune: impl Fn() -> Answer<'a, u64>) -> Result<u64, Fault> {
+async fn delete<'a>(
+    console: &Console,
+    prune: impl Fn() -> StoreFuture<'a, u64>,
+) -> Result<u64, Fault> {
     let progress = bar(console, None, "deleted");
     let mut deleted = 0;
     loop {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use task_engine::Store;
-use task_engine_core::display::{count, fate, relative, span};
+use task_engine_core::display::{count, next_state_text, relative, span};
 use task_engine_core::process;
-use task_engine_core::recovery::TakenBack;
+use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_operations::recover::{RecoverError, Recovered, recover};
 
 use crate::console::{Console, now, quoted};
@@ -89,10 +89,10 @@ async fn programs_ended(store: &dyn Store, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn print(console: &Console, recovered: &[TakenBack]) -> Result<(), Fault> {
+fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), Fault> {
     let mut out = console.results();
     for task in recovered {
-        writeln!(out, "{} ({}) {}", task.id, escape(&task.class), fate(task))?;
+        writeln!(out, "{} ({}) {}", task.id, escape(&task.class), next_state_text(task))?;
     }
     Ok(out.flush()?)
 }

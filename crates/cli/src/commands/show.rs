@@ -9,7 +9,7 @@ use serde::Serialize;
 use task_engine::{Json, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display::{
-    cancel_story, clock, clock_and_relative, count, relative, span, verdict,
+    cancel_history_text, clock, clock_and_relative, count, relative, span, verdict,
 };
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::instance::InstanceState;
@@ -28,7 +28,7 @@ use crate::escape::{escape, escape_lines, summary};
 use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::pretty::pretty;
-use crate::said::{Printer, Reader, far, shown, with_gaps};
+use crate::said::{Printer, Reader, progress_text, shown, with_gaps};
 
 /// Show everything about a task, and why it does not run yet
 #[derive(Debug, Args)]
@@ -246,10 +246,10 @@ impl<W: Write> Page<'_, W> {
         }
         if let Some(progress) = &execution.progress {
             let at = relative(progress.reported_at, now);
-            self.field("progress", &format!("{} ({at})", far(progress)))?;
+            self.field("progress", &format!("{} ({at})", progress_text(progress)))?;
         }
         if let Some(cancel) = &execution.cancel {
-            self.field("cancel", &cancel_story(cancel, execution, now, &zone))?;
+            self.field("cancel", &cancel_history_text(cancel, execution, now, &zone))?;
         }
         if let Some(result) = execution.result.as_ref().filter(|result| result.as_str() != "null") {
             self.json("result", result)?;

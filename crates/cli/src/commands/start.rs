@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
     no_migrate: bool,
     /// Also know the sample classes: WaitingTask {"waiting_time": SECONDS},
     /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
-    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
+    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how progress_text it is
     #[arg(long)]
     samples: bool,
     /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
@@ -236,21 +236,21 @@ pub(crate) fn stop_on_hang_up(stop: StopHandle) -> Result<(), Fault> {
 
 /// What the end of an engine means for whoever started it.
 pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
-    let Stopped { forced, given_back, unrecorded, .. } = stopped;
+    let Stopped { forced, released, unrecorded, .. } = stopped;
     if unrecorded > 0 {
         return Err(Fault::Failure(format!(
             "the results of {} could not be written, as the log says; recovery decides about them",
             count(unrecorded, "task")
         )));
     }
-    if given_back > 0 {
-        return Err(Fault::GivenBack(format!(
+    if released > 0 {
+        return Err(Fault::Released(format!(
             "stopped before {} had ended: given back to wait, at no cost",
-            count(given_back, "task")
+            count(released, "task")
         )));
     }
     if forced {
-        return Err(Fault::GivenBack("stopped at once; no task was running any more".to_owned()));
+        return Err(Fault::Released("stopped at once; no task was running any more".to_owned()));
     }
     Ok(())
 }

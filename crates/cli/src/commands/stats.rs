@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use task_engine_core::display::{counted, span};
-use task_engine_operations::stats::{Figures, Lately, Look};
+use task_engine_operations::stats::{RecentStats, Stats, StatsSnapshot};
 
 use crate::console::Console;
 use crate::database::Access;
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let look = Look::take(&*store).await?;
+    let look = StatsSnapshot::take(&*store).await?;
     let mut out = console.results();
     if args.json {
         write_json_line(&mut out, &look.figures)?;
@@ -39,7 +39,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(out.flush()?)
 }
 
-fn page(figures: &Figures) -> String {
+fn page(figures: &Stats) -> String {
     let mut parts = vec![overview(figures)];
     parts.extend([&figures.last_minute, &figures.last_hour].map(ended));
     if !figures.last_hour.classes.is_empty() {
@@ -53,39 +53,39 @@ fn page(figures: &Figures) -> String {
 }
 
 /// `waiting 3 due, 1 later; running 2; failed 0; cancelled 0`
-pub(crate) fn overview(figures: &Figures) -> String {
+pub(crate) fn overview(figures: &Stats) -> String {
     format!(
         "waiting {} due, {} later; running {}; failed {}; cancelled {}",
         counted(figures.due),
         counted(figures.later),
         figures.running,
-        counted(figures.unhappy.failed),
-        counted(figures.unhappy.cancelled),
+        counted(figures.failure_counts.failed),
+        counted(figures.failure_counts.cancelled),
     )
 }
 
 /// `last 87 s: 12 attempts ended (0.2 a second): 8 succeeded, 3 failed, 1 other`
-pub(crate) fn ended(lately: &Lately) -> String {
-    let time = span(Duration::try_from_secs_f64(lately.secs.round()).unwrap_or_default());
-    let rate = match lately.per_sec {
+pub(crate) fn ended(recent_stats: &RecentStats) -> String {
+    let time = span(Duration::try_from_secs_f64(recent_stats.secs.round()).unwrap_or_default());
+    let rate = match recent_stats.per_sec {
         rate if rate >= 10.0 => format!(" (about {rate:.0} a second)"),
         rate if rate >= 0.1 => format!(" (about {rate:.1} a second)"),
         _ => String::new(),
     };
-    let attempts = if lately.ended == 1 { "attempt" } else { "attempts" };
-    let Lately { ended, succeeded, failed, other, .. } = lately;
+    let attempts = if recent_stats.ended == 1 { "attempt" } else { "attempts" };
+    let RecentStats { ended, succeeded, failed, other, .. } = recent_stats;
     let other = if *other > 0 { format!(", {other} other") } else { String::new() };
     format!(
         "last {time}: {ended} {attempts} ended{rate}: {succeeded} succeeded, {failed} failed{other}"
     )
 }
 
-pub(crate) fn classes(lately: &Lately) -> String {
+pub(crate) fn classes(recent_stats: &RecentStats) -> String {
     let time = |secs: Option<f64>| {
         let time = secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
         time.map_or_else(String::new, span)
     };
-    let rows = lately.classes.iter().map(|class| {
+    let rows = recent_stats.classes.iter().map(|class| {
         let name = if class.task_class.is_empty() { "(others)" } else { &class.task_class };
         vec![
             summary(name, 50),
@@ -100,7 +100,7 @@ pub(crate) fn classes(lately: &Lately) -> String {
     table(&header, &[1, 2, 3, 4], rows.collect())
 }
 
-pub(crate) fn queues(figures: &Figures) -> String {
+pub(crate) fn queues(figures: &Stats) -> String {
     let rows = figures.queues.iter().map(|queue| {
         let oldest = queue.oldest_due_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
         vec![
@@ -116,7 +116,7 @@ pub(crate) fn queues(figures: &Figures) -> String {
     table(&header, &[1, 2, 3, 4], rows.collect())
 }
 
-fn engines(figures: &Figures) -> String {
+fn engines(figures: &Stats) -> String {
     if figures.engines.is_empty() {
         return "No engine is alive.".to_owned();
     }

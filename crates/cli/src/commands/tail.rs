@@ -15,7 +15,7 @@ use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::display::span;
-use task_engine_store::activity::{EndingRow, EndingsLook, HeldRow, Moving, MovingLook};
+use task_engine_store::activity::{Activity, ActivityQuery, EndingRow, EndingsQuery, HeldAttempt};
 
 use crate::console::{Console, now};
 use crate::database::Access;
@@ -62,15 +62,15 @@ const SEEN_MAX: usize = 100_000;
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Event<'a> {
-    Started(&'a HeldRow),
+    Started(&'a HeldAttempt),
     Ended(&'a EndingRow),
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let begun = Instant::now();
-    let look = MovingLook { per_lane: PER_LANE, soon: SOON };
-    let mut last = store.moving(look).await?;
+    let look = ActivityQuery { per_lane: PER_LANE, soon: SOON };
+    let mut last = store.activity(look).await?;
     console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.place()));
     let since = last.now;
     let mut seen = Seen::default();
@@ -78,7 +78,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     loop {
         let left = printer.args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
         tokio::time::sleep(LOOK_EVERY.min(left.unwrap_or(LOOK_EVERY))).await;
-        let moving = store.moving(look).await?;
+        let moving = store.activity(look).await?;
         let mut endings = store.endings(&moved(&last, &moving, since)).await?;
         endings.retain(|ending| ending.stopped_at >= since && seen.is_new(ending));
         printer.ended(&endings)?;
@@ -91,9 +91,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// Where to look for what has ended between two looks.
-fn moved(last: &Moving, moving: &Moving, since: Timestamp) -> EndingsLook {
+fn moved(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
     let age = Duration::try_from(moving.now.duration_since(since)).unwrap_or_default();
-    let mut look = EndingsLook::new(ENDINGS_MAX, age + Duration::from_secs(60));
+    let mut look = EndingsQuery::new(ENDINGS_MAX, age + Duration::from_secs(60));
     let runs: HashSet<_> = moving.held.iter().map(|held| (held.task_id, held.attempt)).collect();
     let waits: HashSet<_> = moving.next.iter().map(|next| (next.task_id, next.due_at)).collect();
     for held in &last.held {
@@ -135,7 +135,7 @@ impl<W: Write> Printer<W> {
         self.args.class.is_empty() || self.args.class.iter().any(|wanted| wanted == class)
     }
 
-    fn started(&mut self, last: &Moving, moving: &Moving) -> Result<(), Fault> {
+    fn started(&mut self, last: &Activity, moving: &Activity) -> Result<(), Fault> {
         if !self.args.starts {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use task_engine::{TaskId, TaskStatus};
 use task_engine_core::display::{count, relative, span};
 use task_engine_core::filter::FoundTask;
 use task_engine_core::task::TaskRow;
-use task_engine_operations::search::{Found, PATIENCE, Search};
+use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
 use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
@@ -66,7 +66,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         ));
     }
     let store = console.database()?.open(Access::MustExist).await?;
-    let search = Search { filter, before: args.before, limit: args.limit, patience: PATIENCE };
+    let search = Search { filter, before: args.before, limit: args.limit, timeout: TIMEOUT };
     loop {
         let found = search.run(&*store).await?;
         let mut out = console.results();
@@ -124,7 +124,7 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
 }
 
 /// Where to go on; and an empty answer is the moment to say what there is to do.
-fn say_the_rest(console: &Console, search: &Search, found: &Found, place: &str) {
+fn say_the_rest(console: &Console, search: &Search, found: &SearchPage, place: &str) {
     let shown = found.tasks.len();
     if let Some(next) = found.next {
         let words = quoted(&search.filter.to_string());
@@ -137,7 +137,7 @@ fn say_the_rest(console: &Console, search: &Search, found: &Found, place: &str) 
             ));
         } else {
             console.say(format_args!(
-                "{} found so far, searched down to task {next}. Go on with: {more}",
+                "{} found so progress_text, searched down to task {next}. Go on with: {more}",
                 count(shown, "task")
             ));
         }

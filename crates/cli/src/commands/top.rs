@@ -14,7 +14,7 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use task_engine::Store;
-use task_engine_operations::stats::Look;
+use task_engine_operations::stats::StatsSnapshot;
 use tokio::sync::mpsc;
 
 use crate::console::Console;
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let first = Look::take(&*store).await?;
+    let first = StatsSnapshot::take(&*store).await?;
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
         let mut out = console.results();
         for line in screen::lines(&first, None, usize::MAX) {
@@ -56,7 +56,7 @@ enum Happened {
     Stop,
 }
 
-async fn watch(store: &dyn Store, first: Look, every: Duration) -> Result<(), Fault> {
+async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Result<(), Fault> {
     let mut keys = keys();
     let mut stop = stop_signal()?;
     let (mut look, mut before) = (first, None);
@@ -74,7 +74,7 @@ async fn watch(store: &dyn Store, first: Look, every: Duration) -> Result<(), Fa
             // In raw mode Ctrl-C is a character.
             Happened::Key(b'q' | b'Q' | 3) | Happened::Stop => return Ok(()),
             Happened::Key(b'p' | b'P' | b' ') => is_paused = !is_paused,
-            Happened::Time if !is_paused => match Look::take(store).await {
+            Happened::Time if !is_paused => match StatsSnapshot::take(store).await {
                 Ok(new) => {
                     before = Some(std::mem::replace(&mut look, new));
                     trouble = None;
@@ -128,8 +128,8 @@ fn stop_signal() -> Result<Stop, Fault> {
 }
 
 fn draw(
-    look: &Look,
-    before: Option<&Look>,
+    look: &StatsSnapshot,
+    before: Option<&StatsSnapshot>,
     is_paused: bool,
     trouble: Option<&str>,
 ) -> Result<(), Fault> {
@@ -167,7 +167,7 @@ impl Terminal {
         let wrong = |error| Fault::Failure(format!("the terminal cannot be used: {error}"));
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            release();
             hook(panic);
         }));
         enable_raw_mode().map_err(wrong)?;
@@ -179,11 +179,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        give_back();
+        release();
     }
 }
 
-fn give_back() {
+fn release() {
     let _ = execute!(io::stdout(), Show, EnableLineWrap, LeaveAlternateScreen);
     let _ = disable_raw_mode();
 }

@@ -9,7 +9,7 @@ use task_engine::{Json, Store, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display::{count, span};
 use task_engine_core::task::TaskDetails;
-use task_engine_store::activity::EndingsLook;
+use task_engine_store::activity::EndingsQuery;
 
 use super::TaskIds;
 use super::show::no_such_task;
@@ -107,7 +107,7 @@ impl Awaited<'_> {
 
     /// Whether one of them may have ended: one statement, by their keys.
     async fn anything_new(&self, store: &dyn Store) -> Result<bool, Fault> {
-        let mut look = EndingsLook::new(1, EVER);
+        let mut look = EndingsQuery::new(1, EVER);
         for id in &self.open {
             look.of(*id);
         }

@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer<'a> {
+struct StoreFuture<'a> {
     id: TaskId,
     status: TaskStatus,
     task_class: &'a str,

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use task_engine::{Failure, LogLevel, Run};
 use task_engine_core::display::{count, span};
 use task_engine_core::json::BYTES_MAX;
-use task_engine_core::json::{BadJson, Json};
+use task_engine_core::json::{InvalidJson, Json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -267,7 +267,7 @@ fn result(output: &[u8]) -> Box<RawValue> {
 
 /// A text that stores can keep. As a JSON string it may be longer than it was, so
 /// what does not fit is cut.
-fn as_text(text: &str) -> Result<Json, BadJson> {
+fn as_text(text: &str) -> Result<Json, InvalidJson> {
     let text = text.replace('\0', "\u{2400}");
     Json::encode(&text).or_else(|_| {
         let most = BYTES_MAX / ESCAPED_BYTES_MAX;

@@ -14,7 +14,7 @@ use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
 /// How long anything may take before a test gives up on it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A browser with one page. It ends with its owner.
 pub(crate) struct Browser {
@@ -59,7 +59,7 @@ impl Browser {
         std::thread::spawn(move || std::io::copy(&mut words, &mut std::io::sink()));
         let (socket, _) = tungstenite::connect(&address).unwrap();
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         }
         let mut browser = Self {
             process,
@@ -121,7 +121,7 @@ impl Browser {
     fn wait_for_load(&mut self, before: u64) {
         let begun = Instant::now();
         while self.loads == before {
-            assert!(begun.elapsed() < PATIENCE, "the page did not come");
+            assert!(begun.elapsed() < TIMEOUT, "the page did not come");
             self.call("Runtime.evaluate", json!({ "expression": "0" }));
         }
     }
@@ -138,7 +138,7 @@ impl Browser {
 
     /// Waits until an expression is true, looking at every change of the page.
     pub(crate) fn wait(&mut self, condition: &str) {
-        let millis = PATIENCE.as_millis();
+        let millis = TIMEOUT.as_millis();
         let script = format!(
             "new Promise((done, failed) => {{
                 const holds = () => {{ try {{ return {condition}; }} catch {{ return false; }} }};

@@ -17,7 +17,7 @@ use super::support::{Place, Running};
 
 const TASKS: usize = 20_000;
 /// More than anybody needs: tasks that are never done are lost.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
 fn on_postgresql_with_four_engines() {
@@ -55,7 +55,7 @@ fn kill_at_random(place: &Place, engines: usize, ask: impl Fn(&Check<'_>) -> boo
     let mut chance = fastrand::Rng::with_seed(seed);
     let begun = Instant::now();
     while !ask(&|store| Box::pin(async move { nothing_open(&*store).await })) {
-        assert!(begun.elapsed() < PATIENCE, "tasks are still open");
+        assert!(begun.elapsed() < TIMEOUT, "tasks are still open");
         std::thread::sleep(Duration::from_millis(chance.u64(50..400)));
         let victim = chance.usize(0..engines);
         // It runs for some time from here on; this is the least.
@@ -68,7 +68,7 @@ fn kill_at_random(place: &Place, engines: usize, ask: impl Fn(&Check<'_>) -> boo
         // The last one may be so new that it cannot be told to stop yet.
         let process = i32::try_from(engine.id()).unwrap();
         while !ask(&|store| Box::pin(async move { is_at_work(&*store, process).await })) {
-            assert!(begun.elapsed() < PATIENCE, "an engine does not start");
+            assert!(begun.elapsed() < TIMEOUT, "an engine does not start");
         }
         engine.signal("TERM");
         let ended = engine.end();

@@ -73,7 +73,7 @@ async fn from_an_embedded_database_to_postgresql_and_back() {
     let imported = whole.run_with_input(&["import", "--json"], first.as_bytes());
     assert_eq!(imported.code, Some(0), "{imported:?}");
     let report: Value = serde_json::from_str(&imported.out).unwrap();
-    assert_eq!((&report["taken_back"], &report["ids_grew_by"]), (&3.into(), &0.into()));
+    assert_eq!((&report["reclaimed"], &report["ids_grew_by"]), (&3.into(), &0.into()));
     whole.ok(&["verify"]);
     let became = [(left.retried, "waiting"), (left.once, "failed"), (left.cancelled, "cancelled")];
     for (id, status) in became {
@@ -156,8 +156,9 @@ fn refuses_what_is_wrong(place: &Place) {
     place.ok(&["migrate"]);
     assert_eq!(place.tasks().len(), 0, "nothing of all that is there");
     // What a store itself refuses is nobody's crash, and leaves nothing.
-    let far = good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
-    assert_eq!(place.run_with_input(&["import"], far.as_bytes()).code, Some(2));
+    let progress_text =
+        good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
+    assert_eq!(place.run_with_input(&["import"], progress_text.as_bytes()).code, Some(2));
     assert_eq!(place.run_with_input(&["import"], good.as_bytes()).code, Some(0));
     let twice = place.run_with_input(&["import"], good.as_bytes());
     assert_eq!(twice.code, Some(4), "{twice:?}");

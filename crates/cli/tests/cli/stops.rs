@@ -55,7 +55,7 @@ fn the_second_signal_gives_them_back_at_no_cost() {
     assert_eq!(ended.code, Some(9), "{}", ended.err);
     assert!(ended.err.contains("given back to wait"), "{}", ended.err);
     assert_eq!(witness.words(), ["begin"]);
-    given_back(&place);
+    released(&place);
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn the_end_of_the_stop_timeout_does_the_same() {
     engine.signal("INT");
     assert_eq!(engine.end().code, Some(9));
     assert_eq!(witness.words(), ["begin"]);
-    given_back(&place);
+    released(&place);
 }
 
-fn given_back(place: &Place) {
+fn released(place: &Place) {
     let task = place.task("1");
     assert_eq!(task["status"], "waiting");
     assert_eq!(task["retry_number"], 0, "no retry was used");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Nothing here takes this long, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_task-engine");
 
 /// A folder, and a database: the default one in it, or another.
@@ -175,7 +175,7 @@ fn finish(mut command: Command, input: &[u8]) -> Finished {
     // The program may stop reading early, as it should with too much.
     std::thread::spawn(move || stdin.write_all(&input));
     std::thread::spawn(move || send.send(child.wait_with_output()));
-    let output = receive.recv_timeout(PATIENCE);
+    let output = receive.recv_timeout(TIMEOUT);
     let output = output.unwrap_or_else(|_| panic!("{command:?} hangs")).expect("an end");
     Finished {
         code: output.status.code(),
@@ -256,9 +256,9 @@ impl Drop for Running {
 
 /// Waits until something is so.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < deadline, "within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "within {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -9,7 +9,7 @@ use crate::task::ExecutionRow;
 
 /// The whole story, for the page of a task.
 #[must_use]
-pub fn cancel_story(
+pub fn cancel_history_text(
     cancel: &CancelRow,
     execution: &ExecutionRow,
     now: Timestamp,
@@ -81,7 +81,7 @@ mod tests {
             (CancelOutcome::Unanswered, None, "it ended before its code could answer"),
         ] {
             let cancel = CancelRow { requested_at: requested, told_at, outcome };
-            let shown = cancel_story(&cancel, &execution, now, &TimeZone::UTC);
+            let shown = cancel_history_text(&cancel, &execution, now, &TimeZone::UTC);
             assert!(shown.contains(words), "{shown}");
         }
     }

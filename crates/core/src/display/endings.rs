@@ -1,8 +1,8 @@
 //! How attempts end, in words.
 
 use super::span;
-use crate::attempt::Next;
-use crate::recovery::TakenBack;
+use crate::attempt::NextState;
+use crate::recovery::ReclaimedAttempt;
 use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
 
 /// What an attempt came to, and what that meant for its task.
@@ -26,13 +26,15 @@ pub fn verdict(execution: &ExecutionRow) -> String {
 
 /// What becomes of a task that was taken back from an engine that is gone.
 #[must_use]
-pub fn fate(task: &TakenBack) -> String {
+pub fn next_state_text(task: &ReclaimedAttempt) -> String {
     match task.next {
-        Next::Wait { after, .. } if after.is_zero() => "waits again, and is due now".to_owned(),
-        Next::Wait { after, retry_number } => {
+        NextState::Wait { after, .. } if after.is_zero() => {
+            "waits again, and is due now".to_owned()
+        }
+        NextState::Wait { after, retry_number } => {
             format!("will be retried in {} (retry {retry_number})", span(after))
         }
-        Next::End(TaskStatus::Cancelled) => "was to be cancelled, and is".to_owned(),
-        Next::End(_) => "has failed: its rule allows no further retry".to_owned(),
+        NextState::End(TaskStatus::Cancelled) => "was to be cancelled, and is".to_owned(),
+        NextState::End(_) => "has failed: its rule allows no further retry".to_owned(),
     }
 }

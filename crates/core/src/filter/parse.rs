@@ -13,7 +13,7 @@ use crate::task::TaskStatus;
 /// Why a text is no filter, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at character {at}: {why}")]
-pub struct BadFilter {
+pub struct InvalidFilter {
     /// The character that is wrong, counted from 1.
     pub at: usize,
     /// What is wrong, and what to write instead.
@@ -57,10 +57,10 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 impl Filter {
     /// Reads a filter. Times without an offset are in this zone.
-    pub fn parse(text: &str, zone: &TimeZone) -> Result<Self, BadFilter> {
+    pub fn parse(text: &str, zone: &TimeZone) -> Result<Self, InvalidFilter> {
         let mut reader = Reader { chars: text.chars().collect(), at: 0, zone };
         if text.len() > BYTES_MAX {
-            return Err(BadFilter {
+            return Err(InvalidFilter {
                 at: 1,
                 why: format!("a filter has at most {BYTES_MAX} bytes"),
             });
@@ -78,7 +78,7 @@ impl Filter {
     pub fn parse_words(
         words: &[impl AsRef<str>],
         zone: &TimeZone,
-    ) -> Result<Self, (String, BadFilter)> {
+    ) -> Result<Self, (String, InvalidFilter)> {
         let mut whole = Self::default();
         for word in words.iter().map(AsRef::as_ref) {
             let read = Self::parse(word, zone).or_else(|bad| one_term(word, zone).ok_or(bad));
@@ -120,11 +120,11 @@ impl Reader<'_> {
         self.peek().is_some()
     }
 
-    fn bad<T>(&self, at: usize, why: impl Into<String>) -> Result<T, BadFilter> {
-        Err(BadFilter { at: at + 1, why: why.into() })
+    fn bad<T>(&self, at: usize, why: impl Into<String>) -> Result<T, InvalidFilter> {
+        Err(InvalidFilter { at: at + 1, why: why.into() })
     }
 
-    fn term(&mut self) -> Result<Term, BadFilter> {
+    fn term(&mut self) -> Result<Term, InvalidFilter> {
         let field = self.field()?;
         let at = self.at;
         let operator = self.operator()?;
@@ -159,7 +159,7 @@ impl Reader<'_> {
         Ok(Term { field, operator, values })
     }
 
-    fn field(&mut self) -> Result<Field, BadFilter> {
+    fn field(&mut self) -> Result<Field, InvalidFilter> {
         let at = self.at;
         let name = self.word();
         if let "params" | "context" = name.as_str() {
@@ -198,7 +198,7 @@ impl Reader<'_> {
         )
     }
 
-    fn operator(&mut self) -> Result<Operator, BadFilter> {
+    fn operator(&mut self) -> Result<Operator, InvalidFilter> {
         let rest = &self.chars[self.at..];
         let found = OPERATORS.into_iter().find(|operator| {
             let mut wanted = operator.as_str().chars();
@@ -233,7 +233,7 @@ impl Reader<'_> {
         self.chars[begin..self.at].iter().collect()
     }
 
-    fn text(&mut self) -> Result<String, BadFilter> {
+    fn text(&mut self) -> Result<String, InvalidFilter> {
         if self.peek() == Some('"') {
             return self.quoted();
         }
@@ -255,7 +255,7 @@ impl Reader<'_> {
         Ok(text)
     }
 
-    fn quoted(&mut self) -> Result<String, BadFilter> {
+    fn quoted(&mut self) -> Result<String, InvalidFilter> {
         let begin = self.at;
         self.at += 1;
         let mut text = String::new();
@@ -276,7 +276,7 @@ impl Reader<'_> {
     }
 
     /// `\n`, `\t`, `\r`, `\u{1b}`, and `\` before a character that means itself.
-    fn escaped(&mut self) -> Result<char, BadFilter> {
+    fn escaped(&mut self) -> Result<char, InvalidFilter> {
         let begin = self.at;
         let letter = self.chars.get(begin + 1).copied();
         self.at += 2;
@@ -308,7 +308,7 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&self, field: &Field, text: String, at: usize) -> Result<Value, BadFilter> {
+    fn value(&self, field: &Field, text: String, at: usize) -> Result<Value, InvalidFilter> {
         match field {
             Field::Status => match text.parse::<TaskStatus>() {
                 Ok(status) => Ok(Value::Status(status)),
@@ -329,7 +329,7 @@ impl Reader<'_> {
         }
     }
 
-    fn time(&self, text: &str, at: usize) -> Result<Value, BadFilter> {
+    fn time(&self, text: &str, at: usize) -> Result<Value, InvalidFilter> {
         if let Ok(time) = text.parse::<Timestamp>() {
             return Ok(Value::At(time));
         }
@@ -467,7 +467,7 @@ fn age_text(age: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Filter, BadFilter> {
+    fn read(text: &str) -> Result<Filter, InvalidFilter> {
         Filter::parse(text, &TimeZone::UTC)
     }
 

@@ -20,7 +20,7 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
-use super::fields::{self, BadCron};
+use super::fields::{self, InvalidCron};
 
 /// A cron expression that was understood.
 #[derive(Debug, Clone)]
@@ -60,14 +60,14 @@ pub enum ClockChange {
 
 impl Cron {
     /// Understands five fields, six with seconds in front, or `@daily` & co.
-    pub fn parse(expression: &str) -> Result<Self, BadCron> {
+    pub fn parse(expression: &str) -> Result<Self, InvalidCron> {
         let fields = fields::read(expression)?;
         let parser = CronParser::builder()
             .seconds(Seconds::Required)
             .year(Year::Disallowed)
             .dom_and_dow(fields.both_days)
             .build();
-        let calendar = parser.parse(&fields.plain).map_err(|error| BadCron {
+        let calendar = parser.parse(&fields.plain).map_err(|error| InvalidCron {
             expression: expression.to_owned(),
             at: 1,
             why: error.to_string(),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// What is wrong with a cron expression, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the cron expression {expression:?} is wrong at character {at}: {why}")]
-pub struct BadCron {
+pub struct InvalidCron {
     /// The expression as given.
     pub expression: String,
     /// The character, counted from 1.
@@ -72,8 +72,8 @@ const NICKNAMES: [(&str, &str); 7] = [
 ];
 
 /// Reads five fields, six with seconds in front, or a nickname.
-pub(super) fn read(expression: &str) -> Result<Fields, BadCron> {
-    let wrong = |at: usize, why: String| BadCron {
+pub(super) fn read(expression: &str) -> Result<Fields, InvalidCron> {
+    let wrong = |at: usize, why: String| InvalidCron {
         expression: expression.to_owned(),
         at: expression[..at].chars().count() + 1,
         why,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::row::{FiredSlot, ScheduleRow};
 use super::timetable::Timetable;
 use crate::display::{counted, span};
-use crate::parse_error::BadWord;
+use crate::parse_error::ParseError;
 use crate::queue::Count;
 use crate::task::TaskId;
 
@@ -48,13 +48,13 @@ impl fmt::Display for ScheduleEventKind {
 }
 
 impl FromStr for ScheduleEventKind {
-    type Err = BadWord;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         [Self::SkippedMissed, Self::SkippedOverlap, Self::Manual]
             .into_iter()
             .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| BadWord(format!("no event of a schedule {text:?}")))
+            .ok_or_else(|| ParseError(format!("no event of a schedule {text:?}")))
     }
 }
 

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};
 use serde::Serialize;
 
 use super::cron::{ClockChange, Cron, Found};
-use super::fields::BadCron;
+use super::fields::InvalidCron;
 
 /// No interval is shorter: what must run more often is one task that goes on.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -32,10 +32,10 @@ pub enum Rule {
 /// What is wrong with a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadRule {
+pub enum InvalidScheduleRule {
     /// A cron expression.
     #[error(transparent)]
-    Cron(#[from] BadCron),
+    Cron(#[from] InvalidCron),
     /// An interval.
     #[error("the interval {text:?} is wrong: {why}")]
     Interval {
@@ -47,10 +47,10 @@ pub enum BadRule {
 }
 
 impl FromStr for Rule {
-    type Err = BadRule;
+    type Err = InvalidScheduleRule;
 
     /// `every 15m`, or a cron expression.
-    fn from_str(text: &str) -> Result<Self, BadRule> {
+    fn from_str(text: &str) -> Result<Self, InvalidScheduleRule> {
         let text = text.trim();
         let every = text.strip_prefix('@').unwrap_or(text).strip_prefix("every");
         match every.filter(|rest| rest.starts_with(char::is_whitespace)) {
@@ -60,8 +60,8 @@ impl FromStr for Rule {
     }
 }
 
-fn interval_of(text: &str) -> Result<Duration, BadRule> {
-    let wrong = |why| Err(BadRule::Interval { text: text.to_owned(), why });
+fn interval_of(text: &str) -> Result<Duration, InvalidScheduleRule> {
+    let wrong = |why| Err(InvalidScheduleRule::Interval { text: text.to_owned(), why });
     let Ok(span) = text.parse::<Span>() else {
         return wrong("write it like 30s, 15m, 1h30m or \"2 days\"");
     };

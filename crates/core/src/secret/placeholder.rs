@@ -12,20 +12,24 @@ use crate::json::Json;
 #[error(
     "{SHOWN:?} is shown instead of a hidden value, and cannot be stored (at {pointer:?}). Send the value itself; or send the placeholder back in the place where it was read"
 )]
-pub struct StrayPlaceholder {
+pub struct UnexpectedPlaceholder {
     /// Where it is, as a JSON pointer.
     pub pointer: String,
 }
 
 /// Refuses a text that is only the placeholder; with `inside`, also one that has
 /// it in it. For parameters of something new, where nothing can be meant by it.
-pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), StrayPlaceholder> {
+pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), UnexpectedPlaceholder> {
     refuse(new.as_str(), inside, "")
 }
 
 /// `new` with what is stored wherever it has a placeholder unchanged. `shown` is
 /// what readers see of `stored`; `None` if they see all of it.
-pub fn restore(new: &Json, stored: &Json, shown: Option<&Json>) -> Result<Json, StrayPlaceholder> {
+pub fn restore(
+    new: &Json,
+    stored: &Json,
+    shown: Option<&Json>,
+) -> Result<Json, UnexpectedPlaceholder> {
     let Some(shown) = shown else {
         return refuse_placeholders(new, false).map(|()| new.clone());
     };
@@ -40,7 +44,7 @@ fn merge(
     shown: &str,
     pointer: &str,
     out: &mut String,
-) -> Result<(), StrayPlaceholder> {
+) -> Result<(), UnexpectedPlaceholder> {
     match (Shape::of(new), Shape::of(stored), Shape::of(shown)) {
         (Shape::Object(new), Shape::Object(stored), Shape::Object(shown)) => {
             let known: Known<'_> = stored.into_iter().zip(shown).collect();
@@ -69,7 +73,7 @@ fn merge_objects(
     known: &Known<'_>,
     pointer: &str,
     out: &mut String,
-) -> Result<(), StrayPlaceholder> {
+) -> Result<(), UnexpectedPlaceholder> {
     let mut result = Ok(());
     write_object(out, new, |name, value, out| {
         let below = below(pointer, name);
@@ -83,7 +87,7 @@ fn merge_objects(
         }
         result = match found {
             Some((stored, shown)) => merge(value.get(), stored.1.get(), shown.1.get(), &below, out),
-            None if name.contains(SHOWN) => Err(StrayPlaceholder { pointer: below }),
+            None if name.contains(SHOWN) => Err(UnexpectedPlaceholder { pointer: below }),
             None => refuse(value.get(), true, &below).map(|()| out.push_str(value.get())),
         };
     });
@@ -99,7 +103,7 @@ fn merge_lists(
     shown: &[&RawValue],
     pointer: &str,
     out: &mut String,
-) -> Result<(), StrayPlaceholder> {
+) -> Result<(), UnexpectedPlaceholder> {
     let shown_texts: Vec<String> = shown.iter().map(|item| canonical(item.get())).collect();
     let origin = |at: usize, item: &RawValue| {
         let text = canonical(item.get());
@@ -127,8 +131,8 @@ fn merge_lists(
     result
 }
 
-fn refuse(text: &str, inside: bool, pointer: &str) -> Result<(), StrayPlaceholder> {
-    let stray = |pointer: &str| Err(StrayPlaceholder { pointer: pointer.to_owned() });
+fn refuse(text: &str, inside: bool, pointer: &str) -> Result<(), UnexpectedPlaceholder> {
+    let stray = |pointer: &str| Err(UnexpectedPlaceholder { pointer: pointer.to_owned() });
     if !has_placeholder(text) {
         return Ok(());
     }

@@ -39,7 +39,7 @@ struct World {
     waiting: Option<(u8, u8)>,
     claims: BTreeSet<Claim>,
     /// In the order in which they were written.
-    ended: Vec<(u8, Next)>,
+    ended: Vec<(u8, NextState)>,
     /// The attempt that somebody wants cancelled.
     wish: Option<u8>,
     // The world outside.
@@ -71,7 +71,7 @@ struct Record {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Next {
+enum NextState {
     Wait,
     Stopped,
     Failed,
@@ -183,9 +183,9 @@ impl Model for Protocol {
             }
             Event::Arrive(record) | Event::ArriveUnheard(record) => {
                 let next = match (record.success, record.claim.retries < RETRIES) {
-                    (true, _) => Next::Stopped,
-                    (false, true) => Next::Wait,
-                    (false, false) => Next::Failed,
+                    (true, _) => NextState::Stopped,
+                    (false, true) => NextState::Wait,
+                    (false, false) => NextState::Failed,
                 };
                 world.end(record.claim, next, 1, self.0);
                 if event == Event::Arrive(record) {
@@ -210,7 +210,7 @@ impl Model for Protocol {
                         world.forgotten = true;
                         continue;
                     }
-                    world.end(claim, Next::Wait, 0, self.0);
+                    world.end(claim, NextState::Wait, 0, self.0);
                     world.claims.remove(&claim);
                 }
             }
@@ -218,12 +218,13 @@ impl Model for Protocol {
             Event::DeclareLost(life) => world.lives[life].over = true,
             Event::Recover(claim) => {
                 world.claims.remove(&claim);
-                let next = if claim.retries < RETRIES { Next::Wait } else { Next::Failed };
+                let next =
+                    if claim.retries < RETRIES { NextState::Wait } else { NextState::Failed };
                 world.end(claim, next, 1, self.0);
             }
             Event::Cancel => {
                 if let Some((attempt, _)) = world.waiting.take() {
-                    world.ended.push((attempt, Next::Cancelled));
+                    world.ended.push((attempt, NextState::Cancelled));
                 } else {
                     let held = world.held().next()?;
                     world.wish = Some(held.attempt);
@@ -241,7 +242,7 @@ impl Model for Protocol {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("a task is somewhere", |_, world: &World| {
-                let over = world.ended.iter().any(|(_, next)| *next != Next::Wait);
+                let over = world.ended.iter().any(|(_, next)| *next != NextState::Wait);
                 let places = [world.waiting.is_some(), world.held().next().is_some(), over];
                 places.into_iter().filter(|here| *here).count() == 1
             }),
@@ -262,16 +263,19 @@ impl Model for Protocol {
                 |_, world: &World| !world.forgotten,
             ),
             Property::always("a wish is never forgotten", |_, world: &World| {
-                !world.ended.iter().any(|ended| Some(*ended) == world.wish.map(|w| (w, Next::Wait)))
+                !world
+                    .ended
+                    .iter()
+                    .any(|ended| Some(*ended) == world.wish.map(|w| (w, NextState::Wait)))
             }),
             Property::sometimes("it does its work", |_, world: &World| {
-                world.ended.last().is_some_and(|(_, next)| *next == Next::Stopped)
+                world.ended.last().is_some_and(|(_, next)| *next == NextState::Stopped)
             }),
             Property::sometimes("it is given up", |_, world: &World| {
-                world.ended.last().is_some_and(|(_, next)| *next == Next::Failed)
+                world.ended.last().is_some_and(|(_, next)| *next == NextState::Failed)
             }),
             Property::sometimes("it is cancelled while it runs", |_, world: &World| {
-                world.wish.is_some_and(|wish| world.ended.contains(&(wish, Next::Cancelled)))
+                world.wish.is_some_and(|wish| world.ended.contains(&(wish, NextState::Cancelled)))
             }),
         ]
     }
@@ -294,14 +298,14 @@ impl World {
     }
 
     /// The insert that is the fence: whoever comes second changes nothing.
-    fn end(&mut self, claim: Claim, next: Next, costs: u8, rule: Rule) {
+    fn end(&mut self, claim: Claim, next: NextState, costs: u8, rule: Rule) {
         let ended = self.ended.iter().any(|(attempt, _)| *attempt == claim.attempt);
         if ended && rule != Rule::NoFence {
             return;
         }
         let wished = self.wish == Some(claim.attempt) && rule != Rule::WishesForgotten;
-        let next = if next == Next::Wait && wished { Next::Cancelled } else { next };
-        if next != Next::Wait {
+        let next = if next == NextState::Wait && wished { NextState::Cancelled } else { next };
+        if next != NextState::Wait {
             self.ended.push((claim.attempt, next));
             return;
         }

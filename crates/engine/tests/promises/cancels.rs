@@ -18,7 +18,7 @@ use task_engine::{
 use task_engine_conformance::TestServer;
 use tokio::sync::Notify;
 
-use crate::store::{Fresh, PATIENCE, nothing, on_every_store, start, task};
+use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
     a_running_task_is_cancelled
@@ -248,7 +248,7 @@ async fn a_wish_whose_notification_is_lost_is_heard_of_by_the_heartbeat() {
             if task.row.status == status {
                 return task;
             }
-            assert!(begun.elapsed() < PATIENCE, "{task:?}");
+            assert!(begun.elapsed() < TIMEOUT, "{task:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

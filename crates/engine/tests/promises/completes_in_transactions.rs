@@ -18,7 +18,7 @@ use task_engine::{
 use task_engine_conformance::TestServer;
 use tokio_postgres::NoTls;
 
-use crate::store::{Fresh, PATIENCE, nothing, start, task};
+use crate::store::{Fresh, TIMEOUT, nothing, start, task};
 
 /// What the transaction of an attempt comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -453,14 +453,14 @@ async fn recovery_waits_for_the_transaction_alone() {
     let engine = start(engine);
     let begun = Instant::now();
     assert_eq!(fresh.until_status(ids[2], TaskStatus::Stopped).await.executions.len(), 2);
-    assert!(begun.elapsed() < PATIENCE / 3, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < TIMEOUT / 3, "{:?}", begun.elapsed());
     open.remove(0).batch_execute("COMMIT").await.unwrap();
     open.remove(0).batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(fresh.until_status(ids[0], TaskStatus::Stopped).await.executions.len(), 1);
     assert_eq!(fresh.until_status(ids[1], TaskStatus::Stopped).await.executions.len(), 2);
     let begun = Instant::now();
     while fresh.store.instances(Some("dead")).await.unwrap().iter().any(|life| life.held > 0) {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     engine.stop().await;

@@ -179,7 +179,7 @@ async fn on_sqlite_each_effect_is_there_once_after_50_kills_and_suspensions() {
     play(place, &store, &app, 2, rounds(50)).await;
 }
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// All of them in a soak, a part of them every day.
 fn rounds(all: usize) -> usize {
@@ -213,7 +213,7 @@ async fn play(place: &str, store: &Arc<dyn Store>, app: &App, engines: usize, ki
         if left == 0 {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{left} tasks of {created} are open");
+        assert!(begun.elapsed() < TIMEOUT, "{left} tasks of {created} are open");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     drop(running);

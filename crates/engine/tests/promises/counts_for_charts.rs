@@ -11,12 +11,12 @@ use task_engine::core::task::ExecutionStatus;
 use task_engine::core::task::TaskFilter;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
-use task_engine::store::rollup::FiguresLook;
+use task_engine::store::rollup::RollupQuery;
 use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, Store, TaskStatus};
 use task_engine_conformance::TestServer;
 use tokio::sync::Notify;
 
-use crate::store::{Fresh, PATIENCE, nothing, on_every_store, start, task};
+use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
     as_many_are_counted_as_ran
@@ -26,9 +26,9 @@ on_every_store! {
 type Numbers = BTreeMap<String, [u64; 5]>;
 
 async fn counted(store: &dyn Store) -> Numbers {
-    let look = FiguresLook { over: Duration::from_secs(3600), step: Duration::from_secs(60) };
+    let look = RollupQuery { over: Duration::from_secs(3600), step: Duration::from_secs(60) };
     let mut numbers = Numbers::new();
-    for row in store.figures_since(look).await.unwrap() {
+    for row in store.rollups(look).await.unwrap() {
         let of = numbers.entry(row.class).or_default();
         let ran = [row.run.total(), row.wait.total()];
         for (sum, more) in of.iter_mut().zip([row.ok, row.failed, row.other].into_iter().chain(ran))
@@ -113,10 +113,10 @@ async fn as_many_are_counted_as_ran(fresh: Fresh) {
     fresh.store.cancel(&[cancelled]).await.unwrap();
     fresh.until_status(cancelled, TaskStatus::Cancelled).await;
     // And one that is given back.
-    let given_back = fresh.create("long", json!({})).await;
+    let released = fresh.create("long", json!({})).await;
     begun.notified().await;
     engine.stop.stop_now();
-    assert_eq!(engine.ended().await.unwrap().given_back, 1);
+    assert_eq!(engine.ended().await.unwrap().released, 1);
 
     let numbers = counted(&*fresh.store).await;
     assert_eq!(numbers, on_record(&*fresh.store).await);
@@ -134,8 +134,8 @@ async fn as_many_are_counted_as_ran(fresh: Fresh) {
     begun.notified().await;
     let id = fresh.create("good", nothing()).await;
     fresh.until_status(id, TaskStatus::Stopped).await;
-    fresh.store.cancel(&[given_back]).await.unwrap();
-    fresh.until_status(given_back, TaskStatus::Cancelled).await;
+    fresh.store.cancel(&[released]).await.unwrap();
+    fresh.until_status(released, TaskStatus::Cancelled).await;
     engine.stop().await;
     let numbers = counted(&*fresh.store).await;
     assert_eq!((numbers["good"][0], numbers["long"][2]), (41, 3));
@@ -152,13 +152,11 @@ async fn work_goes_on_without_figures(fresh: Fresh, spoil: impl AsyncFnOnce()) {
     fresh.until_status(id, TaskStatus::Stopped).await;
     let waiting = std::time::Instant::now();
     while counted(&*fresh.store).await.get("good").is_none_or(|of| of[0] != 1) {
-        assert!(waiting.elapsed() < PATIENCE, "the chart does not move");
+        assert!(waiting.elapsed() < TIMEOUT, "the chart does not move");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     spoil().await;
-    assert!(
-        fresh.store.figures_since(FiguresLook { over: PATIENCE, step: PATIENCE }).await.is_err()
-    );
+    assert!(fresh.store.rollups(RollupQuery { over: TIMEOUT, step: TIMEOUT }).await.is_err());
     for id in fresh.store.create(&vec![task("good", nothing()); 50]).await.unwrap() {
         fresh.until_status(id, TaskStatus::Stopped).await;
     }
@@ -188,7 +186,7 @@ async fn work_goes_on_without_figures_on_sqlite() {
     store.migrate().await.unwrap();
     work_goes_on_without_figures(Fresh::on(store), async || {
         let by_hand = rusqlite::Connection::open(&path).unwrap();
-        by_hand.busy_timeout(PATIENCE).unwrap();
+        by_hand.busy_timeout(TIMEOUT).unwrap();
         by_hand.execute_batch("DROP TABLE task_engine_figures").unwrap();
     })
     .await;

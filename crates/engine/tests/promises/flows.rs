@@ -8,10 +8,10 @@ use serde_json::json;
 use task_engine::core::claim::ClaimIds;
 use task_engine::core::flow::{FlowPage, Origin};
 use task_engine::core::instance::NewInstance;
-use task_engine::core::recovery::TakeBack;
+use task_engine::core::recovery::Reclaim;
 use task_engine::{ClassRules, Client, Failure, RetryRule, Run, Task, TaskId, TaskStatus};
 
-use crate::store::{Fresh, PATIENCE, on_every_store, start, task};
+use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};
 
 on_every_store! {
     a_task_knows_its_correlation_id
@@ -75,7 +75,7 @@ async fn whole_flow(fresh: &Fresh, correlation_id: &str, count: usize) -> Vec<Op
         if tasks.len() == count && tasks.iter().all(|t| t.row.status == TaskStatus::Stopped) {
             return tasks.iter().map(|task| task.parent_id).collect();
         }
-        assert!(begun.elapsed() < PATIENCE, "{tasks:#?}");
+        assert!(begun.elapsed() < TIMEOUT, "{tasks:#?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -143,7 +143,7 @@ async fn recovery_keeps_the_flow(fresh: Fresh) {
     let claim = claimer.claim(ClaimIds::new(life).take(), 1).await.unwrap();
     assert_eq!(Origin::of(id, &claim.tasks[0].context).correlation_id, "a");
     assert!(fresh.store.declare_lost(life, true).await.unwrap());
-    assert_eq!(fresh.store.take_back(TakeBack::Lost(life)).await.unwrap().len(), 1);
+    assert_eq!(fresh.store.reclaim(Reclaim::Lost(life)).await.unwrap().len(), 1);
     let engine = start(engine(&fresh));
     assert_eq!(whole_flow(&fresh, "a", 4).await, [None, Some(id), Some(id), Some(id)]);
     engine.stop().await;

@@ -8,7 +8,7 @@ use task_engine::{ClassRules, Engine, Failure, Run, Schedule, Store, TaskStatus}
 use task_engine_conformance::TestServer;
 use tokio_postgres::NoTls;
 
-use crate::store::{PATIENCE, nothing, start, task};
+use crate::store::{TIMEOUT, nothing, start, task};
 
 async fn store_and_client() -> (Arc<PgStore>, tokio_postgres::Client) {
     store_and_client_on(&TestServer::shared().create_database().await).await
@@ -22,7 +22,7 @@ async fn store_and_client_on(url: &str) -> (Arc<PgStore>, tokio_postgres::Client
     (store, client)
 }
 
-/// The write of a log that an ending has lost its patience with is still under
+/// The write of a log that an ending has lost its timeout with is still under
 /// way on its connection. Whoever is given that connection would wait as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_hangs_holds_up_nobody_on_its_connection() {
@@ -48,7 +48,7 @@ async fn a_log_that_hangs_holds_up_nobody_on_its_connection() {
             ),
     );
     // The engine has its connections.
-    until_ended(&store, "silent", 5, PATIENCE).await;
+    until_ended(&store, "silent", 5, TIMEOUT).await;
     let lock = client.transaction().await.unwrap();
     let logs = "LOCK TABLE task_engine.execution_logs IN ACCESS EXCLUSIVE MODE";
     lock.batch_execute(logs).await.unwrap();
@@ -63,16 +63,16 @@ async fn a_log_that_hangs_holds_up_nobody_on_its_connection() {
 }
 
 /// Creates tasks and waits for their ends.
-async fn until_ended(store: &PgStore, class: &str, number: usize, patience: Duration) {
+async fn until_ended(store: &PgStore, class: &str, number: usize, timeout: Duration) {
     let tasks: Vec<_> = (0..number).map(|_| task(class, nothing())).collect();
     let ids = store.create(&tasks).await.unwrap();
     let begun = Instant::now();
     for id in ids {
         while store.task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {
-            assert!(begun.elapsed() < PATIENCE, "{class} {id} has not ended");
+            assert!(begun.elapsed() < TIMEOUT, "{class} {id} has not ended");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(begun.elapsed() < patience, "{class} {id} has ended after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < timeout, "{class} {id} has ended after {:?}", begun.elapsed());
     }
 }
 
@@ -95,7 +95,7 @@ async fn unreadable_schedule_stops_no_other() {
             if last > beyond {
                 return last;
             }
-            assert!(begun.elapsed() < PATIENCE, "no slot fires");
+            assert!(begun.elapsed() < TIMEOUT, "no slot fires");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

@@ -16,7 +16,7 @@ use task_engine::{
 };
 use task_engine_conformance::TestServer;
 
-use crate::store::{Fresh, PATIENCE, on_every_store, queries_in_six_seconds, start, task};
+use crate::store::{Fresh, TIMEOUT, on_every_store, queries_in_six_seconds, start, task};
 
 on_every_store! {
     a_slot_starts_on_time
@@ -72,7 +72,7 @@ async fn until_fired(fresh: &Fresh, name: &str, times: usize) -> Vec<FiredSlot> 
             slots.reverse();
             return slots;
         }
-        assert!(begun.elapsed() < PATIENCE, "{name} has fired {} times", slots.len());
+        assert!(begun.elapsed() < TIMEOUT, "{name} has fired {} times", slots.len());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -193,7 +193,7 @@ async fn slots_missed_while_no_engine_ran_go_by_the_policy(fresh: Fresh) {
     for (name, _, expected) in cases {
         let begun = Instant::now();
         while row(&fresh, name).await.state.next_at <= Some(Timestamp::now()) {
-            assert!(begun.elapsed() < PATIENCE, "{name} is still late");
+            assert!(begun.elapsed() < TIMEOUT, "{name} is still late");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let mut slots = fired(&fresh, name).await;
@@ -318,7 +318,7 @@ async fn a_lost_wake_up_delays_a_schedule_by_a_heartbeat_at_most() {
     let begun = Instant::now();
     let id = store.schedule("often").await.unwrap().0.unwrap().version.id;
     while store.fired_slots(id, 1).await.unwrap().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "it never fires");
+        assert!(begun.elapsed() < TIMEOUT, "it never fires");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     engine.stop().await;
@@ -372,7 +372,7 @@ async fn schedules_outlive_a_crash_of_postgresql() {
     for wanted in [5, 20] {
         let mut slots = count(&store).await;
         while slots.len() < wanted {
-            assert!(begun.elapsed() < PATIENCE * 2, "{} slots", slots.len());
+            assert!(begun.elapsed() < TIMEOUT * 2, "{} slots", slots.len());
             tokio::time::sleep(Duration::from_millis(20)).await;
             slots = count(&store).await;
         }

@@ -12,7 +12,7 @@ use task_engine::core::queue::Lanes;
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Engine, EngineError, Recovery, TaskId, TaskStatus};
 
-use crate::store::{Fresh, PATIENCE, on_every_store, start};
+use crate::store::{Fresh, TIMEOUT, on_every_store, start};
 
 on_every_store! {
     the_name_of_a_live_engine_is_refused
@@ -136,7 +136,7 @@ async fn an_engine_that_was_declared_lost_registers_anew(fresh: Fresh) {
         if lives[0].id != life && lives[0].is_alive() {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{lives:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{lives:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // The new life works, and what the old one ran came to an end on record.
@@ -194,7 +194,7 @@ async fn live_names(fresh: &Fresh) -> Vec<String> {
 async fn until_names(fresh: &Fresh, wanted: &[String]) {
     let begun = Instant::now();
     while live_names(fresh).await != wanted {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", live_names(fresh).await);
+        assert!(begun.elapsed() < TIMEOUT, "{:?}", live_names(fresh).await);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -10,7 +10,7 @@ use task_engine::{ClassRules, Engine, Failure, Run, Store, TaskStatus};
 use task_engine_conformance::TestServer;
 use tokio::sync::Notify;
 
-use crate::store::{PATIENCE, nothing, start, task};
+use crate::store::{TIMEOUT, nothing, start, task};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_of_postgresql_under_load_loses_nothing() {
@@ -50,7 +50,7 @@ async fn a_crash_of_postgresql_under_load_loses_nothing() {
     // Nothing was lost: everything that was created comes to its end.
     let begun = Instant::now();
     while !open(&*store).await.is_empty() {
-        assert!(begun.elapsed() < PATIENCE * 2, "{:?}", open(&*store).await.first());
+        assert!(begun.elapsed() < TIMEOUT * 2, "{:?}", open(&*store).await.first());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(done.load(Ordering::Relaxed) >= 2000);
@@ -116,7 +116,7 @@ async fn a_result_is_kept_while_the_database_refuses_connections() {
             assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), r#""worked for""#);
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{task:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{task:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     engine.stop().await;
@@ -167,7 +167,7 @@ async fn open(store: &dyn Store) -> Vec<task_engine::core::task::TaskRow> {
 async fn until(wanted: impl Fn() -> bool) {
     let begun = Instant::now();
     while !wanted() {
-        assert!(begun.elapsed() < PATIENCE * 2, "it does not happen");
+        assert!(begun.elapsed() < TIMEOUT * 2, "it does not happen");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

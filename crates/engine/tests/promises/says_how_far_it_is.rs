@@ -14,7 +14,7 @@ use task_engine::{
 use task_engine_conformance::TestServer;
 use tokio::sync::Notify;
 
-use crate::store::{Fresh, PATIENCE, nothing, on_every_store, start, task};
+use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
     progress_and_log_are_seen_while_it_runs
@@ -166,7 +166,7 @@ async fn a_log_is_bounded(fresh: Fresh) {
             |_: serde_json::Value, run: Run<()>| async move {
                 for line in 1..=5000 {
                     run.log(format!("line {line}"));
-                    run.progress(f64::from(line), "too far");
+                    run.progress(f64::from(line), "too progress_text");
                 }
                 Ok::<_, Failure>(())
             },
@@ -285,7 +285,7 @@ async fn a_crash_of_the_database_loses_no_line() {
         if task.row.status == TaskStatus::Stopped {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{task:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{task:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let texts: Vec<_> = log(&*store, id).await.into_iter().map(|row| row.message).collect();
@@ -301,7 +301,7 @@ async fn until_lines(store: &PgStore, id: TaskId, lines: usize) {
         if store.logs(id, &ALL).await.is_ok_and(|log| log.len() == lines) {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{lines} lines do not come");
+        assert!(begun.elapsed() < TIMEOUT, "{lines} lines do not come");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -331,7 +331,7 @@ async fn logs_that_cannot_be_written_hold_up_no_result() {
     ));
     let begun = Instant::now();
     while !store.tasks(&stopped()).await.is_ok_and(|rows| rows.len() == ids.len()) {
-        assert!(begun.elapsed() < PATIENCE, "no results");
+        assert!(begun.elapsed() < TIMEOUT, "no results");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     lock.rollback().await.unwrap();

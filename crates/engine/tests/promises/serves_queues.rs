@@ -8,7 +8,7 @@ use task_engine::core::queue::{Pause, QueueRow};
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 
-use crate::store::{Fresh, PATIENCE, Working, on_every_store, queries_in_six_seconds, start, task};
+use crate::store::{Fresh, TIMEOUT, Working, on_every_store, queries_in_six_seconds, start, task};
 
 on_every_store! {
     a_queue_with_its_own_workers_does_not_wait_for_others
@@ -60,7 +60,7 @@ async fn until(fresh: &Fresh, name: &str, wanted: impl Fn(&QueueRow) -> bool) ->
         if wanted(&row) {
             return row;
         }
-        assert!(begun.elapsed() < PATIENCE, "queue {name} is still {row:?}");
+        assert!(begun.elapsed() < TIMEOUT, "queue {name} is still {row:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -280,7 +280,7 @@ async fn a_paused_queue_does_not_keep_an_engine_busy() {
     let id = store.create(&[waits("default", 0.0)]).await.unwrap()[0];
     let begun = Instant::now();
     while store.task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {
-        assert!(begun.elapsed() < PATIENCE, "the engine works");
+        assert!(begun.elapsed() < TIMEOUT, "the engine works");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let least = queries_in_six_seconds(&url).await;

@@ -37,7 +37,7 @@ async fn a_forced_stop_gives_back_without_costing_a_retry(fresh: Fresh) {
     fresh.until_status(id, TaskStatus::Running).await;
     engine.stop.stop_now();
     let stopped = engine.ended().await.unwrap();
-    assert_eq!((stopped.forced, stopped.given_back, stopped.unrecorded), (true, 1, 0));
+    assert_eq!((stopped.forced, stopped.released, stopped.unrecorded), (true, 1, 0));
     let task = fresh.details(id).await;
     assert_eq!((task.row.status, task.row.retry_number), (TaskStatus::Waiting, 0));
     let error = task.executions[0].error.as_ref().unwrap();
@@ -58,7 +58,7 @@ async fn past_the_deadline_the_rest_is_given_back(fresh: Fresh) {
     let engine = start(handle_samples(engine));
     fresh.until_status(long, TaskStatus::Running).await;
     let stopped = engine.stop().await;
-    assert_eq!((stopped.forced, stopped.given_back, stopped.unrecorded), (true, 1, 0));
+    assert_eq!((stopped.forced, stopped.released, stopped.unrecorded), (true, 1, 0));
     assert_eq!(fresh.details(short).await.row.status, TaskStatus::Stopped);
     assert_eq!(fresh.details(long).await.row.status, TaskStatus::Waiting);
 }

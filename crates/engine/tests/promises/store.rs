@@ -103,7 +103,7 @@ impl Fresh {
             if wanted(&details) {
                 return details;
             }
-            assert!(begun.elapsed() < PATIENCE, "task {id} is still {details:#?}");
+            assert!(begun.elapsed() < TIMEOUT, "task {id} is still {details:#?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -118,7 +118,7 @@ impl Fresh {
 }
 
 /// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[allow(clippy::needless_pass_by_value)] // So that callers can write `json!` in place.
 pub(crate) fn task(class: &str, parameters: serde_json::Value) -> NewTask {
@@ -147,7 +147,7 @@ impl Working {
     }
 
     pub(crate) async fn ended(self) -> Result<Stopped, EngineError> {
-        tokio::time::timeout(PATIENCE, self.end).await.expect("the engine ends").unwrap()
+        tokio::time::timeout(TIMEOUT, self.end).await.expect("the engine ends").unwrap()
     }
 }
 

@@ -2,42 +2,42 @@
 
 use std::time::Duration;
 
-use task_engine_store::activity::{Moving, MovingLook};
+use task_engine_store::activity::{Activity, ActivityQuery};
 
-use super::Figures;
+use super::Stats;
 use task_engine_core::instance::InstanceId;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::rollup::{FigureRow, last_hour};
+use task_engine_store::rollup::{RollupRow, last_hour};
 
 /// Everything that was read at one time, and the figures of it.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct StatsSnapshot {
     /// The figures.
-    pub figures: Figures,
+    pub figures: Stats,
     /// What is under way, and what comes next.
-    pub moving: Moving,
+    pub moving: Activity,
     /// The names of engines, by their lives.
     pub names: Vec<(InstanceId, String)>,
 }
 
-impl Look {
+impl StatsSnapshot {
     /// Asks a store, in a few bounded questions.
     pub async fn take(store: &dyn Store) -> Result<Self, StoreError> {
         Self::with(store, &last_hour(store).await?).await
     }
 
     /// The same with what engines have counted in the last hour, if that is known.
-    pub async fn with(store: &dyn Store, counted: &[FigureRow]) -> Result<Self, StoreError> {
-        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+    pub async fn with(store: &dyn Store, counted: &[RollupRow]) -> Result<Self, StoreError> {
+        let moving = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
         let endings = match counted.iter().any(|row| row.failed > 0) {
-            true => store.endings(&moving.look_for_endings()).await?,
+            true => store.endings(&moving.endings_query()).await?,
             false => Vec::new(),
         };
-        let unhappy = store.unhappy().await?;
+        let failure_counts = store.failure_counts().await?;
         let queues = store.queues().await?;
         let engines = store.instances(None).await?;
-        let figures = Figures::of(&moving, counted, &endings, unhappy, queues, &engines);
+        let figures = Stats::of(&moving, counted, &endings, failure_counts, queues, &engines);
         let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
         Ok(Self { figures, moving, names })
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Facts, RATE_OVER, Reason, ahead_look, reasons};
+use super::{RATE_OVER, Reason, TaskFacts, queue_position_query, reasons};
 use task_engine_core::task::{TaskDetails, TaskId, TaskStatus};
-use task_engine_store::activity::MovingLook;
+use task_engine_store::activity::ActivityQuery;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
@@ -34,7 +34,7 @@ pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreErro
         };
         let engines = store.instances(None).await?;
         let paused = store.paused_queues().await?;
-        let moving = store.moving(MovingLook { per_lane: 1, soon: Duration::ZERO }).await?;
+        let moving = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
         let mut table_locks = Vec::new();
         if matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
             table_locks = store.blocking_sessions().await?;
@@ -42,16 +42,16 @@ pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreErro
         }
         let (mut ahead, mut endings) = (None, Vec::new());
         if task.row.status == TaskStatus::Waiting {
-            ahead = store.ahead(&ahead_look(&task, &engines)).await?;
+            ahead = store.queue_position(&queue_position_query(&task, &engines)).await?;
             asked += 1;
             if ahead.is_none() && asked < ASKED_MAX {
                 continue;
             }
-            let mut look = moving.look_for_endings();
+            let mut look = moving.endings_query();
             look.age_max = RATE_OVER;
             endings = store.endings(&look).await?;
         }
-        let facts = Facts {
+        let facts = TaskFacts {
             task: &task,
             moving: &moving,
             engines: &engines,

@@ -5,8 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::why::{Knows, Reason};
-use task_engine_core::display::{brief, clock_and_relative, counted, far, relative, span};
+use crate::why::{Candidate, Reason};
+use task_engine_core::display::{
+    brief, clock_and_relative, counted, progress_text, relative, span,
+};
 use task_engine_core::queue::Count;
 use task_engine_core::task::TaskStatus;
 
@@ -116,7 +118,8 @@ fn running(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
     let mut text =
         format!("it runs on {name}: attempt {attempt}, {}", clock_and_relative(*since, now, zone));
     if let Some(progress) = progress {
-        text += &format!("; {} said {}", far(progress), relative(progress.reported_at, now));
+        text +=
+            &format!("; {} said {}", progress_text(progress), relative(progress.reported_at, now));
     }
     if let (Some(age), Some(lease)) = (heartbeat_age_secs, lease_secs) {
         let secs = |secs: f64| span(coarse(Duration::try_from_secs_f64(secs).unwrap_or_default()));
@@ -143,7 +146,7 @@ fn coarse(time: Duration) -> Duration {
 
 const SHOWN_MAX: usize = 5;
 
-fn list(engines: &[Knows], verb: &str) -> String {
+fn list(engines: &[Candidate], verb: &str) -> String {
     let each = engines
         .iter()
         .take(SHOWN_MAX)
@@ -176,7 +179,7 @@ mod tests {
         let now: Timestamp = "2026-12-24T17:00:00Z".parse().unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let count = |counted, and_more| Count { counted, and_more };
-        let knows = |name: &str, names: &[&str]| Knows {
+        let knows = |name: &str, names: &[&str]| Candidate {
             instance: name.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         };

@@ -4,7 +4,7 @@ use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::task::TaskId;
 use task_engine_core::task::{ClassRules, TaskRow};
-use task_engine_store::activity::HeldRow;
+use task_engine_store::activity::HeldAttempt;
 
 fn at(secs: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + secs).unwrap()
@@ -68,8 +68,8 @@ fn engine(id: i64, age_secs: u64, class: &str, pools: &[(&str, i32, Option<i32>)
     }
 }
 
-fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldRow {
-    HeldRow {
+fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldAttempt {
+    HeldAttempt {
         task_id: TaskId(100 + id),
         attempt: 1,
         task_class: "mail".into(),
@@ -81,16 +81,16 @@ fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldRow {
     }
 }
 
-fn moving(held: Vec<HeldRow>) -> Moving {
-    Moving { now: at(0), newest: None, held, next: Vec::new() }
+fn moving(held: Vec<HeldAttempt>) -> Activity {
+    Activity { now: at(0), newest: None, held, next: Vec::new() }
 }
 
 struct Case {
     task: TaskDetails,
     engines: Vec<InstanceRow>,
-    held: Vec<HeldRow>,
+    held: Vec<HeldAttempt>,
     paused: Option<PausedQueue>,
-    ahead: Option<Ahead>,
+    ahead: Option<QueuePosition>,
     endings: Vec<EndingRow>,
     table_locks: Vec<BlockingSession>,
 }
@@ -111,7 +111,7 @@ impl Default for Case {
 
 impl Case {
     fn reasons(&self) -> Vec<Reason> {
-        reasons(&Facts {
+        reasons(&TaskFacts {
             task: &self.task,
             moving: &moving(self.held.clone()),
             engines: &self.engines,
@@ -123,8 +123,8 @@ impl Case {
     }
 }
 
-fn ahead(counted: i64, and_more: bool) -> Option<Ahead> {
-    Some(Ahead { tasks: Count { counted, and_more }, locked_by: None })
+fn ahead(counted: i64, and_more: bool) -> Option<QueuePosition> {
+    Some(QueuePosition { tasks: Count { counted, and_more }, locked_by: None })
 }
 
 fn ending(instance: i64, ago_secs: i64) -> EndingRow {
@@ -151,8 +151,8 @@ fn queue_paused() -> Reason {
     Reason::QueuePaused { queue: "default".into(), since: at(-5), because: Some("why".into()) }
 }
 
-fn knows(id: i64, name: &str) -> Vec<Knows> {
-    vec![Knows { instance: format!("e{id}"), names: vec![name.into()] }]
+fn knows(id: i64, name: &str) -> Vec<Candidate> {
+    vec![Candidate { instance: format!("e{id}"), names: vec![name.into()] }]
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn the_table_of_reasons() {
 fn a_lock_is_named() {
     let locker = BlockingSession { pid: 4, ..BlockingSession::default() };
     let case = Case {
-        ahead: Some(Ahead { tasks: Count::default(), locked_by: Some(locker.clone()) }),
+        ahead: Some(QueuePosition { tasks: Count::default(), locked_by: Some(locker.clone()) }),
         ..Case::default()
     };
     assert_eq!(case.reasons(), [Reason::Locked(locker)]);
@@ -357,6 +357,6 @@ fn those_count_as_ahead_whom_the_same_workers_take() {
         engine(2, 31, "mail", &[("default", 1, None)]),
         engine(3, 1, "other", &[("default", 1, None)]),
     ];
-    let look = ahead_look(&task(TaskStatus::Waiting, -1, 0), &engines);
+    let look = queue_position_query(&task(TaskStatus::Waiting, -1, 0), &engines);
     assert_eq!((look.queues, look.classes), (vec!["default".to_owned()], vec!["mail".to_owned()]));
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{Ending, Next};
+use task_engine_core::attempt::{Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
@@ -94,7 +94,7 @@ impl Engine {
             ran: Some(Ran { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
             result: Some(Json::null()),
             error: None,
-            next: Next::End(TaskStatus::Stopped),
+            next: NextState::End(TaskStatus::Stopped),
             told: None,
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Check, Facts, FailedClass, Verdict, span};
-use crate::activity::HeldRow;
+use super::{Check, CheckFacts, FailedClass, Verdict, span};
+use crate::activity::HeldAttempt;
 use task_engine_core::instance::{InstanceRow, InstanceState};
 
 /// A class or a queue that waits for longer than this waits for no engine.
@@ -20,7 +20,7 @@ const SILENT_WARNING: Duration = Duration::from_secs(3600);
 /// An attempt that is cancelled because of its time limit has this long to end.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(60);
 
-impl Facts {
+impl CheckFacts {
     /// What they mean. Where no engine is alive, that is the one thing to know:
     /// what follows from it is part of that finding.
     #[must_use]
@@ -170,7 +170,7 @@ impl Facts {
                 silent.push((held, runs_for, engine));
             }
         }
-        let words = |all: &[(&HeldRow, Duration, &InstanceRow)]| {
+        let words = |all: &[(&HeldAttempt, Duration, &InstanceRow)]| {
             let shown = all.iter().take(5).map(|(held, runs_for, engine)| {
                 let (id, class) = (held.task_id, &held.task_class);
                 format!("{id} ({class}) on {} for {}", engine.name, span(*runs_for))

@@ -41,7 +41,7 @@ fn of<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 #[test]
 fn all_is_well_when_nothing_is_wrong() {
     let lanes = vec![lane("default", "known", Some(1)), lane("q", "strange", None)];
-    let facts = Facts { instances: vec![engine(1, 3)], lanes, ..Facts::default() };
+    let facts = CheckFacts { instances: vec![engine(1, 3)], lanes, ..CheckFacts::default() };
     for check in facts.judge() {
         assert_eq!(check.verdict, Verdict::Ok, "{check:?}");
     }
@@ -50,7 +50,7 @@ fn all_is_well_when_nothing_is_wrong() {
 #[test]
 fn each_fault_has_its_verdict() {
     use Verdict::{Ok, Warning, Wrong};
-    let well = |instances, lanes| Facts { instances, lanes, ..Facts::default() };
+    let well = |instances, lanes| CheckFacts { instances, lanes, ..CheckFacts::default() };
     let alive = || InstanceRow { id: InstanceId(2), name: "alive".into(), ..engine(1, 0) };
     for (facts, name, verdict) in [
         (well(vec![alive(), engine(31, 2)], vec![]), "orphaned_tasks", Wrong),
@@ -75,14 +75,14 @@ fn each_fault_has_its_verdict() {
 
 #[test]
 fn no_live_engine_is_one_finding() {
-    let bad = |facts: &Facts| -> Vec<Check> {
+    let bad = |facts: &CheckFacts| -> Vec<Check> {
         facts.judge().into_iter().filter(|check| check.verdict != Verdict::Ok).collect()
     };
-    let mut facts = Facts {
+    let mut facts = CheckFacts {
         instances: vec![InstanceRow { process_gone: true, ..engine(3, 2) }],
         lanes: vec![lane("default", "known", Some(400)), lane("q", "strange", Some(3))],
         due_schedules: vec![("nightly".into(), Duration::from_secs(90), false)],
-        ..Facts::default()
+        ..CheckFacts::default()
     };
     let [found] = &bad(&facts)[..] else { panic!("one finding: {:?}", bad(&facts)) };
     assert_eq!((found.name, found.verdict), ("engines", Verdict::Wrong));
@@ -96,7 +96,7 @@ fn no_live_engine_is_one_finding() {
         assert!(found.reason.contains(words), "{words}: {}", found.reason);
     }
     assert!(found.remedy.as_deref().unwrap().starts_with("task-engine start"), "{found:?}");
-    facts = Facts::default();
+    facts = CheckFacts::default();
     let [found] = &bad(&facts)[..] else { panic!("one finding: {:?}", bad(&facts)) };
     assert_eq!((found.name, found.verdict), ("engines", Verdict::Warning), "nothing is due");
 }
@@ -118,7 +118,7 @@ fn long_running_tasks_are_found() {
         ("limited", 66, None, 1, Verdict::Wrong),
         ("known", 9999, None, 9, Verdict::Ok),
     ] {
-        let held = HeldRow {
+        let held = HeldAttempt {
             task_id: TaskId(5),
             attempt: 1,
             task_class: class.into(),
@@ -128,8 +128,12 @@ fn long_running_tasks_are_found() {
             claimed_at: ago(began),
             progress,
         };
-        let facts =
-            Facts { instances: vec![limited.clone()], held: vec![held], now, ..Facts::default() };
+        let facts = CheckFacts {
+            instances: vec![limited.clone()],
+            held: vec![held],
+            now,
+            ..CheckFacts::default()
+        };
         let checks = facts.judge();
         let found = of(&checks, "long_running_tasks");
         assert_eq!(found.verdict, verdict, "{class} {began}: {found:?}");
@@ -149,7 +153,7 @@ fn remedy_for_failures_fits_their_number() {
         (vec![failed("mail", 5000, 7)], "task-engine retry 'status=failed class=mail updated<1h'"),
         (vec![failed("a b", 2, 7)], "task-engine retry 'status=failed class=\"a b\" updated<1h'"),
     ] {
-        let checks = Facts { failed, ..Facts::default() }.judge();
+        let checks = CheckFacts { failed, ..CheckFacts::default() }.judge();
         let found = of(&checks, "failures");
         assert_eq!(found.verdict, Verdict::Warning);
         assert!(found.remedy.as_deref().unwrap().ends_with(remedy), "{found:?}");
@@ -158,7 +162,7 @@ fn remedy_for_failures_fits_their_number() {
 
 #[test]
 fn a_pause_is_wrong_when_it_has_held_up_tasks_for_a_day() {
-    let facts = |hours: u64, due| Facts {
+    let facts = |hours: u64, due| CheckFacts {
         paused: vec![PausedQueue {
             queue: "q".into(),
             reason: None,
@@ -166,7 +170,7 @@ fn a_pause_is_wrong_when_it_has_held_up_tasks_for_a_day() {
         }],
         paused_for: vec![Duration::from_secs(hours * 3600)],
         lanes: vec![lane("q", "known", due)],
-        ..Facts::default()
+        ..CheckFacts::default()
     };
     for (hours, due, verdict) in [
         (1, Some(9), Verdict::Warning),

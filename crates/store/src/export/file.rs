@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: usize = 1 << 30;
 
 /// Why a file cannot be imported, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct BadLine {
+pub struct InvalidLine {
     /// The number of the line.
     pub line: u64,
     /// The column in it, if it is known.
@@ -22,7 +22,7 @@ pub struct BadLine {
     pub why: String,
 }
 
-impl fmt::Display for BadLine {
+impl fmt::Display for InvalidLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}", self.line)?;
         if let Some(column) = self.column {
@@ -51,7 +51,7 @@ impl fmt::Debug for File {
 
 impl File {
     /// Reads the header.
-    pub fn open(input: Box<dyn BufRead + Send>) -> Result<Self, BadLine> {
+    pub fn open(input: Box<dyn BufRead + Send>) -> Result<Self, InvalidLine> {
         let header = Header {
             task_engine_export: FORMAT,
             version: String::new(),
@@ -93,14 +93,14 @@ impl File {
         self.line
     }
 
-    /// How many lines of each kind were read so far.
+    /// How many lines of each kind were read so progress_text.
     #[must_use]
     pub fn seen(&self) -> End {
         self.seen
     }
 
     /// Another format may have another header: the version is told first.
-    fn check_format(&self, text: &str) -> Result<(), BadLine> {
+    fn check_format(&self, text: &str) -> Result<(), InvalidLine> {
         #[derive(Deserialize)]
         struct Any {
             header: Version,
@@ -121,7 +121,7 @@ impl File {
         }
     }
 
-    fn text(&mut self) -> Result<Option<String>, BadLine> {
+    fn text(&mut self) -> Result<Option<String>, InvalidLine> {
         let mut text = Vec::new();
         self.line += 1;
         let mut limited = std::io::Read::take(&mut self.input, LINE_BYTES_MAX as u64);
@@ -135,7 +135,7 @@ impl File {
         text.map(Some).map_err(|_| self.bad("this is not text (UTF-8)".to_owned()))
     }
 
-    fn parse(&self, text: &str) -> Result<Line, BadLine> {
+    fn parse(&self, text: &str) -> Result<Line, InvalidLine> {
         serde_json::from_str(text).map_err(|error| {
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default().to_owned();
@@ -143,15 +143,15 @@ impl File {
                 Some(id) => format!("task {id}: {why}"),
                 None => why,
             };
-            BadLine { line: self.line, column: Some(error.column()), why }
+            InvalidLine { line: self.line, column: Some(error.column()), why }
         })
     }
 
-    fn bad(&self, why: String) -> BadLine {
-        BadLine { line: self.line, column: None, why }
+    fn bad(&self, why: String) -> InvalidLine {
+        InvalidLine { line: self.line, column: None, why }
     }
 
-    fn read(&mut self) -> Result<Option<Line>, BadLine> {
+    fn read(&mut self) -> Result<Option<Line>, InvalidLine> {
         let Some(text) = self.text()? else {
             return Err(self.bad("the last line is missing: the file is not whole".to_owned()));
         };
@@ -238,7 +238,7 @@ fn task_id_in(text: &str) -> Option<i64> {
 }
 
 impl Iterator for File {
-    type Item = Result<Line, BadLine>;
+    type Item = Result<Line, InvalidLine>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {

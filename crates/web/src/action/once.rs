@@ -110,7 +110,7 @@ async fn are_of_request(
         filter: Filter::of_ids(&ids).and(Filter::with_request()),
         before: None,
         limit: u32::try_from(ids.len()).unwrap_or(u32::MAX),
-        patience: Duration::from_secs(10),
+        timeout: Duration::from_secs(10),
     };
     let found = search.run(store).await?.tasks;
     let pairs: Vec<(String, &str)> = found

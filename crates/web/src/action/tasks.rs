@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::Next;
+use task_engine_core::attempt::NextState;
 use task_engine_core::change::RemoveReport;
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
@@ -124,7 +124,7 @@ pub(crate) struct Meant {
     pub(crate) sample: Vec<FoundTask>,
     /// Whether there may be more than one request changes.
     pub(crate) and_more: bool,
-    /// How far was searched, if patience ended first.
+    /// How progress_text was searched, if timeout ended first.
     pub(crate) down_to: Option<TaskId>,
 }
 
@@ -145,12 +145,12 @@ pub(super) fn check(choice: &Choice) -> Result<(), Problem> {
 }
 
 /// Finds them, those of a whole history if need be; or as many as can be found
-/// while `patience` lasts.
+/// while `timeout` lasts.
 pub(crate) async fn meant(
     store: &dyn Store,
     verb: Verb,
     choice: &Choice,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<Meant, Problem> {
     let begun = Instant::now();
     check(choice)?;
@@ -166,8 +166,8 @@ pub(crate) async fn meant(
     let mut before = None;
     loop {
         let limit = u32::try_from(MAX - meant.ids.len()).unwrap_or(u32::MAX).min(2_000);
-        let step = Duration::from_millis(500).min(patience.unwrap_or(Duration::MAX));
-        let search = Search { filter: meant.filter.clone(), before, limit, patience: step };
+        let step = Duration::from_millis(500).min(timeout.unwrap_or(Duration::MAX));
+        let search = Search { filter: meant.filter.clone(), before, limit, timeout: step };
         let found = search.run(store).await?;
         for task in found.tasks {
             meant.ids.push(task.row.id);
@@ -180,7 +180,7 @@ pub(crate) async fn meant(
             meant.and_more = before.is_some();
             return Ok(meant);
         }
-        if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+        if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
             meant.down_to = before;
             return Ok(meant);
         }
@@ -288,9 +288,9 @@ pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, Probl
     }
     for task in &recovered.tasks {
         done.add(match task.next {
-            Next::Wait { .. } => "recovered, waits again",
-            Next::End(TaskStatus::Cancelled) => "was to be cancelled, and is",
-            Next::End(_) => "has failed, no retry is left",
+            NextState::Wait { .. } => "recovered, waits again",
+            NextState::End(TaskStatus::Cancelled) => "was to be cancelled, and is",
+            NextState::End(_) => "has failed, no retry is left",
         });
         done.task_ids.push(task.id.task_id);
     }

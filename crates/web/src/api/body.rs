@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::queue::REASON_BYTES_MAX;
 use task_engine_core::task::TaskId;
@@ -232,7 +232,7 @@ impl<'a> Object<'a> {
         let read = |(at, value): (usize, &&RawValue)| {
             let text = value.get();
             let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
-            text.parse().map_err(|why: BadWord| self.wrong(&format!("{name}/{at}"), why))
+            text.parse().map_err(|why: ParseError| self.wrong(&format!("{name}/{at}"), why))
         };
         values.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
     }

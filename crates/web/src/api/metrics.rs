@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use task_engine_core::queue::Count;
-use task_engine_operations::stats::{EngineFigures, QueueFigures};
+use task_engine_operations::stats::{EngineStats, QueueStats};
 
 use super::query::Query;
 use crate::app::App;
@@ -70,7 +70,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
+#[allow(clippy::cast_precision_loss)] // Counts are progress_text below 2^53.
 fn number(count: i64) -> f64 {
     count as f64
 }
@@ -79,10 +79,10 @@ fn of_store(now: &Now) -> String {
     let mut text = Text::default();
     of_queues(&mut text, now);
     of_engines(&mut text, now);
-    let unhappy = &now.figures.unhappy;
+    let failure_counts = &now.figures.failure_counts;
     for (name, what, count) in [
-        ("task_engine_tasks_failed", "given up", unhappy.failed),
-        ("task_engine_tasks_cancelled", "cancelled", unhappy.cancelled),
+        ("task_engine_tasks_failed", "given up", failure_counts.failed),
+        ("task_engine_tasks_cancelled", "cancelled", failure_counts.cancelled),
     ] {
         let help = format!("Tasks on record that were {what}, counted up to 10000.");
         text.one(name, &help, number(count.counted));
@@ -96,7 +96,7 @@ fn of_store(now: &Now) -> String {
 
 fn of_queues(text: &mut Text, now: &Now) {
     let queues = &now.figures.queues;
-    let mut family = |name: &str, help: &str, value: &dyn Fn(&QueueFigures) -> f64| {
+    let mut family = |name: &str, help: &str, value: &dyn Fn(&QueueStats) -> f64| {
         let sample = |queue| (vec![("queue", name_of(queue))], value(queue));
         text.family(name, help, queues.iter().map(sample));
     };
@@ -132,7 +132,7 @@ fn of_queues(text: &mut Text, now: &Now) {
     );
 }
 
-fn name_of(queue: &QueueFigures) -> &str {
+fn name_of(queue: &QueueStats) -> &str {
     &queue.row.name
 }
 
@@ -144,7 +144,7 @@ fn of_engines(text: &mut Text, now: &Now) {
     let dead = f64::from(u32::try_from(dead.count()).unwrap_or(u32::MAX));
     let help = "Lives of engines that are over and still hold tasks: to be recovered.";
     text.one("task_engine_engines_to_recover", help, dead);
-    let mut family = |name: &str, help: &str, value: &dyn Fn(&EngineFigures) -> f64| {
+    let mut family = |name: &str, help: &str, value: &dyn Fn(&EngineStats) -> f64| {
         let sample = |engine| (vec![("instance", engine_name(engine))], value(engine));
         text.family(name, help, alive.iter().map(sample));
     };
@@ -158,7 +158,7 @@ fn of_engines(text: &mut Text, now: &Now) {
     family("task_engine_heartbeat_age_seconds", help, &|engine| engine.heartbeat_age_secs);
 }
 
-fn engine_name(engine: &EngineFigures) -> &str {
+fn engine_name(engine: &EngineStats) -> &str {
     &engine.instance
 }
 

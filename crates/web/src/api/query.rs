@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 use task_engine_core::task::NAME_BYTES_MAX;
 use task_engine_core::task::TaskId;
@@ -103,7 +103,7 @@ impl FromRequestParts<App> for OfTask {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let text = piece(parts, app).await?;
         let id =
-            text.parse().map_err(|why: BadWord| Problem::parameter("id", format!("{why}.")))?;
+            text.parse().map_err(|why: ParseError| Problem::parameter("id", format!("{why}.")))?;
         Ok(Self(id))
     }
 }

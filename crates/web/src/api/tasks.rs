@@ -7,7 +7,7 @@ use serde::Serialize;
 use task_engine_core::filter::FoundTask;
 use task_engine_core::report::{LogFilter, LogRow};
 use task_engine_core::task::{TaskDetails, TaskId, TaskRow, TaskStatus};
-use task_engine_operations::search::{PATIENCE, Search};
+use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_operations::why::Reason;
 
 use super::query::{OfTask, Query};
@@ -47,7 +47,7 @@ pub(super) async fn list(
         filter: query.filter(&app, &actor).await?,
         before: query.parse("before")?,
         limit: query.limit(50, 500)?,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
     };
     let found = search.run(&*app.store).await?;
     let tasks = found.tasks.into_iter().map(Listed::from).collect();

@@ -9,7 +9,7 @@ use task_engine_core::instance::InstanceSummary;
 use task_engine_core::queue::{Count, Service, services};
 use task_engine_core::task::TaskId;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
-use task_engine_operations::stats::{Figures, QueueFigures};
+use task_engine_operations::stats::{QueueStats, Stats};
 use task_engine_store::check::Check;
 
 use super::query::{Named, Query};
@@ -17,10 +17,7 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::problem::Problem;
 
-pub(super) async fn stats(
-    State(app): State<App>,
-    query: Query,
-) -> Result<Answer<Figures>, Problem> {
+pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, Problem> {
     query.with(&[])?;
     Ok(Answer(app.glance.stats().await?.figures.clone()))
 }
@@ -34,7 +31,7 @@ pub(super) struct Queues {
 #[derive(Serialize)]
 struct Queue {
     #[serde(flatten)]
-    figures: QueueFigures,
+    figures: QueueStats,
     served_by: Vec<Service>,
 }
 
@@ -44,7 +41,7 @@ pub(super) async fn queues(
 ) -> Result<Answer<Queues>, Problem> {
     query.with(&[])?;
     let now = app.glance.now().await?;
-    let queue = |figures: &QueueFigures| Queue {
+    let queue = |figures: &QueueStats| Queue {
         served_by: services(&figures.row.name, &now.engines),
         figures: figures.clone(),
     };

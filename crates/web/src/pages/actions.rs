@@ -3,7 +3,7 @@
 
 use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 use task_engine_core::queue::Pause;
 
@@ -57,7 +57,7 @@ impl Fields {
         }
         let ids = ids
             .into_iter()
-            .map(|id| id.parse().map_err(|why: BadWord| Problem::field("/ids", why)));
+            .map(|id| id.parse().map_err(|why: ParseError| Problem::field("/ids", why)));
         Ok(Choice::Ids(ids.collect::<Result<_, _>>()?))
     }
 }

@@ -4,12 +4,12 @@ mod group;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::display::{brief, count, counted};
 use task_engine_core::filter::Filter;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::errors::{ErrorGroup, Failures, HOURS, LIMIT};
-use task_engine_operations::search::Found;
+use task_engine_operations::search::SearchPage;
 use task_engine_store::token::Role::Viewer as AsViewer;
 
 use super::actions::Fields;
@@ -41,7 +41,7 @@ impl Asked {
             }
         };
         let before = fields.get("before").map(str::parse).transpose();
-        let before = before.map_err(|why: BadWord| Problem::field("/before", why))?;
+        let before = before.map_err(|why: ParseError| Problem::field("/before", why))?;
         Ok(Self { status, before })
     }
 
@@ -88,7 +88,7 @@ fn switch(app: &App, asked: Asked) -> Markup {
     }
 }
 
-fn nothing(asked: Asked, found: &Found) -> Markup {
+fn nothing(asked: Asked, found: &SearchPage) -> Markup {
     match (asked.status, found.next) {
         (_, Some(_)) => parts::empty("Nothing found yet.", ""),
         (TaskStatus::Failed, None) => parts::empty(
@@ -99,7 +99,7 @@ fn nothing(asked: Asked, found: &Found) -> Markup {
     }
 }
 
-fn table(app: &App, asked: Asked, groups: &[ErrorGroup], found: &Found) -> Markup {
+fn table(app: &App, asked: Asked, groups: &[ErrorGroup], found: &SearchPage) -> Markup {
     html! {
         div .scroll {
             table .stack {
@@ -176,7 +176,7 @@ pub(super) fn sample(failures: &Failures) -> Markup {
     }
 }
 
-/// How far this page has looked; on the page of a group, how many of those are its own.
+/// How progress_text this page has looked; on the page of a group, how many of those are its own.
 fn how_far(
     app: &App,
     asked: Asked,

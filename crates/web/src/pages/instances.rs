@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use maud::{Markup, html};
-use task_engine_core::display::{count, far};
+use task_engine_core::display::{count, progress_text};
 use task_engine_core::instance::InstanceId;
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Pool;
-use task_engine_store::activity::HeldRow;
+use task_engine_store::activity::HeldAttempt;
 use task_engine_store::token::Role;
 
 use super::links;
@@ -31,7 +31,7 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
         div #orphans data-live { (orphans(&app, &viewer, &now)) }
         section .card #engines data-live {
             @if now.engines.is_empty() {
-                (parts::empty("No engine has run here lately. Start one:", "task-engine start"))
+                (parts::empty("No engine has run here recent_stats. Start one:", "task-engine start"))
             } @else {
                 (table(&app, &now))
             }
@@ -181,11 +181,11 @@ fn pool_words(pool: &Pool) -> String {
     }
 }
 
-fn held_by<'a>(now: &'a Now, lives: &[InstanceId]) -> Vec<&'a HeldRow> {
+fn held_by<'a>(now: &'a Now, lives: &[InstanceId]) -> Vec<&'a HeldAttempt> {
     now.moving.held.iter().filter(|held| lives.contains(&held.instance_id)).collect()
 }
 
-fn doing(app: &App, now: &Now, held: &[&HeldRow], instance: &str) -> Markup {
+fn doing(app: &App, now: &Now, held: &[&HeldAttempt], instance: &str) -> Markup {
     html! {
         @if held.is_empty() { span .soft { "nothing" } }
         @else {
@@ -194,7 +194,7 @@ fn doing(app: &App, now: &Now, held: &[&HeldRow], instance: &str) -> Markup {
                     li data-key=(one.task_id) {
                         (parts::task_link(app, one.task_id)) " " (one.task_class)
                         " " small { "claimed " (parts::time(app, one.claimed_at, now.figures.at)) }
-                        @if let Some(progress) = &one.progress { " " small { (far(progress)) } }
+                        @if let Some(progress) = &one.progress { " " small { (progress_text(progress)) } }
                     }
                 }
                 @if held.len() > HELD_SHOWN {

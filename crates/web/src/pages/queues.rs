@@ -6,7 +6,7 @@ use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_core::queue::{Service, services};
-use task_engine_operations::stats::QueueFigures;
+use task_engine_operations::stats::QueueStats;
 use task_engine_store::token::Role;
 
 use super::links;
@@ -41,7 +41,7 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
 
 /// When what is due would be done, if it goes on like this.
 async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
-    let goes_on = |queue: &&QueueFigures| {
+    let goes_on = |queue: &&QueueStats| {
         queue.row.paused.is_none() && !services(&queue.row.name, &now.engines).is_empty()
     };
     let due: i64 =
@@ -94,7 +94,7 @@ fn table(app: &App, viewer: &Viewer, now: &Now) -> Markup {
     }
 }
 
-fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueFigures) -> Markup {
+fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
     let name = &queue.row.name;
     html! {
         tr data-key=(name) {
@@ -110,7 +110,7 @@ fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueFigures) -> Markup {
     }
 }
 
-pub(super) fn oldest(queue: &QueueFigures) -> String {
+pub(super) fn oldest(queue: &QueueStats) -> String {
     let long = queue.oldest_due_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
     // Less than a second is no time to wait.
     match long {
@@ -147,7 +147,7 @@ fn served(services: &[Service], is_needed: bool) -> Markup {
     }
 }
 
-fn state(app: &App, queue: &QueueFigures, now: Timestamp) -> Markup {
+fn state(app: &App, queue: &QueueStats, now: Timestamp) -> Markup {
     let Some(paused) = &queue.row.paused else { return parts::state("good", "open") };
     html! {
         (parts::state("warn", "paused"))
@@ -156,7 +156,7 @@ fn state(app: &App, queue: &QueueFigures, now: Timestamp) -> Markup {
     }
 }
 
-fn acts(app: &App, viewer: &Viewer, queue: &QueueFigures) -> Markup {
+fn acts(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
     let name = queue.row.name.as_str();
     if queue.row.paused.is_some() {
         return resume(app, viewer, name);

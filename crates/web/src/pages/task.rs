@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::display;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::task::{TaskDetails, TaskId};
@@ -42,7 +42,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 /// An id in an address: what cannot be one is not found.
 fn id_of(text: &str) -> Result<TaskId, Problem> {
     text.parse()
-        .map_err(|why: BadWord| Problem::not_found(format!("There is no such task: {why}.")))
+        .map_err(|why: ParseError| Problem::not_found(format!("There is no such task: {why}.")))
 }
 
 async fn page(

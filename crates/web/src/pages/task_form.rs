@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::json::BadJson;
+use task_engine_core::json::InvalidJson;
 use task_engine_core::json::Json;
 use task_engine_core::parse;
 use task_engine_core::task::Due;
@@ -43,15 +43,15 @@ pub(crate) fn parameters(text: &str) -> Result<Json, Mistake> {
 }
 
 /// The line that is wrong, and a mark below the character.
-fn place(text: &str, bad: &BadJson) -> Option<String> {
+fn place(text: &str, bad: &InvalidJson) -> Option<String> {
     const AROUND: usize = 40;
     let at = match bad {
-        BadJson::Syntax(_) => {
+        InvalidJson::Syntax(_) => {
             let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
             let before = text.split_inclusive('\n').take(error.line() - 1).map(str::len);
             before.sum::<usize>() + error.column().saturating_sub(1)
         }
-        BadJson::TooDeep { at } | BadJson::Unstorable { at, .. } => *at,
+        InvalidJson::TooDeep { at } | InvalidJson::Unstorable { at, .. } => *at,
         _ => return None,
     };
     let at = (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;

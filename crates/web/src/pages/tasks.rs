@@ -9,12 +9,12 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::display::capital;
-use task_engine_core::filter::{BadFilter, Filter};
+use task_engine_core::filter::{Filter, InvalidFilter};
 use task_engine_core::queue::Count;
 use task_engine_core::task::{TaskId, TaskStatus};
-use task_engine_operations::search::{Found, PATIENCE, Search};
+use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
@@ -43,7 +43,7 @@ const ROWS: u32 = 50;
 /// What the address asks for.
 struct Asked {
     text: String,
-    filter: Result<Filter, BadFilter>,
+    filter: Result<Filter, InvalidFilter>,
     before: Option<TaskId>,
 }
 
@@ -80,13 +80,13 @@ impl Asked {
     fn read(app: &App, fields: &Fields) -> Result<Self, Problem> {
         let text = fields.get("filter").unwrap_or_default().to_owned();
         let before = fields.get("before").map(str::parse).transpose();
-        let before = before.map_err(|why: BadWord| Problem::field("/before", why))?;
+        let before = before.map_err(|why: ParseError| Problem::field("/before", why))?;
         Ok(Self { filter: Filter::parse(&text, &app.zone), text, before })
     }
 }
 
-async fn search(app: &App, filter: &Filter, before: Option<TaskId>) -> Result<Found, Problem> {
-    let search = Search { filter: filter.clone(), before, limit: ROWS, patience: PATIENCE };
+async fn search(app: &App, filter: &Filter, before: Option<TaskId>) -> Result<SearchPage, Problem> {
+    let search = Search { filter: filter.clone(), before, limit: ROWS, timeout: TIMEOUT };
     Ok(search.run(&*app.store).await?)
 }
 
@@ -189,12 +189,12 @@ fn count(now: &Now, status: TaskStatus) -> Option<Count> {
             Some(Count { counted: i64::try_from(figures.running).ok()?, and_more: false })
         }
         TaskStatus::Stopped => None,
-        TaskStatus::Failed => Some(figures.unhappy.failed),
-        TaskStatus::Cancelled => Some(figures.unhappy.cancelled),
+        TaskStatus::Failed => Some(figures.failure_counts.failed),
+        TaskStatus::Cancelled => Some(figures.failure_counts.cancelled),
     }
 }
 
-fn results(app: &App, viewer: &Viewer, asked: &Asked, found: &Found) -> Markup {
+fn results(app: &App, viewer: &Viewer, asked: &Asked, found: &SearchPage) -> Markup {
     let acts = viewer.may(Operator);
     let empty = found.tasks.is_empty();
     let list = html! {
@@ -229,7 +229,7 @@ fn nothing(asked: &Asked) -> Markup {
     parts::empty("No task is meant by this filter.", "")
 }
 
-fn paging(app: &App, asked: &Asked, found: &Found) -> Markup {
+fn paging(app: &App, asked: &Asked, found: &SearchPage) -> Markup {
     html! {
         div .row .paging {
             @if let Some(next) = found.next {

@@ -1,7 +1,7 @@
 //! Whatever tasks carry and say, it is text.
 
 use task_engine_conformance::bench::{knowing, new_instance};
-use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{Outcome, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
@@ -44,7 +44,7 @@ async fn no_field_becomes_markup() {
     };
     site.bench.store.report(&[report]).await.unwrap();
     let error = TaskError::new(EVIL, EVIL).with_backtrace(vec![EVIL.into()]);
-    let outcome = Outcome::Failure(error, Advice::NoRetry);
+    let outcome = Outcome::Failure(error, RetryAdvice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let done = site.bench.create(task()).await;
     engine.wake();

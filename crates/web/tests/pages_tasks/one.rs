@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
-use task_engine_core::attempt::Advice;
+use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{Outcome, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
@@ -81,7 +81,7 @@ async fn a_backtrace_and_a_late_result_are_shown() {
     assert!(site.bench.lose(engine.id).await);
     site.bench.recover(engine.id).await;
     let error = TaskError::new("Late", "too late").with_backtrace(vec!["main.rs:7".into()]);
-    let outcome = Outcome::Failure(error, Advice::NoRetry);
+    let outcome = Outcome::Failure(error, RetryAdvice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "InstanceLost");

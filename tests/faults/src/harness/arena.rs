@@ -22,7 +22,7 @@ use crate::registry::Kind;
 use crate::witness::Witness;
 
 /// Nothing takes this long, unless it is lost.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// What a scenario works with.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Arena {
         loop {
             match self.runtime.block_on(open(&self.direct)) {
                 Ok(store) => return store,
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{}: {error}", self.direct),
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "{}: {error}", self.direct),
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -215,25 +215,25 @@ impl Arena {
         }
     }
 
-    /// How many tasks are confirmed so far.
+    /// How many tasks are confirmed so progress_text.
     #[must_use]
     pub fn confirmed(&self) -> usize {
         std::fs::read_to_string(self.path("acks")).unwrap_or_default().lines().count()
     }
 
-    /// What tasks have written so far.
+    /// What tasks have written so progress_text.
     #[must_use]
     pub fn witness(&self) -> Witness {
         Witness::read(&std::fs::read_to_string(self.path("witness")).unwrap_or_default())
     }
 
-    /// How many attempts have been seen to end so far.
+    /// How many attempts have been seen to end so progress_text.
     #[must_use]
     pub fn done(&self) -> usize {
         self.witness().seen.values().filter(|seen| seen.ended.is_some()).count()
     }
 
-    /// How many attempts have been seen to begin so far.
+    /// How many attempts have been seen to begin so progress_text.
     #[must_use]
     pub fn begun(&self) -> usize {
         self.witness().seen.len()
@@ -241,24 +241,24 @@ impl Arena {
 
     /// Waits until something is so.
     pub fn until(&self, what: impl Display, is_so: impl FnMut() -> bool) -> Duration {
-        self.until_within(self.patience(), what, is_so)
+        self.until_within(self.timeout(), what, is_so)
     }
 
     /// Each attempt of a hundred thousand is written to a disk by the witness, too.
-    fn patience(&self) -> Duration {
-        if self.soak { PATIENCE * 6 } else { PATIENCE }
+    fn timeout(&self) -> Duration {
+        if self.soak { TIMEOUT * 6 } else { TIMEOUT }
     }
 
-    /// The same with less patience.
+    /// The same with less timeout.
     pub fn until_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         what: impl Display,
         mut is_so: impl FnMut() -> bool,
     ) -> Duration {
         let begun = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < patience, "not within {patience:?}: {what}\n{}", self.logs());
+            assert!(begun.elapsed() < timeout, "not within {timeout:?}: {what}\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(20));
         }
         begun.elapsed()

@@ -78,7 +78,7 @@ fn begin_ids_at(arena: &Arena, start: i64) {
         return;
     }
     let db = rusqlite::Connection::open(&arena.direct).expect("opened");
-    db.busy_timeout(Duration::from_secs(10)).expect("patience");
+    db.busy_timeout(Duration::from_secs(10)).expect("timeout");
     let set = "INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq) VALUES ( \
          (SELECT rowid FROM sqlite_sequence WHERE name = 'task_engine_created_tasks'), \
          'task_engine_created_tasks', ?1)";
@@ -94,7 +94,7 @@ pub fn callers_give_up(arena: &mut Arena) {
     let rounds = if arena.soak { 5000 } else { 300 };
     let (mut dropped, mut done) = (0, 0);
     for _ in 0..rounds {
-        // From far too short to long enough, on a fast machine as on a slow one.
+        // From progress_text too short to long enough, on a fast machine as on a slow one.
         let longest = 200 << arena.chance.u64(0..12);
         let limit = Duration::from_micros(arena.chance.u64(0..longest));
         let tasks = vec![Duty::work(1).task(); arena.chance.usize(1..20)];
@@ -159,7 +159,7 @@ pub fn restored_copy(arena: &mut Arena) {
     } else {
         let copy = arena.path("copy.db").display().to_string();
         let db = rusqlite::Connection::open(&arena.direct).expect("opened");
-        db.busy_timeout(Duration::from_secs(10)).expect("patience");
+        db.busy_timeout(Duration::from_secs(10)).expect("timeout");
         db.execute("VACUUM INTO ?1", [&copy]).expect("copied");
         copy
     };

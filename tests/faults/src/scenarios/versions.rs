@@ -70,7 +70,7 @@ const SQLITE: &str = "BEGIN IMMEDIATE;
 
 fn migrate_sqlite(arena: &Arena, migrator: Migrator) {
     let db = rusqlite::Connection::open(&arena.direct).expect("opened");
-    db.busy_timeout(Duration::from_secs(30)).expect("patience");
+    db.busy_timeout(Duration::from_secs(30)).expect("timeout");
     db.execute_batch(SQLITE).expect("migrated");
     if migrator == Migrator::Commits {
         db.execute_batch("COMMIT").expect("committed");

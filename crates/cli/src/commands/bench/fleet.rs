@@ -56,7 +56,7 @@ struct EngineProcess {
 }
 
 /// Nothing that an engine does here takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Fleet {
@@ -105,7 +105,7 @@ impl Fleet {
         }
     }
 
-    /// How many endings are on record, as far as it has been told.
+    /// How many endings are on record, as progress_text as it has been told.
     pub(super) fn recorded_so_far(&mut self) -> Result<u64, Fault> {
         while let Ok(event) = self.events.try_recv() {
             self.hear(event)?;
@@ -162,11 +162,11 @@ impl Fleet {
     }
 
     async fn next(&mut self, awaited: &str) -> Result<(), Fault> {
-        match tokio::time::timeout(PATIENCE, self.events.recv()).await {
+        match tokio::time::timeout(TIMEOUT, self.events.recv()).await {
             Ok(Some(event)) => self.hear(event),
             Ok(None) => Err(gone()),
             Err(_) => Err(Fault::Failure(format!(
-                "within {PATIENCE:?} no engine has said that it could {awaited}"
+                "within {TIMEOUT:?} no engine has said that it could {awaited}"
             ))),
         }
     }

@@ -150,19 +150,19 @@ impl PgArena {
     }
 
     pub(super) async fn dead_rows(&self) -> Result<i64, Fault> {
-        self.wait_for_goodbyes().await?;
+        self.wait_for_unregistration().await?;
         Ok(self.of_schema(DEAD_ROWS).await?[0].get(0))
     }
 
     pub(super) async fn commits(&self) -> Result<i64, Fault> {
-        self.wait_for_goodbyes().await?;
+        self.wait_for_unregistration().await?;
         let row = self.watcher.query_typed_one(COMMITS, &[]).await.map_err(failed)?;
         Ok(row.get(0))
     }
 
     /// Backends publish what they have counted at the latest when they end.
     /// Waiting is rolled back, because commits are what is counted.
-    async fn wait_for_goodbyes(&self) -> Result<(), Fault> {
+    async fn wait_for_unregistration(&self) -> Result<(), Fault> {
         let deadline = Instant::now() + GOODBYE;
         let ours = i64::from(self.holder.initialized());
         self.watcher.batch_execute("BEGIN").await.map_err(failed)?;

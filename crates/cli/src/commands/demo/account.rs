@@ -84,7 +84,7 @@ impl Account {
                 escape(&row.task_class),
                 error.unwrap_or_default()
             )?;
-            writeln!(out, "    {}", self.fate(row))?;
+            writeln!(out, "    {}", self.next_state_text(row))?;
         }
         if self.rows.iter().any(waits_for_a_retry) {
             writeln!(out, "  The default rule: ten retries, after 1, 2, 4, … 512 minutes.")?;
@@ -92,7 +92,7 @@ impl Account {
         Ok(())
     }
 
-    fn fate(&self, row: &TaskRow) -> String {
+    fn next_state_text(&self, row: &TaskRow) -> String {
         if waits_for_a_retry(row) {
             let time = row.scheduled_at.to_zoned(self.now.time_zone().clone());
             return format!(

@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::display::clock_and_relative;
-use task_engine_core::schedule::BadSchedule;
-use task_engine_core::secret::StrayPlaceholder;
+use task_engine_core::schedule::InvalidSchedule;
+use task_engine_core::secret::UnexpectedPlaceholder;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_store::schedules::{Done, Schedules};
 
@@ -113,17 +113,17 @@ pub(crate) struct PauseArguments {
     reason: Option<String>,
 }
 
-fn missed(text: &str) -> Result<Missed, BadWord> {
+fn missed(text: &str) -> Result<Missed, ParseError> {
     text.parse()
 }
 
-fn overlap(text: &str) -> Result<Overlap, BadWord> {
+fn overlap(text: &str) -> Result<Overlap, ParseError> {
     text.parse()
 }
 
 pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fault> {
     // All that can be wrong with the input is found before anything is opened.
-    let wrong = |error: task_engine_core::task::BadTask| Fault::Usage(error.to_string());
+    let wrong = |error: task_engine_core::task::InvalidTask| Fault::Usage(error.to_string());
     let Some(rule) = args.rule.rule() else {
         return Err(Fault::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
     };
@@ -163,7 +163,8 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     let store = console.database()?.open(Access::MustExist).await?;
     let schedules = Schedules::of(&*store);
     let secrets = task_engine_operations::secrets::read(&*store).await?;
-    let stray = |why: StrayPlaceholder| BadSchedule { name: args.name.clone(), why: why.into() };
+    let stray =
+        |why: UnexpectedPlaceholder| InvalidSchedule { name: args.name.clone(), why: why.into() };
     let change = schedules.change(&args.name, |stored| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use task_engine_core::display::relative;
 use task_engine_core::schedule::Preview;
 use task_engine_core::schedule::history::ScheduleDetails;
-use task_engine_core::schedule::{BadSchedule, Timetable, Wrong};
+use task_engine_core::schedule::{InvalidSchedule, Timetable, Wrong};
 use task_engine_store::schedules::Schedules;
 
 use super::RuleArguments;
@@ -95,8 +95,9 @@ async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp),
     let store = console.database()?.open(Access::MustExist).await?;
     let ScheduleDetails { row, now, .. } = Schedules::of(&*store).show(name, 0).await?;
     let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));
-    let timetable = timetable
-        .map_err(|why| Fault::Conflict(BadSchedule { name: name.to_owned(), why }.to_string()))?;
+    let timetable = timetable.map_err(|why| {
+        Fault::Conflict(InvalidSchedule { name: name.to_owned(), why }.to_string())
+    })?;
     if let Some(pause) = &row.state.paused {
         let since = relative(pause.at, now);
         console.say(format_args!(

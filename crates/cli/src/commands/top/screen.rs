@@ -1,16 +1,20 @@
 //! What stands on the screen: lines out of figures.
 
 use task_engine_core::display::{count, span};
-use task_engine_operations::stats::Look;
+use task_engine_operations::stats::StatsSnapshot;
 
 use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;
-use crate::said::far;
+use crate::said::progress_text;
 use crate::table::table;
 
 /// All that is to be seen, in so many lines or fewer: running tasks, which may be
 /// many, get what the rest leaves.
-pub(super) fn lines(look: &Look, before: Option<&Look>, height: usize) -> Vec<String> {
+pub(super) fn lines(
+    look: &StatsSnapshot,
+    before: Option<&StatsSnapshot>,
+    height: usize,
+) -> Vec<String> {
     let figures = &look.figures;
     let busy: i64 = figures.engines.iter().map(|engine| engine.busy).sum();
     let workers: i32 = figures.engines.iter().map(|engine| engine.workers).sum();
@@ -55,14 +59,14 @@ fn section(lines: &mut Vec<String>, text: &str, rows_max: usize) {
 }
 
 /// What has changed since the look before.
-fn changes(look: &Look, before: &Look) -> String {
-    let id = |look: &Look| look.figures.newest_task.map_or(0, |id| id.0);
+fn changes(look: &StatsSnapshot, before: &StatsSnapshot) -> String {
+    let id = |look: &StatsSnapshot| look.figures.newest_task.map_or(0, |id| id.0);
     let created = id(look) - id(before);
     let due = look.figures.due.counted - before.figures.due.counted;
     format!("; {created} created, {due:+} due since the last look")
 }
 
-fn running(look: &Look) -> String {
+fn running(look: &StatsSnapshot) -> String {
     let rows = look.moving.held.iter().map(|held| {
         let name = look.names.iter().find(|(id, _)| *id == held.instance_id);
         let time = look.moving.now.duration_since(held.claimed_at).unsigned_abs();
@@ -71,7 +75,10 @@ fn running(look: &Look) -> String {
             summary(&held.task_class, 40),
             name.map_or_else(String::new, |(_, name)| summary(name, 30)),
             span(time),
-            held.progress.as_ref().map(|progress| summary(&far(progress), 50)).unwrap_or_default(),
+            held.progress
+                .as_ref()
+                .map(|progress| summary(&progress_text(progress), 50))
+                .unwrap_or_default(),
         ]
     });
     table(&["RUNNING", "CLASS", "ENGINE", "FOR", "PROGRESS"], &[0, 3], rows.collect())

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value as Json};
 use task_engine::{NewTask, Schedule};
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::json::Json as Text;
 use task_engine_core::schedule::Wrong;
 use toml::de::{DeTable, DeValue};
@@ -186,7 +186,7 @@ impl Reader<'_> {
     }
 
     /// One of a few words.
-    fn word<T: std::str::FromStr<Err = BadWord>>(
+    fn word<T: std::str::FromStr<Err = ParseError>>(
         &mut self,
         table: &DeTable<'_>,
         key: &str,

@@ -2,16 +2,16 @@
 //! these are gauges, not counters: they also go down. What only ever grows is
 //! counted by each engine itself.
 
-use task_engine_store::rollup::{BOUNDS_MS, ClassTotal, FigureRow, TimeHistogram};
+use task_engine_store::rollup::{BOUNDS_MS, ClassTotal, RollupRow, TimeHistogram};
 
 use super::Text;
 
-#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
+#[allow(clippy::cast_precision_loss)] // Counts are progress_text below 2^53.
 fn number(count: u64) -> f64 {
     count as f64
 }
 
-pub(super) fn text(rows: &[FigureRow]) -> String {
+pub(super) fn text(rows: &[RollupRow]) -> String {
     let mut classes = ClassTotal::sum(rows);
     classes.sort_by(|one, other| one.class.cmp(&other.class));
     let mut text = Text::default();
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn buckets_grow_and_rows_of_a_class_are_one() {
-        let mut row = FigureRow {
+        let mut row = RollupRow {
             at: Timestamp::UNIX_EPOCH,
             class: "a".to_owned(),
             ok: 2,

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use task_engine_core::display::{brief, count};
 use task_engine_operations::errors::{ErrorGroup, Failures};
-use task_engine_operations::stats::QueueFigures;
+use task_engine_operations::stats::QueueStats;
 use task_engine_store::check::{Check, Verdict};
 use task_engine_store::token::Role;
 
@@ -62,7 +62,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
     })
 }
 
-fn pause(app: &App, viewer: &Viewer, now: &Now, queue: &QueueFigures) -> Markup {
+fn pause(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
     let name = &queue.row.name;
     html! {
         li data-key={ "paused-" (name) } {
@@ -107,8 +107,8 @@ fn errors(app: &App, now: &Now, failures: &Failures, groups: &[ErrorGroup]) -> M
 }
 
 /// The queues whose oldest task has waited longest.
-fn late(now: &Now) -> Vec<&QueueFigures> {
-    let age = |queue: &&QueueFigures| queue.oldest_due_secs.unwrap_or(0.0);
+fn late(now: &Now) -> Vec<&QueueStats> {
+    let age = |queue: &&QueueStats| queue.oldest_due_secs.unwrap_or(0.0);
     let open = now.figures.queues.iter().filter(|queue| queue.row.paused.is_none());
     let mut late: Vec<_> = open.filter(|queue| age(queue) >= WAITS_SECS).collect();
     late.sort_by(|one, other| age(other).total_cmp(&age(one)));
@@ -116,7 +116,7 @@ fn late(now: &Now) -> Vec<&QueueFigures> {
     late
 }
 
-fn waiting(app: &App, late: &[&QueueFigures]) -> Markup {
+fn waiting(app: &App, late: &[&QueueStats]) -> Markup {
     html! {
         section .card {
             div .row .between {

@@ -27,8 +27,8 @@ pub(super) fn all(app: &App, now: &Now) -> Markup {
             (tile(&by_status("waiting"), "", &parts::number(figures.later), "later"))
             (tile(&by_status("running"), "", &figures.running.to_string(), "running"))
             (tile(&app.path("/queues"), late_class, &late, "oldest due"))
-            (tile(&by_status("failed"), if figures.unhappy.failed.counted > 0 { "bad" } else { "" },
-                  &parts::number(figures.unhappy.failed), "failed"))
+            (tile(&by_status("failed"), if figures.failure_counts.failed.counted > 0 { "bad" } else { "" },
+                  &parts::number(figures.failure_counts.failed), "failed"))
             (tile(&app.path("/instances"), if nobody { "bad" } else { "" }, &alive.to_string(),
                   &format!("{} alive, {busy} of {workers} workers busy",
                            if alive == 1 { "engine" } else { "engines" })))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use task_engine_core::BadWord;
+use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::parse;
 use task_engine_core::queue::check_queue_name;
@@ -13,7 +13,7 @@ use task_engine_core::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wr
 use task_engine_core::secret;
 use task_engine_core::secret::Secrets;
 use task_engine_core::task::NewTask;
-use task_engine_core::task::{BadTask, DEFAULT_QUEUE};
+use task_engine_core::task::{DEFAULT_QUEUE, InvalidTask};
 
 use super::parameters;
 use crate::pages::actions::Fields;
@@ -118,7 +118,7 @@ impl Typed {
         let task = self.task(old, secrets, &mut mistakes);
         let missed = self.missed().map_err(|why| mistakes.insert("missed", why));
         let overlap = self.overlap.parse();
-        let overlap = overlap.map_err(|why: BadWord| mistakes.insert("overlap", why.into()));
+        let overlap = overlap.map_err(|why: ParseError| mistakes.insert("overlap", why.into()));
         let jitter = jitter(&self.jitter).map_err(|why| mistakes.insert("jitter", why));
         let schedule = Schedule::new(self.name.as_str(), self.rule.as_str())
             .time_zone(self.zone.as_str())
@@ -200,7 +200,7 @@ impl Typed {
 
     fn missed(&self) -> Result<Missed, String> {
         match self.missed.as_str() {
-            "all" => format!("all:{}", self.missed_max).parse().map_err(|_: BadWord| {
+            "all" => format!("all:{}", self.missed_max).parse().map_err(|_: ParseError| {
                 format!("of missed times, 1 to {} can be made good", Missed::ALL_MAX)
             }),
             missed => Ok(missed.parse::<Missed>()?),
@@ -221,11 +221,11 @@ fn field_of(why: &Wrong) -> &'static str {
     }
 }
 
-fn field_of_task(bad: &BadTask) -> &'static str {
+fn field_of_task(bad: &InvalidTask) -> &'static str {
     match bad {
-        BadTask::Parameters { .. } => "parameters",
-        BadTask::Name { what: "queue", .. } => "queue",
-        BadTask::Name { .. } => "class",
+        InvalidTask::Parameters { .. } => "parameters",
+        InvalidTask::Name { what: "queue", .. } => "queue",
+        InvalidTask::Name { .. } => "class",
         _ => "",
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::display::{cancel_story, count, far, span, verdict};
+use task_engine_core::display::{cancel_history_text, count, progress_text, span, verdict};
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 use task_engine_core::task::{ExecutionStatus, LateResult};
 
@@ -87,8 +87,8 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
     html! {
         @if let Some(progress) = &execution.progress {
             p .nowrap {
-                progress max="100" value=(progress.percent) aria-label="How far it is" {}
-                " " (far(progress))
+                progress max="100" value=(progress.percent) aria-label="How progress_text it is" {}
+                " " (progress_text(progress))
             }
         }
         @if let Some(error) = &execution.error {
@@ -102,7 +102,7 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
             }
         }
         @if let Some(cancel) = &execution.cancel {
-            p { b { "Cancel: " } (cancel_story(cancel, execution, now, &app.zone)) }
+            p { b { "Cancel: " } (cancel_history_text(cancel, execution, now, &app.zone)) }
         }
         @if let Some(retry_at) = execution.retry_at {
             p .soft { "Next attempt " @if retry_at < now { "was " } "due " (parts::time(app, retry_at, now)) }

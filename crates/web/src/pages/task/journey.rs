@@ -22,14 +22,14 @@ struct Step {
 enum Place {
     Past,
     Current,
-    Ahead,
+    QueuePosition,
 }
 
 pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
     html! {
         ol #journey .journey data-live aria-label="Its path" {
             @for step in steps(task, due_at, now) {
-                li .ahead[step.place == Place::Ahead]
+                li .ahead[step.place == Place::QueuePosition]
                    aria-current=[(step.place == Place::Current).then_some("step")] {
                     // What is no state of a task has no sign of one.
                     @if step.class == "off" { span .state .off { (step.word) } }
@@ -43,7 +43,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
 }
 
 fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
-    use Place::{Ahead, Current, Past};
+    use Place::{Current, Past, QueuePosition};
     let row = &task.row;
     let step = |class, word: &str, at, place| Step { class, word: word.to_owned(), at, place };
     let begun = task.executions.iter().filter(|execution| execution.started_at.is_some());
@@ -53,7 +53,7 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
     if row.status == TaskStatus::Waiting && task.executions.is_empty() {
         let word = if due_at > now { "waiting until due" } else { "due" };
         steps.push(step("waiting", word, Some(row.scheduled_at), Current));
-        steps.push(step("off", "running", None, Ahead));
+        steps.push(step("off", "running", None, QueuePosition));
         return steps;
     }
     steps.push(step("waiting", "due", Some(due_at), Past));
@@ -66,7 +66,7 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
         }
         let word = format!("running, attempt {}", row.attempts);
         steps.push(step("running", &word, started(last).or(Some(row.updated_at)), Current));
-        steps.push(step("off", "end", None, Ahead));
+        steps.push(step("off", "end", None, QueuePosition));
         return steps;
     }
     match times {
@@ -84,7 +84,7 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
             _ => format!("waiting for retry {}", row.retry_number),
         };
         steps.push(step("waiting", &word, Some(row.scheduled_at), Current));
-        steps.push(step("off", "running", None, Ahead));
+        steps.push(step("off", "running", None, QueuePosition));
     } else {
         steps.push(step(row.status.as_str(), row.status.as_str(), Some(row.updated_at), Current));
     }

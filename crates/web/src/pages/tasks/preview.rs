@@ -14,7 +14,7 @@ use crate::pages::actions::Fields;
 use crate::problem::Problem;
 
 /// How long somebody waits to see who is meant.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) async fn page(
     State(app): State<App>,
@@ -33,7 +33,7 @@ pub(super) async fn page(
     let choice = fields.choice(&app)?;
     let choice = app.allowed_choice(&viewer.actor, choice).await?;
     let now = app.glance.now().await?.figures.at;
-    let meant = meant(&*app.store, verb, &choice, Some(PATIENCE)).await?;
+    let meant = meant(&*app.store, verb, &choice, Some(TIMEOUT)).await?;
     let back = fields.get("back").unwrap_or("/tasks");
     let title = format!("{}: what is meant", capital(verb.as_str()));
     let main = html! {
@@ -45,7 +45,7 @@ pub(super) async fn page(
                           ". It is asked again when you confirm: tasks that have changed by then may not be among them." }
             }
             @if let Some(down_to) = meant.down_to {
-                p { "So far the tasks down to " (down_to) " were looked at; what is older is looked at when you confirm. At most "
+                p { "So progress_text the tasks down to " (down_to) " were looked at; what is older is looked at when you confirm. At most "
                     (MAX) " tasks are changed at once." }
             }
             @if meant.ids.is_empty() && meant.down_to.is_none() {

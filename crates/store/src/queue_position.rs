@@ -7,7 +7,7 @@ use crate::lock::BlockingSession;
 
 /// Which tasks count as being before another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AheadLook {
+pub struct QueuePositionQuery {
     /// The task.
     pub id: TaskId,
     /// Those of these queues,
@@ -18,7 +18,7 @@ pub struct AheadLook {
 
 /// What is before a task that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ahead {
+pub struct QueuePosition {
     /// Due tasks that are claimed before it, those of paused queues left out.
     pub tasks: Count,
     /// Who has locked it, if that can be seen.
