@@ -1,4 +1,4 @@
-//! A long task says how progress_text it is, and ends when somebody cancels it.
+//! A long task says how far it is, and ends when somebody cancels it.
 //!
 //! `run.progress` and `run.log` never wait, and are on record within half a second
 //! for everybody to see: the command line, the dashboard, or a program like this

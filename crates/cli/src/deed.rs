@@ -96,7 +96,7 @@ impl Begun {
     }
 }
 
-/// Who types, as progress_text as the system says.
+/// Who types, as far as the system says.
 pub(crate) fn actor() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));

@@ -1,5 +1,5 @@
 //! What a task has said, as it comes: lines of its log, how many are missing,
-//! and how progress_text it is.
+//! and how far it is.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -235,8 +235,8 @@ pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
             format!("… {lines} not kept ({first} to {})", first + dropped - 1)
         }
         Said::Progress { progress, .. } => {
-            let progress_text = progress_text(progress);
-            format!("{}  {:5}  {progress_text}", time(progress.reported_at, zone), "at")
+            let far = progress_text(progress);
+            format!("{}  {:5}  {far}", time(progress.reported_at, zone), "at")
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What can happen to an attempt, and what comes next: the one place where the
-//! next_state_text of a task is decided.
+//! fate of a task is decided.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -141,7 +141,7 @@ pub enum NextState {
     },
 }
 
-/// The next_state_text of a task after an attempt. `chance` is for the rule's jitter.
+/// The fate of a task after an attempt. `chance` is for the rule's jitter.
 #[must_use]
 pub fn transition(
     outcome: &Outcome,

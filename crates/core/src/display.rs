@@ -49,7 +49,7 @@ pub fn counted(count: Count) -> String {
     if count.and_more { text + "+" } else { text }
 }
 
-/// How progress_text an attempt is: `40 %, rendering`.
+/// How far an attempt is: `40 %, rendering`.
 #[must_use]
 pub fn progress_text(progress: &ProgressRow) -> String {
     let percent = format!("{:.1}", progress.percent);
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn progress_in_few_digits() {
-        let progress_text = |percent, message: &str| {
+        let text = |percent, message: &str| {
             let reported_at = Timestamp::UNIX_EPOCH;
             progress_text(&ProgressRow { percent, message: message.to_owned(), reported_at })
         };
-        assert_eq!(progress_text(100.0 / 3.0, "rendering"), "33.3 %, rendering");
-        assert_eq!(progress_text(50.0, ""), "50 %");
+        assert_eq!(text(100.0 / 3.0, "rendering"), "33.3 %, rendering");
+        assert_eq!(text(50.0, ""), "50 %");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an attempt says while it runs: how progress_text it is, and the lines of its log.
+//! What an attempt says while it runs: how far it is, and the lines of its log.
 //!
 //! Only the holder of an attempt reports about it, and every claim has an
 //! attempt number of its own; so the key (task, attempt, line) is the fence. A
@@ -79,13 +79,13 @@ pub struct Report {
     pub version: i64,
     /// How many lines it has said in all. Numbers without a line were dropped.
     pub lines_said: i32,
-    /// How progress_text it is, if it has said so.
+    /// How far it is, if it has said so.
     pub progress: Option<Progress>,
     /// The lines that are not on record yet, in order.
     pub lines: Vec<LogLine>,
 }
 
-/// How progress_text an attempt is.
+/// How far an attempt is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// From 0 to 100.
@@ -126,7 +126,7 @@ impl LogLine {
     }
 }
 
-/// How progress_text an attempt was when it last said so.
+/// How far an attempt was when it last said so.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgressRow {
     /// From 0 to 100.

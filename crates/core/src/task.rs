@@ -671,7 +671,7 @@ pub struct ExecutionRow {
     pub ends_task: Option<TaskStatus>,
     /// When the next attempt was to begin.
     pub retry_at: Option<Timestamp>,
-    /// How progress_text it was when it last said so.
+    /// How far it was when it last said so.
     pub progress: Option<ProgressRow>,
     /// How many lines it has said to its log, with those that were dropped.
     pub log_lines: i32,

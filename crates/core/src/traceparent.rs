@@ -51,7 +51,7 @@ impl Traceparent {
         self.flags
     }
 
-    /// The span that this thread is in, as progress_text as this program knows: see
+    /// The span that this thread is in, as far as this program knows: see
     /// [`set_current_span`].
     #[must_use]
     pub fn current() -> Option<Self> {

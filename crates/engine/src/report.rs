@@ -96,7 +96,7 @@ impl Reports {
                     Err(error) => {
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(
-                                "progress and logs of tasks are kept, as progress_text as there is room, until the store takes them: {error}"
+                                "progress and logs of tasks are kept, as far as there is room, until the store takes them: {error}"
                             );
                         }
                         tokio::time::sleep(backoff.next()).await;

@@ -209,7 +209,7 @@ impl<S> Run<S> {
         self.journal.secrets.text(text)
     }
 
-    /// Says how progress_text the attempt is: 0 to 100 percent, and a few words. The last
+    /// Says how far the attempt is: 0 to 100 percent, and a few words. The last
     /// one counts, and is shown while the task runs and after it. Never waits:
     /// it is written beside the work, within half a second.
     pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {

@@ -1,7 +1,7 @@
 //! The four tasks of the book, for trying things out. Each is known by its own
 //! name and by the book's (`TaskEngine::Tasks::WaitingTask`), so that tasks
 //! created by the book's program run too. And one of our own, `ReportingTask`,
-//! which says how progress_text it is.
+//! which says how far it is.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct WaitingTask {
 #[error("Oh no")]
 pub struct FailingNotRetryTaskException;
 
-/// Says how progress_text it is, step by step.
+/// Says how far it is, step by step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportingTask {

@@ -247,7 +247,7 @@ impl Scheduler {
 }
 
 /// What to do about a schedule that is due, or why nothing can be done.
-/// Whatever a calendar may do in a progress_text year, one schedule is not all of them.
+/// Whatever a calendar may do in a far year, one schedule is not all of them.
 fn decided(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
     match catch_unwind(AssertUnwindSafe(|| firing(schedule, now))) {
         Ok(firing) => firing.map_err(|why| why.to_string()),

@@ -16,7 +16,7 @@ pub(crate) struct Hints {
     work: Vec<Hint>,
     cancel: Hint,
     schedule: Hint,
-    /// When the next schedule is due, as progress_text as the scheduler knows.
+    /// When the next schedule is due, as far as the scheduler knows.
     next_schedule: Mutex<Option<Instant>>,
 }
 

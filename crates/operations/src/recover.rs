@@ -63,7 +63,7 @@ pub struct LeftTasks {
 
 fn there_are(known: &[String]) -> String {
     if known.is_empty() {
-        "none has run here recent_stats".to_owned()
+        "none has run here lately".to_owned()
     } else {
         format!("there are {}", known.join(", "))
     }

@@ -22,7 +22,7 @@ use task_engine_store::rollup::{ClassTotal, RollupRow, TimeHistogram};
 
 pub use snapshot::StatsSnapshot;
 
-/// What engines have counted of a class recent_stats.
+/// What engines have counted of a class recent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassStats {
     /// The class; empty for all that engines did not tell apart.
@@ -103,7 +103,7 @@ impl RecentStats {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // Counts are progress_text below 2^53.
+#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
 fn number(count: u64) -> f64 {
     count as f64
 }
@@ -212,7 +212,7 @@ impl Stats {
             })
         };
         let (due, later) = (sum(|queue| queue.due), sum(|queue| queue.later));
-        let recent_stats = |time| RecentStats::of(counted, endings, moving.now, time);
+        let recent = |time| RecentStats::of(counted, endings, moving.now, time);
         let oldest = |queue: &QueueRow| {
             let of_queue = moving.next.iter().filter(|next| next.queue == queue.name);
             let oldest = of_queue.map(|next| next.due_at).min()?;
@@ -236,8 +236,8 @@ impl Stats {
             later,
             running: moving.held.len(),
             failure_counts,
-            last_minute: recent_stats(MINUTE),
-            last_hour: recent_stats(HOUR),
+            last_minute: recent(MINUTE),
+            last_hour: recent(HOUR),
             sampled_fields: ["last_error"],
             queues: queues
                 .into_iter()
@@ -299,14 +299,11 @@ mod tests {
             counted("a", 0, 40, 0),
         ];
         let endings = [ending(1, "b", 50, Some("old")), ending(2, "b", 40, Some("new"))];
-        let recent_stats = RecentStats::of(&rows, &endings, now, Duration::from_secs(60));
-        assert_eq!(
-            (recent_stats.ended, recent_stats.succeeded, recent_stats.failed),
-            (362, 349, 10)
-        );
-        assert!((recent_stats.secs - 80.0).abs() < 1e-9, "{}", recent_stats.secs);
-        assert!((recent_stats.per_sec - 362.0 / 80.0).abs() < 1e-9, "{}", recent_stats.per_sec);
-        let [a, b] = &recent_stats.classes[..] else { panic!("two classes, not {recent_stats:?}") };
+        let recent = RecentStats::of(&rows, &endings, now, Duration::from_secs(60));
+        assert_eq!((recent.ended, recent.succeeded, recent.failed), (362, 349, 10));
+        assert!((recent.secs - 80.0).abs() < 1e-9, "{}", recent.secs);
+        assert!((recent.per_sec - 362.0 / 80.0).abs() < 1e-9, "{}", recent.per_sec);
+        let [a, b] = &recent.classes[..] else { panic!("two classes, not {recent:?}") };
         assert_eq!((a.ended, a.failed, a.last_error.as_deref()), (342, 0, None));
         assert_eq!((b.ended, b.failed, b.other, b.last_error.as_deref()), (20, 10, 1, Some("new")));
         assert!(a.run_secs_p95.unwrap() <= 3.0, "{a:?}");
@@ -319,8 +316,8 @@ mod tests {
     #[test]
     fn rate_counts_from_the_first_ending() {
         let now = Timestamp::from_second(1_000_040).unwrap();
-        let recent_stats = RecentStats::of(&[counted("a", 0, 199, 0)], &[], now, HOUR);
-        assert!((recent_stats.per_sec - 10.0).abs() < 1e-9, "{}", recent_stats.per_sec);
+        let recent = RecentStats::of(&[counted("a", 0, 199, 0)], &[], now, HOUR);
+        assert!((recent.per_sec - 10.0).abs() < 1e-9, "{}", recent.per_sec);
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub enum Reason {
     Behind {
         /// So many.
         ahead: Count,
-        /// About how long that takes, in seconds; nothing if nothing ended recent_stats.
+        /// About how long that takes, in seconds; nothing if nothing ended lately.
         about_secs: Option<f64>,
     },
     /// Nothing stands in its way.
@@ -382,7 +382,7 @@ fn no_turn(facts: &TaskFacts<'_>) -> Vec<Reason> {
     let candidates = candidates((&facts.task.row).into(), facts.engines);
     let mut reasons = Vec::new();
     let workers: i32 = candidates.iter().map(|(_, pool)| pool.workers).sum();
-    // What these pools hold, as progress_text as it can be told: which worker has which
+    // What these pools hold, as far as it can be told: which worker has which
     // task is not on record before its end.
     let mut busy: Vec<_> = facts
         .moving
@@ -405,7 +405,7 @@ fn no_turn(facts: &TaskFacts<'_>) -> Vec<Reason> {
     reasons
 }
 
-/// How long those before it take at the rate of recent_stats.
+/// How long those before it take at the rate of lately.
 fn about<P>(facts: &TaskFacts<'_>, candidates: &[(&InstanceRow, P)], ahead: Count) -> Option<f64> {
     let by_them = |ending: &&EndingRow| {
         candidates.iter().any(|(engine, _)| Some(engine.id) == ending.instance_id)

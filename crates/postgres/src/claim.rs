@@ -29,7 +29,7 @@ const CHECKED_COLUMNS: &str = include_str!("../sql/claim_columns_checked.sql");
 const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
 const PICK_LANES: &str = include_str!("../sql/pick_lanes.sql");
 
-/// How progress_text a claim reads past rows that others have locked.
+/// How far a claim reads past rows that others have locked.
 const CANDIDATES_MAX: usize = 10_000;
 
 pub(crate) struct PgClaimer {

@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// How progress_text the log of the server was, at the last look.
+/// How far the log of the server was, at the last look.
 #[derive(Debug, Default)]
 pub(crate) struct LogWatch(Mutex<Option<Position>>);
 
@@ -28,7 +28,7 @@ enum Seen {
 }
 
 impl Position {
-    /// From the name of the file that is written to, and how progress_text.
+    /// From the name of the file that is written to, and how far.
     pub(crate) fn of(file: &str, bytes: i64) -> Option<Self> {
         let timeline = u32::from_str_radix(file.get(..8)?, 16).ok()?;
         Some(Self { timeline, bytes })

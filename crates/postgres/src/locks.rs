@@ -42,7 +42,7 @@ impl Inner {
     }
 
     /// Waits for an answer as long as the limit says (`Connections::answer`). Of a
-    /// lock timeout it tells which session holds the lock, as progress_text as that can be
+    /// lock timeout it tells which session holds the lock, as far as that can be
     /// seen afterwards.
     pub(crate) async fn answer<T>(
         &self,

@@ -23,7 +23,7 @@ const CHEAP: Duration = Duration::from_millis(20);
 const SLOW_IN_A_ROW: u32 = 3;
 const RATION: u32 = 20;
 const RATION_MAX: Duration = Duration::from_secs(2);
-/// Tasks commit in another order than their times have; so progress_text back a look from
+/// Tasks commit in another order than their times have; so far back a look from
 /// a position begins.
 const MARGIN_US: i64 = 100_000;
 
@@ -38,7 +38,7 @@ pub(crate) struct Lane {
     due_in: Option<Duration>,
 }
 
-/// What the last look saw, and how progress_text the claims have come since.
+/// What the last look saw, and how far the claims have come since.
 pub(crate) struct Outlook {
     wanted: Lanes,
     lanes: Vec<Lane>,

@@ -1,4 +1,4 @@
-//! One step of a search: how progress_text it goes, and what is there.
+//! One step of a search: how far it goes, and what is there.
 
 use task_engine_core::filter::FoundTask;
 use task_engine_core::json::Json;

@@ -14,7 +14,7 @@ use crate::desk::Turn;
 use crate::fault::Fault;
 use crate::moment::micros;
 
-/// How progress_text the clock of this database is ahead of the machine's, in
+/// How far the clock of this database is ahead of the machine's, in
 /// microseconds. There is no such table where no test has moved the clock.
 pub(crate) fn ahead(db: &Connection) -> i64 {
     let read = db.prepare_cached(sql!("testing/clock"));

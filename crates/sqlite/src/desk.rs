@@ -101,12 +101,12 @@ impl fmt::Debug for Desk {
 }
 
 /// A job has two moments: it runs inside a transaction, and answers when the
-/// next_state_text of the transaction is known.
+/// fate of the transaction is known.
 pub(crate) trait Job: Send {
     /// Runs, and tells whether what it did may be kept.
     fn run(&mut self, turn: &Turn<'_>) -> bool;
 
-    /// Answers. `committed` is the next_state_text of the transaction as a whole.
+    /// Answers. `committed` is the fate of the transaction as a whole.
     fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str);
 }
 

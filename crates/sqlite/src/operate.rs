@@ -15,7 +15,7 @@ use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
-/// Where a task is, as progress_text as a wish depends on it.
+/// Where a task is, as far as a wish depends on it.
 pub(crate) enum Place {
     Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
     Held(AttemptId),

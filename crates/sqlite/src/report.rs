@@ -28,15 +28,15 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
                 line.message,
             ])?;
         }
-        let progress_text = report.progress.as_ref();
+        let far = report.progress.as_ref();
         progress.execute(params![
             task_id.0,
             attempt,
             report.version,
             report.lines_said,
-            progress_text.map(|progress_text| progress_text.percent),
-            progress_text.map(|progress_text| &progress_text.message),
-            progress_text.map(|progress_text| turn.moment.of(progress_text.said)),
+            far.map(|far| far.percent),
+            far.map(|far| &far.message),
+            far.map(|far| turn.moment.of(far.said)),
         ])?;
     }
     Ok(Vec::new())

@@ -1,4 +1,4 @@
-//! One step of a search: how progress_text it goes, and what is there.
+//! One step of a search: how far it goes, and what is there.
 
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Statement, params};

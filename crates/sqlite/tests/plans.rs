@@ -197,7 +197,7 @@ async fn checks_and_exports_search_by_keys() {
     }
 }
 
-/// Each place is read by its key from its end, and how progress_text a
+/// Each place is read by its key from its end, and how far a
 /// step goes is told without sorting. The step itself has few rows.
 #[tokio::test]
 async fn a_step_of_a_search_reads_by_keys() {

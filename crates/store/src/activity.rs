@@ -87,7 +87,7 @@ pub struct HeldAttempt {
     pub instance_id: InstanceId,
     /// Since when.
     pub claimed_at: Timestamp,
-    /// How progress_text it was when it last said so.
+    /// How far it was when it last said so.
     pub progress: Option<ProgressRow>,
 }
 

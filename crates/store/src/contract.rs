@@ -57,7 +57,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where this is, without secrets: for logs and messages.
     fn place(&self) -> String;
 
-    /// Closes connections in good order, as progress_text as they are not in use; the store
+    /// Closes connections in good order, as far as they are not in use; the store
     /// is not used after that. For programs that are about to end: a server may
     /// otherwise log that they were cut off.
     fn close(&self) -> StoreFuture<'_, ()> {
@@ -258,7 +258,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What engines hold, and the first tasks of each lane.
     fn activity(&self, look: ActivityQuery) -> StoreFuture<'_, Activity>;
 
-    /// Attempts that have ended recent_stats, where they are looked for; the oldest
+    /// Attempts that have ended lately, where they are looked for; the oldest
     /// first, each once.
     fn endings<'a>(&'a self, look: &'a EndingsQuery) -> StoreFuture<'a, Vec<EndingRow>>;
 
@@ -342,7 +342,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// class, the most counts, in whatever order it arrives.
     fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> StoreFuture<'a, ()>;
 
-    /// What all engines have counted recent_stats, by step and class, in this order.
+    /// What all engines have counted lately, by step and class, in this order.
     /// The first minute is whole; steps and classes without any attempt are left out.
     fn rollups(&self, look: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>>;
 

@@ -242,7 +242,7 @@ pub struct LateRecord {
     pub error: Option<Json>,
 }
 
-/// How progress_text an attempt was, and how many lines it has said.
+/// How far an attempt was, and how many lines it has said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -490,7 +490,7 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// Whether ids up to those of this file can be moved so progress_text.
+    /// Whether ids up to those of this file can be moved so far.
     #[must_use]
     pub fn fits(&self, header: &Header) -> bool {
         // The ids of claims have a life's id in their upper bits.

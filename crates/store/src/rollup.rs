@@ -97,7 +97,7 @@ impl Tally {
     }
 }
 
-/// What an engine has counted of one class in one minute, so progress_text.
+/// What an engine has counted of one class in one minute, so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMinute {
     /// The minute of the database's clock, in minutes since 1970.

@@ -207,7 +207,7 @@ impl Glance {
         self.last_hour.get(figures::last_hour(&*self.store)).await
     }
 
-    /// The figures with what ended recent_stats, as `task-engine stats` has them.
+    /// The figures with what ended lately, as `task-engine stats` has them.
     pub(crate) async fn stats(&self) -> Result<Arc<StatsSnapshot>, StoreError> {
         let counted = self.last_hour().await?;
         self.stats.get(StatsSnapshot::with(&*self.store, &counted)).await

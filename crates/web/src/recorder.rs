@@ -45,7 +45,7 @@ impl Recorder {
         builder.and_then(PrometheusBuilder::install_recorder).map(Self).map_err(taken)
     }
 
-    /// What was counted so progress_text, in the text format of Prometheus.
+    /// What was counted so far, in the text format of Prometheus.
     #[must_use]
     pub fn render(&self) -> String {
         self.0.render()

@@ -58,9 +58,9 @@ impl Series {
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn ok_per_sec(&self, now: Timestamp) -> Option<f64> {
         const STEPS: usize = 6;
-        let recent_stats = &self.steps[self.steps.len().saturating_sub(STEPS)..];
-        let secs = now.duration_since(recent_stats.first()?.at).as_secs_f64().max(1.0);
-        let ok: u64 = recent_stats.iter().map(|step| step.ok).sum();
+        let lately = &self.steps[self.steps.len().saturating_sub(STEPS)..];
+        let secs = now.duration_since(lately.first()?.at).as_secs_f64().max(1.0);
+        let ok: u64 = lately.iter().map(|step| step.ok).sum();
         (ok > 0).then(|| ok as f64 / secs)
     }
 }

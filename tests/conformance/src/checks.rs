@@ -51,7 +51,7 @@ pub async fn no_live_engine_is_one_finding(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let mut engine = bench.register(short_lived(new_instance("gone"))).await;
     bench.create_work(2).await;
-    bench.create(new_task("stranger").queue("progress_text away").expect("a queue")).await;
+    bench.create(new_task("stranger").queue("far away").expect("a queue")).await;
     engine.claim(1).await;
     let checks = bench.store.checks(Depth::Quick).await.expect("checks");
     let about_work = ["engines", "orphaned_tasks", "unknown_classes", "unserved_queues"];
@@ -70,13 +70,13 @@ pub async fn what_waits_for_nobody_is_found(db: &dyn Database) {
     let new = knowing(new_instance("a"), &[(WORK, RetryRule::default())]);
     bench.register(new).await;
     bench.create(new_task("stranger")).await;
-    bench.create(new_task(WORK).queue("progress_text away").expect("a queue")).await;
+    bench.create(new_task(WORK).queue("far away").expect("a queue")).await;
     bench.create(new_task(WORK).queue("closed").expect("a queue")).await;
     let pause = Pause::new("closed", Some("audit".to_owned())).expect("a pause");
     bench.store.pause_queue(&pause).await.expect("pause");
     for (name, words, remedy) in [
         ("unknown_classes", "stranger", "task-engine cancel"),
-        ("unserved_queues", "progress_text away", "task-engine start --queue 'progress_text away'"),
+        ("unserved_queues", "far away", "task-engine start --queue 'far away'"),
         ("paused_queues", "closed has been paused for", "task-engine queues resume closed"),
     ] {
         let found = check(&bench, name).await;

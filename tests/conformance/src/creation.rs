@@ -148,12 +148,12 @@ pub async fn a_task_is_due_after_a_wait_or_at_a_time(db: &dyn Database) {
 pub async fn a_time_beyond_the_calendar_is_refused(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let year = Duration::from_secs(366 * 86_400);
-    for progress_text in [
+    for far in [
         numbered(1).at(Timestamp::MAX),
         numbered(1).after(year * 9000),
         numbered(1).after(Duration::MAX),
     ] {
-        let refused = bench.store.create(&[numbered(0), progress_text]).await;
+        let refused = bench.store.create(&[numbered(0), far]).await;
         assert!(refused.is_err(), "{refused:?}");
     }
     assert_eq!(bench.list(None).await, []);

@@ -27,7 +27,7 @@ pub struct TestServer {
     keeper: Mutex<Keeper>,
 }
 
-/// The progress_text end of the pipe that keeps the server alive.
+/// The far end of the pipe that keeps the server alive.
 #[derive(Debug)]
 struct Keeper {
     process: Child,

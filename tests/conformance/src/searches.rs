@@ -91,7 +91,7 @@ pub async fn a_search_finds_what_the_filter_means(db: &dyn Database) {
 }
 
 /// A search that matches nothing ends after a step when timeout does, says how
-/// progress_text it came, and comes to its end when it goes on.
+/// far it came, and comes to its end when it goes on.
 pub async fn a_rare_match_is_found_in_bounded_steps(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let rare = bench.create(new_task("rare")).await;

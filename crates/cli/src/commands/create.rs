@@ -144,7 +144,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 async fn say_what_is_in_the_way(
     console: &Console,
     store: &dyn Store,
-    wanted: Wanted<'_>,
+    wanted: Requirements<'_>,
     created: usize,
 ) -> Result<(), Fault> {
     let now = now();

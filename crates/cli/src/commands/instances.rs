@@ -34,7 +34,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     if engines.is_empty() {
         console.say(format_args!(
-            "No engine has run recent_stats on {}. Start one: {}",
+            "No engine has run lately on {}. Start one: {}",
             store.place(),
             console.command("start")
         ));

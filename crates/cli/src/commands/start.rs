@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
     no_migrate: bool,
     /// Also know the sample classes: WaitingTask {"waiting_time": SECONDS},
     /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
-    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how progress_text it is
+    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
     #[arg(long)]
     samples: bool,
     /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a

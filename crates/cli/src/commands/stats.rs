@@ -65,27 +65,27 @@ pub(crate) fn overview(figures: &Stats) -> String {
 }
 
 /// `last 87 s: 12 attempts ended (0.2 a second): 8 succeeded, 3 failed, 1 other`
-pub(crate) fn ended(recent_stats: &RecentStats) -> String {
-    let time = span(Duration::try_from_secs_f64(recent_stats.secs.round()).unwrap_or_default());
-    let rate = match recent_stats.per_sec {
+pub(crate) fn ended(lately: &RecentStats) -> String {
+    let time = span(Duration::try_from_secs_f64(lately.secs.round()).unwrap_or_default());
+    let rate = match lately.per_sec {
         rate if rate >= 10.0 => format!(" (about {rate:.0} a second)"),
         rate if rate >= 0.1 => format!(" (about {rate:.1} a second)"),
         _ => String::new(),
     };
-    let attempts = if recent_stats.ended == 1 { "attempt" } else { "attempts" };
-    let RecentStats { ended, succeeded, failed, other, .. } = recent_stats;
+    let attempts = if lately.ended == 1 { "attempt" } else { "attempts" };
+    let RecentStats { ended, succeeded, failed, other, .. } = lately;
     let other = if *other > 0 { format!(", {other} other") } else { String::new() };
     format!(
         "last {time}: {ended} {attempts} ended{rate}: {succeeded} succeeded, {failed} failed{other}"
     )
 }
 
-pub(crate) fn classes(recent_stats: &RecentStats) -> String {
+pub(crate) fn classes(lately: &RecentStats) -> String {
     let time = |secs: Option<f64>| {
         let time = secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
         time.map_or_else(String::new, span)
     };
-    let rows = recent_stats.classes.iter().map(|class| {
+    let rows = lately.classes.iter().map(|class| {
         let name = if class.task_class.is_empty() { "(others)" } else { &class.task_class };
         vec![
             summary(name, 50),

@@ -137,7 +137,7 @@ fn say_the_rest(console: &Console, search: &Search, found: &SearchPage, place: &
             ));
         } else {
             console.say(format_args!(
-                "{} found so progress_text, searched down to task {next}. Go on with: {more}",
+                "{} found so far, searched down to task {next}. Go on with: {more}",
                 count(shown, "task")
             ));
         }

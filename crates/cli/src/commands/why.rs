@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct StoreFuture<'a> {
+struct Answer<'a> {
     id: TaskId,
     status: TaskStatus,
     task_class: &'a str,

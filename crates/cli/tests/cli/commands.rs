@@ -229,7 +229,7 @@ fn a_witness_leaves_its_lines_and_is_retried() {
 fn instances_lists_engines() {
     let place = Place::new();
     place.ok(&["migrate"]);
-    assert!(place.run(&["instances"]).err.contains("No engine has run recent_stats"));
+    assert!(place.run(&["instances"]).err.contains("No engine has run lately"));
     let engine = place.start(&["start", "--instance", "web-1", "--workers", "3"]);
     engine.says("Engine web-1 started with 3 workers");
     let alive = place.ok(&["instances"]);

@@ -156,9 +156,8 @@ fn refuses_what_is_wrong(place: &Place) {
     place.ok(&["migrate"]);
     assert_eq!(place.tasks().len(), 0, "nothing of all that is there");
     // What a store itself refuses is nobody's crash, and leaves nothing.
-    let progress_text =
-        good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
-    assert_eq!(place.run_with_input(&["import"], progress_text.as_bytes()).code, Some(2));
+    let far = good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
+    assert_eq!(place.run_with_input(&["import"], far.as_bytes()).code, Some(2));
     assert_eq!(place.run_with_input(&["import"], good.as_bytes()).code, Some(0));
     let twice = place.run_with_input(&["import"], good.as_bytes());
     assert_eq!(twice.code, Some(4), "{twice:?}");

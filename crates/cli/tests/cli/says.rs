@@ -69,7 +69,7 @@ fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
     let engine = place.start(&["start"]);
     for running in [&follower, &page] {
         eventually("the third line", || running.out().contains("step 3 of 1000000 is done"));
-        eventually("how progress_text it is", || running.out().contains("at     0 %, step"));
+        eventually("how far it is", || running.out().contains("at     0 %, step"));
     }
     assert_eq!(place.status("1"), "running", "seen while it runs");
     assert!(place.ok(&["show", "1"]).contains("progress    0 %, step"));

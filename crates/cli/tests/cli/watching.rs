@@ -256,7 +256,7 @@ fn counts(place: &Place) {
     place.ok(&["wait", "1", "2", "3"]);
     assert_eq!(place.run(&["wait", "4"]).code, Some(10));
     place.ok(&["create", "ReportingTask", r#"{"steps": 1000, "step_time": 0.1}"#]);
-    eventually("it says how progress_text it is", || place.ok(&["top"]).contains(" %"));
+    eventually("it says how far it is", || place.ok(&["top"]).contains(" %"));
 
     let mut stats = Value::Null;
     eventually("engines have reported", || {

@@ -28,7 +28,7 @@ pub struct Executed {
     pub status: TaskStatus,
     /// How long after the end of this attempt the next one is to begin.
     pub retry_in: Option<Duration>,
-    /// How progress_text the code said that it was.
+    /// How far the code said that it was.
     pub progress: Option<ProgressRow>,
     /// What the code said to its log.
     pub lines: Vec<LogRow>,

@@ -26,7 +26,7 @@ use crate::testing::executed::Executed;
 use crate::wake_up::{self, Hints};
 use crate::workplace::Workplace;
 
-/// Nobody takes it for dead, however progress_text a test moves the clock.
+/// Nobody takes it for dead, however far a test moves the clock.
 const LEASE: Duration = Duration::from_secs(1000 * 365 * 86_400);
 /// How long to leave alone what somebody else has locked.
 const CONTENDED: Duration = Duration::from_millis(5);

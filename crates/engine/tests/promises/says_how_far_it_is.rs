@@ -166,7 +166,7 @@ async fn a_log_is_bounded(fresh: Fresh) {
             |_: serde_json::Value, run: Run<()>| async move {
                 for line in 1..=5000 {
                     run.log(format!("line {line}"));
-                    run.progress(f64::from(line), "too progress_text");
+                    run.progress(f64::from(line), "too far");
                 }
                 Ok::<_, Failure>(())
             },

@@ -93,7 +93,7 @@ impl File {
         self.line
     }
 
-    /// How many lines of each kind were read so progress_text.
+    /// How many lines of each kind were read so far.
     #[must_use]
     pub fn seen(&self) -> End {
         self.seen

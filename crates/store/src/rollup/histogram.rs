@@ -1,5 +1,5 @@
 //! How long attempts took, counted in buckets: small enough to be stored once a
-//! minute and class, and fine enough that an estimate is never progress_text off.
+//! minute and class, and fine enough that an estimate is never far off.
 
 use std::time::Duration;
 

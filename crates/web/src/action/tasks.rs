@@ -124,7 +124,7 @@ pub(crate) struct Meant {
     pub(crate) sample: Vec<FoundTask>,
     /// Whether there may be more than one request changes.
     pub(crate) and_more: bool,
-    /// How progress_text was searched, if timeout ended first.
+    /// How far was searched, if timeout ended first.
     pub(crate) down_to: Option<TaskId>,
 }
 

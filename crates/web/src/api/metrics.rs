@@ -70,7 +70,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-#[allow(clippy::cast_precision_loss)] // Counts are progress_text below 2^53.
+#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
 fn number(count: i64) -> f64 {
     count as f64
 }

@@ -176,7 +176,7 @@ pub(super) fn sample(failures: &Failures) -> Markup {
     }
 }
 
-/// How progress_text this page has looked; on the page of a group, how many of those are its own.
+/// How far this page has looked; on the page of a group, how many of those are its own.
 fn how_far(
     app: &App,
     asked: Asked,

@@ -31,7 +31,7 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
         div #orphans data-live { (orphans(&app, &viewer, &now)) }
         section .card #engines data-live {
             @if now.engines.is_empty() {
-                (parts::empty("No engine has run here recent_stats. Start one:", "task-engine start"))
+                (parts::empty("No engine has run here lately. Start one:", "task-engine start"))
             } @else {
                 (table(&app, &now))
             }

@@ -215,25 +215,25 @@ impl Arena {
         }
     }
 
-    /// How many tasks are confirmed so progress_text.
+    /// How many tasks are confirmed so far.
     #[must_use]
     pub fn confirmed(&self) -> usize {
         std::fs::read_to_string(self.path("acks")).unwrap_or_default().lines().count()
     }
 
-    /// What tasks have written so progress_text.
+    /// What tasks have written so far.
     #[must_use]
     pub fn witness(&self) -> Witness {
         Witness::read(&std::fs::read_to_string(self.path("witness")).unwrap_or_default())
     }
 
-    /// How many attempts have been seen to end so progress_text.
+    /// How many attempts have been seen to end so far.
     #[must_use]
     pub fn done(&self) -> usize {
         self.witness().seen.values().filter(|seen| seen.ended.is_some()).count()
     }
 
-    /// How many attempts have been seen to begin so progress_text.
+    /// How many attempts have been seen to begin so far.
     #[must_use]
     pub fn begun(&self) -> usize {
         self.witness().seen.len()

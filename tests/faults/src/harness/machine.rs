@@ -56,23 +56,19 @@ impl Network {
     pub fn new() -> Self {
         let number = fastrand::u8(1..255);
         let (name, wire) = (format!("tef{number}"), format!("tea{number}"));
-        let progress_text = format!("teb{number}");
+        let far = format!("teb{number}");
         must("ip", &["netns", "add", &name]);
         let cleanup = Cleanup::by("ip link del \"$1\"; ip netns del \"$0\"", &[&name, &wire]);
-        must("ip", &["link", "add", &wire, "type", "veth", "peer", "name", &progress_text]);
-        must("ip", &["link", "set", &progress_text, "netns", &name]);
+        must("ip", &["link", "add", &wire, "type", "veth", "peer", "name", &far]);
+        must("ip", &["link", "set", &far, "netns", &name]);
         must("ip", &["addr", "add", &format!("10.213.{number}.1/30"), "dev", &wire]);
         must("ip", &["link", "set", &wire, "up"]);
         let there = ["netns", "exec", &name, "ip"];
         must(
             "ip",
-            &[
-                &there[..],
-                &["addr", "add", &format!("10.213.{number}.2/30"), "dev", &progress_text],
-            ]
-            .concat(),
+            &[&there[..], &["addr", "add", &format!("10.213.{number}.2/30"), "dev", &far]].concat(),
         );
-        must("ip", &[&there[..], &["link", "set", &progress_text, "up"]].concat());
+        must("ip", &[&there[..], &["link", "set", &far, "up"]].concat());
         must("ip", &[&there[..], &["link", "set", "lo", "up"]].concat());
         Self { name, wire, number, _cleanup: cleanup }
     }

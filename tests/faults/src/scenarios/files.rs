@@ -184,7 +184,7 @@ pub fn flipped_bit(arena: &mut Arena) {
         other.len()
     ));
     assert!(told > 0, "damage is told where it can be");
-    assert!(other.len() * 4 < times, "progress_text too much goes unseen: {other:?}");
+    assert!(other.len() * 4 < times, "far too much goes unseen: {other:?}");
 }
 
 /// All that can be asked; the first complaint of anything.

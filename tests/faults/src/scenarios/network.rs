@@ -85,12 +85,11 @@ pub fn half_open(arena: &mut Arena) {
     arena.on_server(&server);
     arena.wait(arena.sql().execute("SELECT pg_reload_conf()", &[])).expect("reloaded");
     let network = Network::new();
-    let mut progress_text = arena.plan("progress_text");
-    progress_text.around = network.around();
-    progress_text.order.database =
-        progress_text.order.database.replace("127.0.0.1", &network.gateway());
-    arena.fleet.start(progress_text);
-    arena.until_alive(&["progress_text"]);
+    let mut far = arena.plan("far");
+    far.around = network.around();
+    far.order.database = far.order.database.replace("127.0.0.1", &network.gateway());
+    arena.fleet.start(far);
+    arena.until_alive(&["far"]);
     arena.create_many(5, &Duty::work(3000));
     arena.until("tasks run", || arena.begun() == 5);
     let window = arena.window();
@@ -98,13 +97,12 @@ pub fn half_open(arena: &mut Arena) {
     arena.start(&["near"]);
     arena.produce(100, 5, 100, Duty::work(5));
     let told = arena.until("the engine says that it is cut off", || {
-        arena.fleet.logged("progress_text").contains("no heartbeat")
+        arena.fleet.logged("far").contains("no heartbeat")
     });
     arena.until("others have done its work", || arena.done() >= 105);
     network.wire(true);
-    let back =
-        arena.until("it is back", || arena.fleet.logged("progress_text").contains("declared lost"));
-    arena.until_alive(&["progress_text", "near"]);
+    let back = arena.until("it is back", || arena.fleet.logged("far").contains("declared lost"));
+    arena.until_alive(&["far", "near"]);
     let used = window.close();
     assert!(told < Duration::from_secs(30), "{told:?}");
     assert!(used.cpu < 0.5, "it spins: {used}");

@@ -94,7 +94,7 @@ pub fn callers_give_up(arena: &mut Arena) {
     let rounds = if arena.soak { 5000 } else { 300 };
     let (mut dropped, mut done) = (0, 0);
     for _ in 0..rounds {
-        // From progress_text too short to long enough, on a fast machine as on a slow one.
+        // From far too short to long enough, on a fast machine as on a slow one.
         let longest = 200 << arena.chance.u64(0..12);
         let limit = Duration::from_micros(arena.chance.u64(0..longest));
         let tasks = vec![Duty::work(1).task(); arena.chance.usize(1..20)];

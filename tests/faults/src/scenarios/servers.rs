@@ -195,7 +195,7 @@ pub fn read_only(arena: &mut Arena) {
     arena.account();
 }
 
-/// F18: progress_text more engines than the server has connections, all started at once.
+/// F18: far more engines than the server has connections, all started at once.
 pub fn no_connections_left(arena: &mut Arena) {
     let server = server(&["max_connections=30"]);
     arena.on_server(&server);

@@ -18,7 +18,7 @@ pub(super) enum Arena {
     File(FileArena),
 }
 
-/// What a database has used so progress_text; a difference of two readings is a cost.
+/// What a database has used so far; a difference of two readings is a cost.
 /// What cannot be read is left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reading {
@@ -144,7 +144,7 @@ impl Arena {
         }
     }
 
-    /// What the database has used so progress_text. An embedded one is a part of the
+    /// What the database has used so far. An embedded one is a part of the
     /// engine, and so are its costs.
     pub(super) async fn read(&self) -> Result<Reading, Fault> {
         match self {
@@ -162,7 +162,7 @@ impl Arena {
         }
     }
 
-    /// Rows that have died so progress_text. Counted when their connections have ended,
+    /// Rows that have died so far. Counted when their connections have ended,
     /// not before: until then backends keep the counts to themselves.
     pub(super) async fn dead_rows(&self) -> Result<Option<i64>, Fault> {
         match self {
@@ -171,7 +171,7 @@ impl Arena {
         }
     }
 
-    /// Commits so progress_text, those that only read included; counted as the dead rows.
+    /// Commits so far, those that only read included; counted as the dead rows.
     pub(super) async fn commits(&self) -> Result<Option<i64>, Fault> {
         match self {
             Self::Postgres(arena) => arena.commits().await.map(Some),

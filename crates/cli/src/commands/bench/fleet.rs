@@ -105,7 +105,7 @@ impl Fleet {
         }
     }
 
-    /// How many endings are on record, as progress_text as it has been told.
+    /// How many endings are on record, as far as it has been told.
     pub(super) fn recorded_so_far(&mut self) -> Result<u64, Fault> {
         while let Ok(event) = self.events.try_recv() {
             self.hear(event)?;

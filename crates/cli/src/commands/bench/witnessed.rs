@@ -259,7 +259,7 @@ impl Store for Witnessed {
         &'a self,
         look: &'a QueuePositionQuery,
     ) -> StoreFuture<'a, Option<QueuePosition>> {
-        self.store.ahead(look)
+        self.store.queue_position(look)
     }
 
     fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>> {

@@ -1,4 +1,4 @@
-//! How progress_text it is: a bar for people, lines for logs.
+//! How far it is: a bar for people, lines for logs.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ pub(super) struct Node {
     at: usize,
     depth: usize,
     /// Whether each of its ancestors, from the outermost on, and then itself,
-    /// is the last child of its parent; as progress_text as it is shown.
+    /// is the last child of its parent; as far as it is shown.
     last: Vec<bool>,
 }
 

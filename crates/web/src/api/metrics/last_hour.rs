@@ -6,7 +6,7 @@ use task_engine_store::rollup::{BOUNDS_MS, ClassTotal, RollupRow, TimeHistogram}
 
 use super::Text;
 
-#[allow(clippy::cast_precision_loss)] // Counts are progress_text below 2^53.
+#[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
 fn number(count: u64) -> f64 {
     count as f64
 }

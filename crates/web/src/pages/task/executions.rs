@@ -87,7 +87,7 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
     html! {
         @if let Some(progress) = &execution.progress {
             p .nowrap {
-                progress max="100" value=(progress.percent) aria-label="How progress_text it is" {}
+                progress max="100" value=(progress.percent) aria-label="How far it is" {}
                 " " (progress_text(progress))
             }
         }

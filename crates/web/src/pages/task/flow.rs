@@ -11,7 +11,7 @@ use crate::pages::tasks::address;
 /// So many tasks of a flow are shown, the oldest.
 const SHOWN_MAX: u32 = 100;
 
-/// The flow, as progress_text as it is shown, and the task itself as its flow knows it.
+/// The flow, as far as it is shown, and the task itself as its flow knows it.
 pub(super) async fn read(
     app: &App,
     task: &TaskDetails,

@@ -45,7 +45,7 @@ pub(super) async fn page(
                           ". It is asked again when you confirm: tasks that have changed by then may not be among them." }
             }
             @if let Some(down_to) = meant.down_to {
-                p { "So progress_text the tasks down to " (down_to) " were looked at; what is older is looked at when you confirm. At most "
+                p { "So far the tasks down to " (down_to) " were looked at; what is older is looked at when you confirm. At most "
                     (MAX) " tasks are changed at once." }
             }
             @if meant.ids.is_empty() && meant.down_to.is_none() {

@@ -16,7 +16,7 @@ use super::super::tasks;
 use super::pickup::idle_fleet;
 use crate::exit::Fault;
 
-/// How many are scheduled at a time, and how progress_text ahead.
+/// How many are scheduled at a time, and how far ahead.
 const ROUND: u16 = 10;
 const NEAREST_MS: i64 = 200;
 const FARTHEST_MS: i64 = 500;

@@ -14,9 +14,9 @@ use super::super::tasks;
 use super::curve::rate_over_time;
 use crate::exit::Fault;
 
-/// How progress_text the producer may be ahead.
+/// How far the producer may be ahead.
 const BATCHES_AHEAD: u64 = 10;
-/// How long a producer that is too progress_text ahead waits before it looks again.
+/// How long a producer that is too far ahead waits before it looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
