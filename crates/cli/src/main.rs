@@ -20,11 +20,11 @@
 
 mod args;
 mod bulk;
-mod choice;
+mod filter_args;
 mod commands;
 mod console;
 mod database;
-mod deed;
+mod operator;
 mod escape;
 mod executables;
 mod exit;

@@ -211,33 +211,6 @@ fn time_bound(term: &Term, field: &Field) -> Option<TimeBound> {
     }
 }
 
-/// Everything that a filter means, up to a limit: page by page, so that no
-/// statement takes long however long the whole does, and no more is kept than
-/// `take` keeps. True if there may be more.
-pub async fn find_all(
-    store: &dyn Store,
-    filter: &Filter,
-    limit: u32,
-    mut take: impl FnMut(FoundTask),
-) -> Result<bool, StoreError> {
-    let limit_of_page = limit.min(PAGE);
-    let mut search =
-        Search { filter: filter.clone(), before: None, limit: limit_of_page, timeout: TIMEOUT };
-    let mut left = limit;
-    loop {
-        let found = search.run(store).await?;
-        left -= u32::try_from(found.tasks.len()).unwrap_or(left);
-        found.tasks.into_iter().for_each(&mut take);
-        if found.next.is_none() || left == 0 {
-            return Ok(found.next.is_some());
-        }
-        search.before = found.next;
-        search.limit = left.min(PAGE);
-    }
-}
-
-const PAGE: u32 = 1000;
-
 #[cfg(test)]
 mod tests {
     use jiff::tz::TimeZone;

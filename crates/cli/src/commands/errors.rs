@@ -10,7 +10,7 @@ use task_engine_core::display::{count, counted, relative};
 use task_engine_core::filter::Filter;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
-use crate::choice::{FILTERS, filter};
+use crate::filter_args::{FILTERS, filter};
 use crate::console::{Console, quoted};
 use crate::database::Access;
 use crate::escape::summary;

@@ -8,7 +8,7 @@ use task_engine::TaskStatus;
 use task_engine_core::display::count;
 use task_engine_store::export::{End, ExportFilter, Line};
 
-use crate::choice::status_of;
+use crate::filter_args::status_of;
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::escape;

@@ -11,7 +11,7 @@ use task_engine_core::filter::FoundTask;
 use task_engine_core::task::TaskRow;
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
-use crate::choice::{FILTERS, filter, status_of};
+use crate::filter_args::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
 use crate::escape::summary;
