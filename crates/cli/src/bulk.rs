@@ -13,9 +13,7 @@ use task_engine_core::ParseError;
 use task_engine_core::display::{capital, count};
 use task_engine_operations::OperationError;
 use task_engine_operations::report::{OperationOutcome, OutcomeKind, TaskOutcome};
-use task_engine_operations::tasks::{
-    BATCH, FindOptions, SelectedTasks, Selection, TaskOperation,
-};
+use task_engine_operations::tasks::{BATCH, FindOptions, SelectedTasks, Selection, TaskOperation};
 
 use crate::commands::tasks;
 use crate::console::{Console, now};
@@ -233,12 +231,7 @@ struct Line<'a> {
     created_id: Option<TaskId>,
 }
 
-fn print(
-    console: &Console,
-    tasks: &[TaskOutcome],
-    named: bool,
-    json: bool,
-) -> Result<(), Fault> {
+fn print(console: &Console, tasks: &[TaskOutcome], named: bool, json: bool) -> Result<(), Fault> {
     let mut out = console.results();
     if json {
         for TaskOutcome { id, outcome, created } in tasks {

@@ -20,20 +20,20 @@
 
 mod args;
 mod bulk;
-mod filter_args;
 mod commands;
 mod console;
 mod database;
-mod operator;
 mod escape;
 mod executables;
 mod exit;
+mod filter_args;
 #[cfg(test)]
 mod fuzz;
 mod hang_up;
 mod help;
 mod json_output;
 mod log;
+mod operator;
 mod parameters;
 mod pools;
 mod pretty;

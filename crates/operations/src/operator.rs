@@ -105,10 +105,7 @@ impl OperationError {
     /// A placeholder for a secret where there is none, in the parameters at `pointer`.
     #[must_use]
     pub fn placeholder(pointer: &str, found: &UnexpectedPlaceholder) -> Self {
-        Self::Invalid {
-            pointer: format!("{pointer}{}", found.pointer),
-            message: found.to_string(),
-        }
+        Self::Invalid { pointer: format!("{pointer}{}", found.pointer), message: found.to_string() }
     }
 
     pub(crate) fn no_task(id: TaskId) -> Self {
@@ -175,8 +172,9 @@ impl Operator {
     ) -> Result<OperationReport, OperationError> {
         let AuditedOperation { action, target, detail } = operation;
         let (actor, reason) = (self.actor.name.as_str(), self.reason.clone());
-        let asked = NewAuditEntry::asked(actor, action, &shortened(&target), reason, encoded(&detail))
-            .map_err(|invalid| OperationError::invalid(invalid.to_string()))?;
+        let asked =
+            NewAuditEntry::asked(actor, action, &shortened(&target), reason, encoded(&detail))
+                .map_err(|invalid| OperationError::invalid(invalid.to_string()))?;
         let id = self.store.audit(&asked).await?;
         let result = work.await;
         let (outcome, detail) = match &result {

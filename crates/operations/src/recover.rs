@@ -124,7 +124,8 @@ fn still_alive(engine: &InstanceRow) -> OperationError {
 
 async fn known_names(store: &dyn Store) -> Result<String, StoreError> {
     let instances = store.instances(None).await?;
-    let names: std::collections::BTreeSet<_> = instances.iter().map(|it| it.name.as_str()).collect();
+    let names: std::collections::BTreeSet<_> =
+        instances.iter().map(|it| it.name.as_str()).collect();
     Ok(if names.is_empty() {
         "none has run here lately".to_owned()
     } else {

@@ -136,11 +136,7 @@ fn changed(
     Ok(new)
 }
 
-fn written(
-    done: Done,
-    changed: OperationOutcome,
-    unchanged: OperationOutcome,
-) -> OperationReport {
+fn written(done: Done, changed: OperationOutcome, unchanged: OperationOutcome) -> OperationReport {
     OperationReport::of(if done == Done::Changed { changed } else { unchanged })
 }
 

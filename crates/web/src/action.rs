@@ -11,9 +11,7 @@ use task_engine_core::secret::request::CONTEXT_CREATOR;
 use task_engine_core::task::NewTask;
 use task_engine_core::unique::Creation;
 use task_engine_operations::schedules::creation_outcome;
-use task_engine_operations::{
-    Actor, AuditedOperation, OperationError, OperationReport, Operator,
-};
+use task_engine_operations::{Actor, AuditedOperation, OperationError, OperationReport, Operator};
 use task_engine_store::schedules::ScheduleError;
 
 use crate::app::App;
@@ -121,17 +119,16 @@ impl From<OperationError> for Problem {
             OperationError::Invalid { pointer, .. } => Self::field(pointer, detail),
             OperationError::Forbidden(_) => Self::forbidden(detail),
             OperationError::NotFound(_) => Self::not_found(detail),
-            OperationError::KeyReused(_) => Self::new(
-                axum::http::StatusCode::UNPROCESSABLE_ENTITY,
-                "Another request",
-                detail,
-            ),
+            OperationError::KeyReused(_) => {
+                Self::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "Another request", detail)
+            }
             OperationError::Store(error) => error.into(),
             OperationError::Partial { report, left, cause } => {
                 let problem = Self::from(*cause);
                 let done = report.total();
                 let all = done + left as u64;
-                let detail = format!("It failed half-way, after {done} of {all}. {}", problem.detail);
+                let detail =
+                    format!("It failed half-way, after {done} of {all}. {}", problem.detail);
                 Self { detail, ..problem }
             }
             _ => Self::conflict(detail),

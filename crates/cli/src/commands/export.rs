@@ -8,11 +8,11 @@ use task_engine::TaskStatus;
 use task_engine_core::display::count;
 use task_engine_store::export::{End, ExportFilter, Line};
 
-use crate::filter_args::status_of;
 use crate::console::Console;
 use crate::database::Access;
 use crate::escape::escape;
 use crate::exit::Fault;
+use crate::filter_args::status_of;
 use crate::json_output::write_json_line;
 
 /// Write tasks, schedules and paused queues as lines of JSON

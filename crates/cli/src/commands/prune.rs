@@ -14,10 +14,10 @@ use task_engine_store::audit::{AuditFilter, check_prune};
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
-use crate::filter_args::status_of;
 use crate::console::{Console, now};
 use crate::database::Access;
 use crate::exit::Fault;
+use crate::filter_args::status_of;
 use crate::operator::operator;
 use crate::times::duration;
 

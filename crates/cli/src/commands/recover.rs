@@ -41,11 +41,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
 }
 
-async fn recover_one(
-    console: &Console,
-    store: &Arc<dyn Store>,
-    name: &str,
-) -> Result<(), Fault> {
+async fn recover_one(console: &Console, store: &Arc<dyn Store>, name: &str) -> Result<(), Fault> {
     let report = match operator(store).recover(name).await {
         Err(OperationError::Partial { report, left, cause }) => {
             print(console, &report.recovered)?;

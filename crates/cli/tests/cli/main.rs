@@ -16,6 +16,7 @@ mod keeps_secrets;
 mod loses_nothing;
 mod moves;
 mod numbers;
+mod operations;
 mod operators;
 mod packaging;
 mod persistent_executables;

@@ -108,9 +108,12 @@ pub(super) async fn edit(
         ));
     }
     let reason = object.reason()?;
-    perform(&app, &actor, reason.as_deref(), |operator| async move {
-        operator.edit(id, edit).await
-    })
+    perform(
+        &app,
+        &actor,
+        reason.as_deref(),
+        |operator| async move { operator.edit(id, edit).await },
+    )
     .await
     .map(Answer)
 }
@@ -232,9 +235,12 @@ pub(super) async fn recover(
     body: Body,
 ) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    perform(&app, &actor, reason.as_deref(), |operator| async move {
-        operator.recover(&name).await
-    })
+    perform(
+        &app,
+        &actor,
+        reason.as_deref(),
+        |operator| async move { operator.recover(&name).await },
+    )
     .await
     .map(Answer)
 }

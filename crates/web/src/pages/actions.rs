@@ -137,9 +137,12 @@ pub(crate) async fn recover(
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
     let name = fields.need("instance")?.to_owned();
-    perform_and_return(&app, &actor, &fields, |operator| async move {
-        operator.recover(&name).await
-    })
+    perform_and_return(
+        &app,
+        &actor,
+        &fields,
+        |operator| async move { operator.recover(&name).await },
+    )
     .await
 }
 

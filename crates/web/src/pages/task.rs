@@ -26,9 +26,9 @@ use super::actions::Fields;
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
-use task_engine_operations::redaction::RedactedTask;
 use crate::routes::Routes;
 use crate::{parts, shown};
+use task_engine_operations::redaction::RedactedTask;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes

@@ -18,13 +18,13 @@ use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
-use task_engine_operations::tasks::TaskOperation;
 use crate::app::{App, encoded};
 use crate::glance::Now;
 use crate::layout::{self, Viewer};
 use crate::parts;
 use crate::problem::Problem;
 use crate::routes::Routes;
+use task_engine_operations::tasks::TaskOperation;
 
 pub(crate) use suggest::{Known, Suggestions};
 pub(crate) use table::table;

@@ -10,13 +10,13 @@ use task_engine_operations::errors::{ErrorGroup, Failures};
 use task_engine_store::token::Role::Operator;
 
 use super::{Asked, how_far, sample, trend};
-use task_engine_operations::tasks::TaskOperation;
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::pages::tasks::{address, preview_address, table};
 use crate::problem::Problem;
 use crate::{parts, shown};
+use task_engine_operations::tasks::TaskOperation;
 
 /// So many of its tasks are shown.
 const TASKS_MAX: usize = 50;

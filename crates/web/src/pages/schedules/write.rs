@@ -135,13 +135,14 @@ async fn write(
         Ok(schedule) => {
             let is_new = matches!(about, About::New);
             let definition = schedule.definition().map_err(ScheduleError::from)?;
-            let written = perform(app, &viewer.actor, fields.get("reason"), |operator| async move {
-                if is_new {
-                    operator.add_schedule(&schedule).await
-                } else {
-                    operator.set_schedule(schedule.name(), |_| definition.clone()).await
-                }
-            });
+            let written =
+                perform(app, &viewer.actor, fields.get("reason"), |operator| async move {
+                    if is_new {
+                        operator.add_schedule(&schedule).await
+                    } else {
+                        operator.set_schedule(schedule.name(), |_| definition.clone()).await
+                    }
+                });
             match written.await {
                 Ok(report) => return Ok(to_schedule(app, &typed.name, report.audit_id)),
                 Err(problem) if problem.status.is_client_error() => {

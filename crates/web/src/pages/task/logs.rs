@@ -8,8 +8,8 @@ use task_engine_core::task::TaskDetails;
 use crate::app::App;
 use crate::pages::actions::Fields;
 use crate::problem::Problem;
-use task_engine_operations::redaction::RedactedTask;
 use crate::shown;
+use task_engine_operations::redaction::RedactedTask;
 
 /// So many lines at a time.
 const LINES: u32 = 200;
