@@ -16,9 +16,9 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, StopHandle, Store};
 use tokio::sync::{Notify, watch};
 
-use crate::observed::ObservedStore;
 use crate::error::BenchError;
 use crate::event::{CLAIM_COMMAND, Event, now_us};
+use crate::observed::ObservedStore;
 use crate::options::duration;
 
 /// Run an engine for the benchmark
