@@ -101,7 +101,7 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
             let client = scene.begin(begin).await;
             scene.reclaim().await;
             if removed {
-                scene.bench.store.remove(&[scene.hold.task_id()]).await.unwrap();
+                scene.bench.store.delete(&[scene.hold.task_id()]).await.unwrap();
             }
             let error = scene.complete(&client).await.unwrap_err();
             match begin {

@@ -335,7 +335,7 @@ async fn a_client_needs_no_engine() {
 async fn schemas_are_kept_apart() {
     let fresh = fresh().await;
     let other = PgStore::connect_schema(&fresh.url, Schema::named("other").unwrap()).await.unwrap();
-    assert!(other.place().ends_with("(schema other)"), "{}", other.place());
+    assert!(other.location().ends_with("(schema other)"), "{}", other.location());
     let error = other.create(&[task("a")]).await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Version(why) if why.contains("task-engine migrate")),

@@ -372,7 +372,7 @@ async fn an_open_transaction_holds_up_nobody_else() {
         let asked = Instant::now();
         let quick = fresh.create("quick", nothing()).await;
         fresh.until_status(quick, TaskStatus::Stopped).await;
-        assert_eq!(fresh.store.remove(&[quick]).await.unwrap().len(), 1);
+        assert_eq!(fresh.store.delete(&[quick]).await.unwrap().len(), 1);
         let cancel = fresh.store.cancel(&ids[..1]).await.unwrap();
         assert_eq!(cancel, [CancelReport::Requested]);
         fresh.store.prune(TaskStatus::Stopped, Duration::ZERO, 100).await.unwrap();
