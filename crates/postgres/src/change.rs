@@ -83,7 +83,7 @@ impl Inner {
             let left: Vec<i64> = wanted.iter().copied().filter(|id| !gone.contains(id)).collect();
             let left = self.statuses(&client, &left).await?;
             reports.extend(wanted.iter().map(|id| match left.get(id) {
-                _ if gone.contains(id) => DeleteReport::Removed,
+                _ if gone.contains(id) => DeleteReport::Deleted,
                 None => DeleteReport::NotFound,
                 Some(open @ (TaskStatus::Waiting | TaskStatus::Running)) => {
                     DeleteReport::Open(*open)

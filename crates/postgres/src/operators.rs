@@ -4,7 +4,7 @@ use std::time::Duration;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::queue::Pause;
 use task_engine_core::schedule::row::ScheduleWrite;
-use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::audit::NewAuditEntry;
 use task_engine_store::check::{Check, Depth, Inventory};

@@ -1,14 +1,14 @@
 //! The store: its connections, its schema, and how long a call may take. The methods of the
 //! contract are in `engine`, `readers` and `operators`.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_store::contract::{SchemaVersion, StoreBase, StoreFuture};
+use task_engine_store::contract::{SchemaVersion, Store, StoreBase, StoreFuture};
 use task_engine_store::error::StoreError;
 use tokio::runtime::Runtime;
 
-use crate::claim::PgClaimer;
 use crate::connection::{Connections, Connector, Purpose};
 use crate::failover::LogWatch;
 use crate::schema::Schema;
@@ -119,6 +119,15 @@ async fn examine(connector: &Connector) -> Result<bool, StoreError> {
             "{location} takes connections, but has answered nothing within {EXAMINE_TIMEOUT:?}"
         )))
     })
+}
+
+/// So that the methods of the contract need no import of its traits.
+impl Deref for PgStore {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self
+    }
 }
 
 impl StoreBase for PgStore {

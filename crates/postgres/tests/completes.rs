@@ -15,7 +15,6 @@ use task_engine_core::retry::RetryRule;
 use task_engine_core::task::TaskStatus;
 use task_engine_core::unique::{Creation, Unique};
 use task_engine_postgres::{PgStore, Schema};
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 

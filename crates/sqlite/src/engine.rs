@@ -1,6 +1,5 @@
 //! What engines and clients call.
 
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use task_engine_core::attempt::{AttemptId, Ending};
@@ -11,7 +10,7 @@ use task_engine_core::queue::Lanes;
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_core::report::Report;
 use task_engine_core::schedule::row::{DueSchedules, Firing};
-use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_core::unique::Creation;
 use task_engine_store::claim::Claimer;
 use task_engine_store::contract::{EngineStore, HeartbeatReply, StoreFuture, WakeUp};

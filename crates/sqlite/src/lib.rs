@@ -5,7 +5,7 @@
 //! # mod task_engine { pub use task_engine_model::*; pub use task_engine_sqlite as sqlite; }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use task_engine::sqlite::{SqliteStore, create_in, rusqlite};
-//! use task_engine::{Json, NewTask, Store};
+//! use task_engine::{Json, NewTask};
 //!
 //! let store = SqliteStore::open("app.db")?;
 //! store.migrate().await?;

@@ -1,10 +1,11 @@
 //! The store: its file and the threads that own its connections. The methods of the contract
 //! are in `engine`, `readers` and `operators`; each passes one job to a thread.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use task_engine_store::contract::{SchemaVersion, StoreBase, StoreFuture};
+use task_engine_store::contract::{SchemaVersion, Store, StoreBase, StoreFuture};
 use task_engine_store::error::StoreError;
 
 use crate::connection::FileMark;
@@ -104,6 +105,15 @@ impl SqliteStore {
 
     pub(crate) fn reader(&self) -> &ConnectionThread {
         self.shared.reader.as_ref().unwrap_or(&self.shared.writer)
+    }
+}
+
+/// So that the methods of the contract need no import of its traits.
+impl Deref for SqliteStore {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self
     }
 }
 

@@ -12,8 +12,8 @@ use task_engine::core::task::TaskDetails;
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, Store,
-    StoreError, Task, TaskError, TaskId, TaskStatus,
+    CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, StoreError,
+    Task, TaskError, TaskId, TaskStatus,
 };
 use task_engine_conformance::TestServer;
 use tokio_postgres::NoTls;
