@@ -107,7 +107,7 @@ pub(crate) async fn run(
     };
     if tasks.is_empty() {
         let target = &selected.target;
-        console.say(format_args!("No tasks match {target} on {}.", store.place()));
+        console.say(format_args!("No tasks match {target} on {}.", store.location()));
     }
     print(console, &tasks, selected.named, args.json)?;
     print_undo(console, operation, &tasks);

@@ -91,7 +91,7 @@ async fn reclaim_one(
         report.task_ids.push(attempt.id.task_id);
         report.recovered.push(attempt);
     }
-    store.held(instance.id).await
+    store.held_attempts(instance.id).await
 }
 
 /// Waits until the programs of dead instances on this machine have ended.

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::change::{Edit, EditReport, DeleteReport};
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport, Store};
@@ -379,7 +379,7 @@ async fn apply_batch(
     let outcomes: Vec<_> = match operation {
         TaskOperation::Retry => store.retry(ids).await?.into_iter().map(retried).collect(),
         TaskOperation::Cancel => store.cancel(ids).await?.into_iter().map(cancelled).collect(),
-        TaskOperation::Delete => store.remove(ids).await?.into_iter().map(deleted).collect(),
+        TaskOperation::Delete => store.delete(ids).await?.into_iter().map(deleted).collect(),
         TaskOperation::Rerun => return rerun(store, ids).await,
     };
     let tasks = ids.iter().zip(outcomes);
@@ -408,13 +408,13 @@ fn cancelled(report: CancelReport) -> OperationOutcome {
     }
 }
 
-fn deleted(report: RemoveReport) -> OperationOutcome {
+fn deleted(report: DeleteReport) -> OperationOutcome {
     match report {
-        RemoveReport::Removed => OperationOutcome::Deleted,
-        RemoveReport::Open(TaskStatus::Running) => OperationOutcome::SkippedRunning,
-        RemoveReport::Open(_) => OperationOutcome::SkippedWaiting,
-        RemoveReport::Busy => OperationOutcome::SkippedUnreleased,
-        RemoveReport::NotFound => OperationOutcome::NotFound,
+        DeleteReport::Deleted => OperationOutcome::Deleted,
+        DeleteReport::Open(TaskStatus::Running) => OperationOutcome::SkippedRunning,
+        DeleteReport::Open(_) => OperationOutcome::SkippedWaiting,
+        DeleteReport::Busy => OperationOutcome::SkippedUnreleased,
+        DeleteReport::NotFound => OperationOutcome::NotFound,
     }
 }
 
