@@ -7,11 +7,11 @@ mod cancelled;
 mod endings;
 mod times;
 
-use crate::queue::Count;
+use crate::queue::BoundedCount;
 use crate::report::ProgressRow;
 
-pub use cancelled::{cancel_answer, cancel_history_text};
-pub use endings::{next_state_text, verdict};
+pub use cancelled::{cancel_history_text, cancel_outcome_text};
+pub use endings::{next_state_text, outcome_text};
 pub use times::{clock, clock_and_relative, relative, span};
 
 /// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
@@ -30,14 +30,14 @@ pub fn count(number: usize, what: &str) -> String {
 
 /// With a capital letter: the beginning of a sentence.
 #[must_use]
-pub fn capital(words: &str) -> String {
+pub fn capitalize(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// `12,345`, or `100,000+` where counting has stopped.
 #[must_use]
-pub fn counted(count: Count) -> String {
+pub fn count_text(count: BoundedCount) -> String {
     let digits = count.counted.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn counts_say_where_they_stopped() {
-        let shown = |number, and_more| counted(Count { counted: number, and_more });
+        let shown = |number, and_more| count_text(BoundedCount { counted: number, and_more });
         assert_eq!(shown(0, false), "0");
         assert_eq!(shown(1234, false), "1,234");
         assert_eq!(shown(100_000, true), "100,000+");
@@ -91,7 +91,7 @@ mod tests {
             (count(0, "class"), count(4, "retry")),
             ("0 classes".into(), "4 retries".into())
         );
-        assert_eq!((capital(""), capital("é a")), (String::new(), "É a".into()));
+        assert_eq!((capitalize(""), capitalize("é a")), (String::new(), "É a".into()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::task::ClassRules;
 
 /// How long a life that has ended is listed among those of all names, and kept at
 /// the least. In a cluster every start may bring a new name.
-pub const KEPT: Duration = Duration::from_secs(7 * 86_400);
+pub const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// One *life* of an engine: a restarted engine has the same name and a new id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

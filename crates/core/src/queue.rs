@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::instance::InstanceRow;
-use crate::task::{InvalidTask, checked_name};
+use crate::task::{InvalidTask, check_name};
 
 /// Some of an engine's workers, and what they take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Pool {
 
 /// Whether a queue can have this name.
 pub fn check_queue_name(name: &str) -> Result<(), InvalidTask> {
-    checked_name("queue", name.to_owned()).map(drop)
+    check_name("queue", name.to_owned()).map(drop)
 }
 
 /// Which tasks a claimer takes.
@@ -81,7 +81,7 @@ impl Lanes {
 
 /// A wish that a queue be left alone for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pause {
+pub struct QueuePause {
     queue: String,
     reason: Option<String>,
 }
@@ -103,10 +103,10 @@ pub enum InvalidPause {
     Reason,
 }
 
-impl Pause {
+impl QueuePause {
     /// Of this queue, for this reason.
     pub fn new(queue: impl Into<String>, reason: Option<String>) -> Result<Self, InvalidPause> {
-        let queue = checked_name("queue", queue.into())?;
+        let queue = check_name("queue", queue.into())?;
         let fits = |reason: &String| {
             (1..=REASON_BYTES_MAX).contains(&reason.len()) && !reason.chars().any(char::is_control)
         };
@@ -148,9 +148,9 @@ pub struct QueueRow {
     /// Its name.
     pub name: String,
     /// Waiting tasks whose time has come.
-    pub due: Count,
+    pub due: BoundedCount,
     /// Waiting tasks whose time is still to come.
-    pub later: Count,
+    pub later: BoundedCount,
     /// Tasks in engines' hands.
     pub running: i64,
     /// Set while it is paused.
@@ -160,14 +160,14 @@ pub struct QueueRow {
 /// How many there are, counted up to a limit: a crowd costs no more to count
 /// than that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Count {
+pub struct BoundedCount {
     /// So many were counted.
     pub counted: i64,
     /// There are more than that.
     pub and_more: bool,
 }
 
-impl Count {
+impl BoundedCount {
     /// Tasks of one lane are counted no further than this.
     pub const PER_LANE_MAX: i64 = 100_000;
 
@@ -218,8 +218,8 @@ impl QueueList {
     fn row(&mut self, queue: &str) -> &mut QueueRow {
         self.0.entry(queue.to_owned()).or_insert_with(|| QueueRow {
             name: queue.to_owned(),
-            due: Count::default(),
-            later: Count::default(),
+            due: BoundedCount::default(),
+            later: BoundedCount::default(),
             running: 0,
             paused: None,
         })
@@ -228,7 +228,7 @@ impl QueueList {
 
 /// The workers of one engine that may take tasks from a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Service {
+pub struct QueueService {
     /// The engine.
     pub instance: String,
     /// Workers that take its tasks, whatever their priority. They may serve
@@ -240,14 +240,14 @@ pub struct Service {
 
 /// Which living engines serve a queue.
 #[must_use]
-pub fn services(queue: &str, engines: &[InstanceRow]) -> Vec<Service> {
+pub fn queue_services(queue: &str, engines: &[InstanceRow]) -> Vec<QueueService> {
     let alive = engines.iter().filter(|engine| engine.is_alive());
     let services = alive.map(|engine| {
         let pools = engine.pools.iter().filter(|pool| pool.queues.iter().any(|name| name == queue));
         let (reserved, open): (Vec<_>, Vec<_>) =
             pools.partition(|pool| pool.lowest_priority.is_some());
         let sum = |pools: Vec<&Pool>| pools.iter().map(|pool| pool.workers).sum();
-        Service { instance: engine.name.clone(), workers: sum(open), reserved: sum(reserved) }
+        QueueService { instance: engine.name.clone(), workers: sum(open), reserved: sum(reserved) }
     });
     services.filter(|service| service.workers + service.reserved > 0).collect()
 }
@@ -258,22 +258,22 @@ mod tests {
 
     #[test]
     fn a_pause_says_what_can_be_stored() {
-        let reason = |text: &str| Pause::new("mail", Some(text.to_owned()));
+        let reason = |text: &str| QueuePause::new("mail", Some(text.to_owned()));
         assert_eq!(reason("provider is down").unwrap().reason(), Some("provider is down"));
-        assert_eq!(Pause::new("mail", None).unwrap().reason(), None);
+        assert_eq!(QueuePause::new("mail", None).unwrap().reason(), None);
         for bad in ["", "a\nb", "a\0b", &"x".repeat(1001)] {
             assert_eq!(reason(bad), Err(InvalidPause::Reason), "{bad:?}");
         }
-        assert!(matches!(Pause::new("", None), Err(InvalidPause::Queue(_))));
+        assert!(matches!(QueuePause::new("", None), Err(InvalidPause::Queue(_))));
     }
 
     #[test]
     fn a_count_stops_at_its_limit_in_every_lane() {
-        let mut count = Count::default();
+        let mut count = BoundedCount::default();
         count.add(7);
-        assert_eq!(count, Count { counted: 7, and_more: false });
-        count.add(Count::PER_LANE_MAX + 1);
+        assert_eq!(count, BoundedCount { counted: 7, and_more: false });
+        count.add(BoundedCount::PER_LANE_MAX + 1);
         count.add(2);
-        assert_eq!(count, Count { counted: Count::PER_LANE_MAX + 9, and_more: true });
+        assert_eq!(count, BoundedCount { counted: BoundedCount::PER_LANE_MAX + 9, and_more: true });
     }
 }

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use fields::InvalidCron;
-pub use timetable::{InvalidScheduleRule, Preview, Rule, Timetable};
+pub use timetable::{InvalidScheduleRule, ScheduleRule, SlotPreview, Timetable};
 
 use crate::json::{InvalidJson, Json};
 use crate::parse_error::ParseError;
@@ -141,16 +141,16 @@ impl Schedule {
     }
 
     /// What it says, checked.
-    pub fn definition(&self) -> Result<Definition, InvalidSchedule> {
-        let wrong = |why: Wrong| InvalidSchedule { name: self.name.clone(), why };
+    pub fn definition(&self) -> Result<ScheduleDefinition, InvalidSchedule> {
+        let wrong = |why: InvalidDefinition| InvalidSchedule { name: self.name.clone(), why };
         let task = match &self.task {
-            None => return Err(wrong(Wrong::NoTask)),
+            None => return Err(wrong(InvalidDefinition::NoTask)),
             Some(task) => task.clone().map_err(|error| wrong(error.into()))?,
         };
         if task.unique.is_some() {
-            return Err(wrong(Wrong::Unique(task.class)));
+            return Err(wrong(InvalidDefinition::Unique(task.class)));
         }
-        let definition = Definition {
+        let definition = ScheduleDefinition {
             rule: self.rule.trim().to_owned(),
             time_zone: self.time_zone.clone(),
             task_class: task.class,
@@ -169,7 +169,7 @@ impl Schedule {
 
 /// What a schedule says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Definition {
+pub struct ScheduleDefinition {
     /// `every 15m`, or a cron expression.
     pub rule: String,
     /// A name of the IANA's, like `Europe/Paris`.
@@ -200,36 +200,36 @@ fn as_millis<S: serde::Serializer>(long: &Duration, serializer: S) -> Result<S::
 /// No task waits longer after its slot.
 pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
-impl Definition {
+impl ScheduleDefinition {
     /// The times of its slots. Intervals are counted from the anchor.
-    pub fn timetable(&self, anchor: Timestamp) -> Result<Timetable, Wrong> {
-        let zone =
-            TimeZone::get(&self.time_zone).map_err(|_| Wrong::Zone(self.time_zone.clone()))?;
+    pub fn timetable(&self, anchor: Timestamp) -> Result<Timetable, InvalidDefinition> {
+        let zone = TimeZone::get(&self.time_zone)
+            .map_err(|_| InvalidDefinition::Zone(self.time_zone.clone()))?;
         Ok(Timetable { rule: self.rule.parse()?, zone, anchor })
     }
 
     /// Whether it can be stored, and will ever fire.
-    pub fn check(&self, name: &str) -> Result<(), Wrong> {
+    pub fn check(&self, name: &str) -> Result<(), InvalidDefinition> {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
-            return Err(Wrong::Name);
+            return Err(InvalidDefinition::Name);
         }
         if self.jitter > JITTER_MAX {
-            return Err(Wrong::Jitter);
+            return Err(InvalidDefinition::Jitter);
         }
         if let Missed::All(number) = self.missed
             && !(1..=Missed::ALL_MAX).contains(&number)
         {
-            return Err(Wrong::Missed);
+            return Err(InvalidDefinition::Missed);
         }
         let timetable = self.timetable(Timestamp::UNIX_EPOCH)?;
         if timetable.next_after(Timestamp::UNIX_EPOCH).is_none() {
-            return Err(Wrong::Never(self.rule.clone()));
+            return Err(InvalidDefinition::Never(self.rule.clone()));
         }
         self.task(name, None).map(drop)
     }
 
     /// The task of a slot, or one outside of the slots, due at once.
-    pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, Wrong> {
+    pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, InvalidDefinition> {
         let task = NewTask::new(self.task_class.as_str(), self.task_parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
         task.context = self.context_of(name, slot)?;
@@ -244,7 +244,7 @@ impl Definition {
         })
     }
 
-    fn context_of(&self, name: &str, slot: Option<Timestamp>) -> Result<Json, Wrong> {
+    fn context_of(&self, name: &str, slot: Option<Timestamp>) -> Result<Json, InvalidDefinition> {
         // Raw values: numbers of any length stay as they are.
         let mut context: BTreeMap<String, Box<RawValue>> =
             self.context.decode().map_err(|error| InvalidJson::Syntax(error.to_string()))?;
@@ -282,7 +282,7 @@ impl Definition {
 
     /// As it was stored. An error if another version of this program has stored
     /// something that this one does not know.
-    pub fn from_json(stored: &Json) -> Result<Self, Wrong> {
+    pub fn from_json(stored: &Json) -> Result<Self, InvalidDefinition> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Stored {
@@ -297,7 +297,8 @@ impl Definition {
             overlap: Overlap,
             jitter_ms: u64,
         }
-        let read: Stored = stored.decode().map_err(|error| Wrong::Stored(error.to_string()))?;
+        let read: Stored =
+            stored.decode().map_err(|error| InvalidDefinition::Stored(error.to_string()))?;
         Ok(Self {
             rule: read.rule,
             time_zone: read.time_zone,
@@ -457,14 +458,14 @@ pub struct InvalidSchedule {
     /// Which.
     pub name: String,
     /// What is wrong with it.
-    pub why: Wrong,
+    pub why: InvalidDefinition,
 }
 
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // The messages say it.
 #[non_exhaustive]
-pub enum Wrong {
+pub enum InvalidDefinition {
     #[error("a schedule needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters")]
     Name,
     #[error("it has no task; say which with .task(…) or .new_task(…)")]
@@ -510,10 +511,13 @@ mod tests {
             .overlap(Overlap::Wait)
             .jitter(Duration::from_secs(5));
         let definition = schedule.definition().unwrap();
-        assert_eq!(Definition::from_json(&definition.to_json().unwrap()), Ok(definition.clone()));
+        assert_eq!(
+            ScheduleDefinition::from_json(&definition.to_json().unwrap()),
+            Ok(definition.clone())
+        );
         assert_eq!(definition.rule, "0 3 * * *");
         let newer = definition.to_json().unwrap().as_str().replacen('{', r#"{"moon":1,"#, 1);
-        let newer = Definition::from_json(&Json::parse(newer).unwrap()).unwrap_err();
+        let newer = ScheduleDefinition::from_json(&Json::parse(newer).unwrap()).unwrap_err();
         assert!(newer.to_string().contains("unknown field `moon`"), "{newer}");
     }
 

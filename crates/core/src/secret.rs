@@ -26,14 +26,14 @@ use crate::attempt::TaskError;
 use crate::instance::InstanceRow;
 use crate::json::Json;
 use crate::report::LogRow;
-use crate::schedule::Definition;
+use crate::schedule::ScheduleDefinition;
 use crate::schedule::row::ScheduleRow;
 use crate::task::{ClassRules, TaskDetails};
 
 pub use placeholder::{UnexpectedPlaceholder, refuse_placeholders, restore};
 
 /// What stands in the place of a secret.
-pub const SHOWN: &str = "[secret]";
+pub const PLACEHOLDER: &str = "[secret]";
 /// Under this name, the context of a task has the paths of its secrets.
 pub(crate) const CONTEXT_NAME: &str = "secret_parameters";
 /// The longest path.
@@ -159,7 +159,7 @@ impl Redactor {
         for (begin, end) in places {
             if begin >= at {
                 shown.push_str(&text[at..begin]);
-                shown.push_str(SHOWN);
+                shown.push_str(PLACEHOLDER);
             }
             at = at.max(end);
         }
@@ -303,8 +303,8 @@ impl Secrets {
     /// another class, where it may be no secret.
     pub fn restore(
         &self,
-        new: &mut Definition,
-        stored: &Definition,
+        new: &mut ScheduleDefinition,
+        stored: &ScheduleDefinition,
     ) -> Result<(), UnexpectedPlaceholder> {
         if new.task_class != stored.task_class {
             return refuse_placeholders(&new.task_parameters, true);

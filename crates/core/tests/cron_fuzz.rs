@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
-use task_engine_core::schedule::{Definition, Rule, Schedule, Timetable};
+use task_engine_core::schedule::{Schedule, ScheduleDefinition, ScheduleRule, Timetable};
 use task_engine_core::task::NewTask;
 
 /// Almost all calls take microseconds. A rule whose time never comes may be
@@ -117,7 +117,7 @@ fn random_rules_answer_in_time() {
         let text = if random.bool() { mutated(&mut random) } else { composed(&mut random) };
         let zone = ZONES[random.usize(0..ZONES.len())];
         let begun = Instant::now();
-        let rule = text.parse::<Rule>();
+        let rule = text.parse::<ScheduleRule>();
         assert!(begun.elapsed() < CALL_MAX, "seed {seed}: reading {text:?} takes long");
         tried += 1;
         match rule {
@@ -173,7 +173,7 @@ fn some_time(random: &mut fastrand::Rng) -> Timestamp {
 }
 
 fn slots_follow_each_other(
-    rule: Rule,
+    rule: ScheduleRule,
     text: &str,
     zone: &str,
     random: &mut fastrand::Rng,
@@ -202,10 +202,10 @@ fn stored_rule_is_the_same(text: &str, zone: &str, random: &mut fastrand::Rng, s
     // A day that never comes, or a text that cannot be stored.
     let Ok(definition) = schedule.definition() else { return };
     let stored = definition.to_json().expect("JSON");
-    let read = Definition::from_json(&stored).expect("a definition");
+    let read = ScheduleDefinition::from_json(&stored).expect("a definition");
     assert_eq!(read, definition, "seed {seed}: {text:?}");
     let (anchor, time) = (some_time(random), some_time(random));
-    let slots = |definition: &Definition| {
+    let slots = |definition: &ScheduleDefinition| {
         let timetable = definition.timetable(anchor).expect("a timetable");
         (timetable.next_after(time), timetable.preview(time, 2))
     };

@@ -14,7 +14,7 @@ use crate::fingerprint::{MARKS, fold};
 use crate::search::{Search, SearchPage};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::filter::{Filter, FoundTask};
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -34,7 +34,7 @@ pub struct Failures {
     pub found: SearchPage,
     /// How many tasks have failed in all; known if that was the question, and not
     /// all of them were looked at.
-    pub total: Option<Count>,
+    pub total: Option<BoundedCount>,
 }
 
 impl Failures {

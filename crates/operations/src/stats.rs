@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::queue::{Count, QueueRow};
+use task_engine_core::queue::{BoundedCount, QueueRow};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::activity::{Activity, EndingRow, FailureCounts};
 use task_engine_store::rollup::{ClassTotal, RollupRow, TimeHistogram};
@@ -170,9 +170,9 @@ pub struct Stats {
     /// The id of the newest task: as many were created at the most.
     pub newest_task: Option<TaskId>,
     /// Waiting tasks whose time has come.
-    pub due: Count,
+    pub due: BoundedCount,
     /// Waiting tasks whose time is still to come.
-    pub later: Count,
+    pub later: BoundedCount,
     /// Tasks in engines' hands.
     pub running: usize,
     /// Tasks that ended badly.
@@ -205,8 +205,8 @@ impl Stats {
         queues: Vec<QueueRow>,
         engines: &[InstanceRow],
     ) -> Self {
-        let sum = |count: fn(&QueueRow) -> Count| {
-            queues.iter().map(count).fold(Count::default(), |all, one| Count {
+        let sum = |count: fn(&QueueRow) -> BoundedCount| {
+            queues.iter().map(count).fold(BoundedCount::default(), |all, one| BoundedCount {
                 counted: all.counted + one.counted,
                 and_more: all.and_more || one.and_more,
             })

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::queue::{Count, PausedQueue, Pool};
+use task_engine_core::queue::{BoundedCount, PausedQueue, Pool};
 use task_engine_core::report::ProgressRow;
 use task_engine_core::retry::RetryOverride;
 use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
@@ -168,7 +168,7 @@ pub enum Reason {
     /// Others come first.
     Behind {
         /// So many.
-        ahead: Count,
+        ahead: BoundedCount,
         /// About how long that takes, in seconds; nothing if nothing ended lately.
         about_secs: Option<f64>,
     },
@@ -406,7 +406,11 @@ fn no_turn(facts: &TaskFacts<'_>) -> Vec<Reason> {
 }
 
 /// How long those before it take at the rate of lately.
-fn about<P>(facts: &TaskFacts<'_>, candidates: &[(&InstanceRow, P)], ahead: Count) -> Option<f64> {
+fn about<P>(
+    facts: &TaskFacts<'_>,
+    candidates: &[(&InstanceRow, P)],
+    ahead: BoundedCount,
+) -> Option<f64> {
     let by_them = |ending: &&EndingRow| {
         candidates.iter().any(|(engine, _)| Some(engine.id) == ending.instance_id)
     };

@@ -10,7 +10,7 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::Settled;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
-use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_core::report::{LogFilter, LogRow, Report};
 use task_engine_core::schedule::history::ScheduleEvent;
@@ -275,7 +275,7 @@ impl Store for PgStore {
         Box::pin(self.inner.listen(hear))
     }
 
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool> {
+    fn pause_queue<'a>(&'a self, pause: &'a QueuePause) -> StoreFuture<'a, bool> {
         self.limited(self.inner.pause_queue(pause))
     }
 

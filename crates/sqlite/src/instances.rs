@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::{OptionalExtension, Params, Row, params};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
-use task_engine_core::instance::KEPT;
+use task_engine_core::instance::ENDED_KEPT;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::process;
 use task_engine_core::recovery::HeldTask;
@@ -86,7 +86,7 @@ pub(crate) fn declare_lost(
 
 pub(crate) fn instances(turn: &Turn<'_>, name: Option<&str>) -> Result<Vec<InstanceRow>, Fault> {
     let mut statement = turn.db.prepare_cached(sql!("instances"))?;
-    let mut rows = statement.query(params![name, turn.now() - micros(KEPT)])?;
+    let mut rows = statement.query(params![name, turn.now() - micros(ENDED_KEPT)])?;
     let mut lives = Vec::new();
     while let Some(row) = rows.next()? {
         lives.push(instance_row(turn, row)?);
@@ -95,7 +95,7 @@ pub(crate) fn instances(turn: &Turn<'_>, name: Option<&str>) -> Result<Vec<Insta
 }
 
 pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
-    let before = turn.now() - micros(KEPT);
+    let before = turn.now() - micros(ENDED_KEPT);
     let pruned =
         turn.db.prepare_cached(sql!("instances_prune"))?.execute(params![before, limit])?;
     Ok(pruned as u64)

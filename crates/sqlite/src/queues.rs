@@ -1,7 +1,7 @@
 //! Queues: paused, resumed, and what is in them.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use task_engine_core::queue::{BoundedCount, PausedQueue, QueueList, QueuePause, QueueRow};
 
 use crate::desk::Turn;
 use crate::fault::Fault;
@@ -10,7 +10,7 @@ use crate::value::read;
 
 /// Claims are made in the writer's transactions too, one after the other: those
 /// that come after this one see it.
-pub(crate) fn pause(turn: &Turn<'_>, pause: &Pause) -> Result<bool, Fault> {
+pub(crate) fn pause(turn: &Turn<'_>, pause: &QueuePause) -> Result<bool, Fault> {
     let was_paused: bool = turn
         .db
         .prepare_cached(sql!("queue_is_paused"))?
@@ -73,10 +73,10 @@ fn waiting(turn: &Turn<'_>, list: &mut QueueList) -> Result<(), Fault> {
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
-        let (due, later) = count
-            .query_row(params![at.0, at.1, at.2, turn.now(), Count::PER_LANE_MAX + 1], |row| {
-                Ok((read(row, 0)?, read(row, 1)?))
-            })?;
+        let (due, later) = count.query_row(
+            params![at.0, at.1, at.2, turn.now(), BoundedCount::PER_LANE_MAX + 1],
+            |row| Ok((read(row, 0)?, read(row, 1)?)),
+        )?;
         list.waiting(&at.0, due, later);
     }
     Ok(())

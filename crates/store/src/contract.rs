@@ -30,7 +30,7 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::Settled;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
-use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_core::report::{LogFilter, LogRow, Report};
 use task_engine_core::schedule::history::ScheduleEvent;
@@ -137,7 +137,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Lives of engines: those of this name, or all; the newest first. Lives
     /// that are over and hold nothing are left out, but for the last of a name.
-    /// Of all names, those that ended longer ago than [`KEPT`](task_engine_core::instance::KEPT)
+    /// Of all names, those that ended longer ago than [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT)
     /// are left out as well, but for the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>>;
 
@@ -181,7 +181,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Pauses a queue: no claim that begins after this has returned takes from
     /// it; what runs goes on. False if it was paused before; a new reason then
     /// replaces the old one.
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool>;
+    fn pause_queue<'a>(&'a self, pause: &'a QueuePause) -> StoreFuture<'a, bool>;
 
     /// Ends a pause and wakes engines. False if there was none.
     fn resume_queue<'a>(&'a self, queue: &'a str) -> StoreFuture<'a, bool>;
@@ -351,7 +351,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Removes up to `limit` lives that ended longer ago than
-    /// [`KEPT`](task_engine_core::instance::KEPT), that hold nothing, and that the history of
+    /// [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT), that hold nothing, and that the history of
     /// no task names; never the last that declared the same secrets. Returns how
     /// many.
     fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64>;

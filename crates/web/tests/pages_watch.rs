@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::NewTask;
 use task_engine_store::audit::AuditFilter;
@@ -72,7 +72,7 @@ async fn fill(store: &dyn Store) {
     store.create(&[task(HOSTILE), task(HOSTILE), task("mail"), later]).await.unwrap();
     let engine = enlist(store, HOSTILE, &[HOSTILE], HOSTILE).await;
     assert_eq!(held(store, engine, &[HOSTILE], HOSTILE).await, 2);
-    store.pause_queue(&Pause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
+    store.pause_queue(&QueuePause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
     let schedule = Schedule::new(HOSTILE, "every 1h").new_task(task("mail"));
     Schedules::of(store).add(&schedule).await.unwrap();
     Schedules::of(store).pause(HOSTILE, Some(HOSTILE)).await.unwrap();

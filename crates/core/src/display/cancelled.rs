@@ -22,14 +22,14 @@ pub fn cancel_history_text(
         _ => format!(
             "requested {}; {}",
             clock(cancel.requested_at, zone),
-            cancel_answer(cancel, execution.stopped_at)
+            cancel_outcome_text(cancel, execution.stopped_at)
         ),
     }
 }
 
 /// How the attempt took it.
 #[must_use]
-pub fn cancel_answer(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
+pub fn cancel_outcome_text(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
     let after = match (cancel.told_at, ended) {
         (Some(told), Some(ended)) => span(ended.duration_since(told).unsigned_abs()),
         _ => "some time".to_owned(),

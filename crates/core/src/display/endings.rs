@@ -7,7 +7,7 @@ use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
 
 /// What an attempt came to, and what that meant for its task.
 #[must_use]
-pub fn verdict(execution: &ExecutionRow) -> String {
+pub fn outcome_text(execution: &ExecutionRow) -> String {
     if execution.status == ExecutionStatus::Cancelled {
         return "cancelled while it waited".to_owned();
     }

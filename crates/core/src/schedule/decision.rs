@@ -6,7 +6,7 @@ use super::history::ScheduleEventKind::{SkippedMissed, SkippedOverlap};
 use super::history::SkippedSlots;
 use super::row::{DueSchedule, Firing};
 use super::timetable::Timetable;
-use super::{Missed, Overlap, Wrong};
+use super::{InvalidDefinition, Missed, Overlap};
 
 /// A slot that has waited for this long was missed, and [`Missed::Skip`] lets it
 /// go. Long enough for a restart of an engine or a failover of a database.
@@ -69,14 +69,14 @@ fn decide(
 
 /// The same for a schedule as it was found due, with the tasks of its slots; or
 /// why it cannot fire at all.
-pub fn firing(due: &DueSchedule, now: Timestamp) -> Result<Firing, Wrong> {
+pub fn firing(due: &DueSchedule, now: Timestamp) -> Result<Firing, InvalidDefinition> {
     let row = &due.row;
     let definition = row.definition()?;
     let timetable = definition.timetable(row.state.anchor)?;
     let first = row.state.next_at.unwrap_or(now);
     let policy = (definition.missed, definition.overlap);
     let decision = decide(&timetable, policy, first, now, due.last_runs);
-    let task = |slot| Ok::<_, Wrong>((slot, definition.task(&row.name, Some(slot))?));
+    let task = |slot| Ok::<_, InvalidDefinition>((slot, definition.task(&row.name, Some(slot))?));
     Ok(Firing {
         schedule: row.version,
         slots: decision.slots.into_iter().map(task).collect::<Result<_, _>>()?,

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::row::{FiredSlot, ScheduleRow};
 use super::timetable::Timetable;
-use crate::display::{counted, span};
+use crate::display::{count_text, span};
 use crate::parse_error::ParseError;
-use crate::queue::Count;
+use crate::queue::BoundedCount;
 use crate::task::TaskId;
 
 /// What happened to a schedule beside its firing.
@@ -171,9 +171,10 @@ impl HistoryLine {
     }
 
     fn event(event: &ScheduleEvent) -> Self {
-        let many = Count { counted: event.slots, and_more: event.slots >= SLOTS_COUNTED_MAX };
+        let many =
+            BoundedCount { counted: event.slots, and_more: event.slots >= SLOTS_COUNTED_MAX };
         let slots = if event.slots == 1 { "slot" } else { "slots" };
-        let skipped = format!("{} {slots} skipped", counted(many));
+        let skipped = format!("{} {slots} skipped", count_text(many));
         let (what, detail) = match event.kind {
             ScheduleEventKind::SkippedMissed => (skipped, "missed: not fired in time".to_owned()),
             ScheduleEventKind::SkippedOverlap => {

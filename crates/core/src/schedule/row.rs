@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::history::SkippedSlots;
-use super::{Definition, Overlap, Wrong};
+use super::{InvalidDefinition, Overlap, ScheduleDefinition};
 use crate::json::Json;
 use crate::task::{NewTask, TaskId};
 
@@ -24,9 +24,9 @@ pub struct ScheduleVersion {
 /// What can be written about a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScheduleState {
-    /// What it says: a [`Definition`], if this version of the program knows it.
+    /// What it says: a [`ScheduleDefinition`], if this version of the program knows it.
     pub definition: Json,
-    /// What an application's code last said ([`Definition::to_declaration`]).
+    /// What an application's code last said ([`ScheduleDefinition::to_declaration`]).
     #[serde(skip)]
     pub declared: Option<String>,
     /// The overlap rule of the definition, for the store to see.
@@ -35,7 +35,7 @@ pub struct ScheduleState {
     /// Where intervals are counted from.
     pub anchor: Timestamp,
     /// Set while somebody wants it not to fire.
-    pub paused: Option<Pause>,
+    pub paused: Option<SchedulePause>,
     /// Why it cannot fire, if it cannot.
     pub error: Option<String>,
     /// The next slot that has not been dealt with. `None` while it is paused or
@@ -45,7 +45,7 @@ pub struct ScheduleState {
 
 /// Since when a schedule is paused, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pause {
+pub struct SchedulePause {
     /// Since when.
     pub at: Timestamp,
     /// In somebody's words.
@@ -75,8 +75,8 @@ pub struct ScheduleRow {
 
 impl ScheduleRow {
     /// What it says, if this version of the program understands it.
-    pub fn definition(&self) -> Result<Definition, Wrong> {
-        Definition::from_json(&self.state.definition)
+    pub fn definition(&self) -> Result<ScheduleDefinition, InvalidDefinition> {
+        ScheduleDefinition::from_json(&self.state.definition)
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// How the times of a schedule follow each other.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum ScheduleRule {
     /// At times of the clock.
     Cron(Box<Cron>),
     /// In equal steps from an anchor: the time of step n is the anchor plus n
@@ -46,7 +46,7 @@ pub enum InvalidScheduleRule {
     },
 }
 
-impl FromStr for Rule {
+impl FromStr for ScheduleRule {
     type Err = InvalidScheduleRule;
 
     /// `every 15m`, or a cron expression.
@@ -84,7 +84,7 @@ fn interval_of(text: &str) -> Result<Duration, InvalidScheduleRule> {
 #[derive(Debug, Clone)]
 pub struct Timetable {
     /// How times follow each other.
-    pub rule: Rule,
+    pub rule: ScheduleRule,
     /// Whose clock a cron expression is about.
     pub zone: TimeZone,
     /// Where intervals are counted from.
@@ -105,8 +105,10 @@ impl Timetable {
     #[must_use]
     pub fn newest(&self, first: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
         let mut window = match self.rule {
-            Rule::Every(step) => step.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX)),
-            Rule::Cron(_) => Duration::from_secs(1),
+            ScheduleRule::Every(step) => {
+                step.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX))
+            }
+            ScheduleRule::Cron(_) => Duration::from_secs(1),
         };
         loop {
             let back = SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX);
@@ -122,7 +124,7 @@ impl Timetable {
     /// How many times there are from `first`, which is one, to `last`, but no
     /// more than `max`.
     pub(super) fn count(&self, first: Timestamp, last: Timestamp, max: i64) -> i64 {
-        if let Rule::Every(step) = self.rule {
+        if let ScheduleRule::Every(step) = self.rule {
             let steps = last.as_nanosecond() - first.as_nanosecond();
             let step = i128::try_from(step.as_nanos()).unwrap_or(i128::MAX);
             return i64::try_from(steps / step + 1).unwrap_or(max).min(max);
@@ -152,13 +154,13 @@ impl Timetable {
 
     /// The next `number` times after this one, as people want to see them.
     #[must_use]
-    pub fn preview(&self, after: Timestamp, number: usize) -> Vec<Preview> {
+    pub fn preview(&self, after: Timestamp, number: usize) -> Vec<SlotPreview> {
         let mut previews = Vec::new();
         let mut next = self.find_after(after);
         while let Some(found) = next.filter(|_| previews.len() < number) {
             let local = found.at.to_zoned(self.zone.clone());
             let note = found.change.map(|change| self.note(change, &local));
-            previews.push(Preview { at: found.at, local, note });
+            previews.push(SlotPreview { at: found.at, local, note });
             next = self.find_after(found.at);
         }
         previews
@@ -166,8 +168,8 @@ impl Timetable {
 
     fn find_after(&self, time: Timestamp) -> Option<Found> {
         match &self.rule {
-            Rule::Cron(cron) => cron.next_after(time, &self.zone),
-            Rule::Every(step) => {
+            ScheduleRule::Cron(cron) => cron.next_after(time, &self.zone),
+            ScheduleRule::Every(step) => {
                 let step = i128::try_from(step.as_nanos()).ok()?;
                 let since = time.as_nanosecond() - self.anchor.as_nanosecond();
                 let at = self.anchor.as_nanosecond() + (since.div_euclid(step) + 1) * step;
@@ -202,7 +204,7 @@ impl Timetable {
 
 /// A time to run, as people want to see it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Preview {
+pub struct SlotPreview {
     /// The time.
     pub at: Timestamp,
     /// The same on the clock of the schedule's time zone.

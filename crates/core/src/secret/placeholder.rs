@@ -3,14 +3,14 @@
 
 use serde_json::value::RawValue;
 
-use super::SHOWN;
+use super::PLACEHOLDER;
 use super::rewrite::{Shape, quoted, write_list, write_object};
 use crate::json::Json;
 
 /// A placeholder that stands for nothing that is stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{SHOWN:?} is shown instead of a hidden value, and cannot be stored (at {pointer:?}). Send the value itself; or send the placeholder back in the place where it was read"
+    "{PLACEHOLDER:?} is shown instead of a hidden value, and cannot be stored (at {pointer:?}). Send the value itself; or send the placeholder back in the place where it was read"
 )]
 pub struct UnexpectedPlaceholder {
     /// Where it is, as a JSON pointer.
@@ -87,7 +87,7 @@ fn merge_objects(
         }
         result = match found {
             Some((stored, shown)) => merge(value.get(), stored.1.get(), shown.1.get(), &below, out),
-            None if name.contains(SHOWN) => Err(UnexpectedPlaceholder { pointer: below }),
+            None if name.contains(PLACEHOLDER) => Err(UnexpectedPlaceholder { pointer: below }),
             None => refuse(value.get(), true, &below).map(|()| out.push_str(value.get())),
         };
     });
@@ -139,7 +139,7 @@ fn refuse(text: &str, inside: bool, pointer: &str) -> Result<(), UnexpectedPlace
     match Shape::of(text) {
         Shape::Object(fields) => fields.into_iter().try_for_each(|(name, value)| {
             let below = below(pointer, &name);
-            if name == SHOWN || (inside && name.contains(SHOWN)) {
+            if name == PLACEHOLDER || (inside && name.contains(PLACEHOLDER)) {
                 return stray(&below);
             }
             refuse(value.get(), inside, &below)
@@ -148,7 +148,9 @@ fn refuse(text: &str, inside: bool, pointer: &str) -> Result<(), UnexpectedPlace
             refuse(item.get(), inside, &below(pointer, &at.to_string()))
         }),
         Shape::Scalar => match serde_json::from_str::<String>(text) {
-            Ok(text) if text == SHOWN || (inside && text.contains(SHOWN)) => stray(pointer),
+            Ok(text) if text == PLACEHOLDER || (inside && text.contains(PLACEHOLDER)) => {
+                stray(pointer)
+            }
             _ => Ok(()),
         },
     }
@@ -156,7 +158,7 @@ fn refuse(text: &str, inside: bool, pointer: &str) -> Result<(), UnexpectedPlace
 
 /// Whether it may be in there: cheap, and in doubt yes.
 fn has_placeholder(text: &str) -> bool {
-    text.contains(SHOWN) || text.contains('\\')
+    text.contains(PLACEHOLDER) || text.contains('\\')
 }
 
 /// Whether two JSON texts are the same text.

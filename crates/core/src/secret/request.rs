@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use super::SHOWN;
+use super::PLACEHOLDER;
 use super::rewrite::{Shape, quoted, write_object};
 use crate::json::Json;
 use crate::unique::CONTEXT_KEY;
@@ -39,8 +39,8 @@ pub(super) fn hide(context: &mut Json) {
         let text = serde_json::from_str::<String>(value.get());
         let is_key = || text.is_ok_and(|text| text.starts_with(KEY_PREFIX));
         match name {
-            CONTEXT_MARK => out.push_str(&quoted(SHOWN)),
-            CONTEXT_KEY if is_key() => out.push_str(&quoted(SHOWN)),
+            CONTEXT_MARK => out.push_str(&quoted(PLACEHOLDER)),
+            CONTEXT_KEY if is_key() => out.push_str(&quoted(PLACEHOLDER)),
             _ => out.push_str(value.get()),
         }
     });

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Redactor, SHOWN};
+use super::{PLACEHOLDER, Redactor};
 use crate::json::Json;
 
 /// What is nested deeper is not looked at, and not shown. Nobody creates such
@@ -37,7 +37,7 @@ fn by_path(
     out: &mut String,
 ) {
     let Some(levels) = levels.checked_sub(1) else {
-        return out.push_str(&quoted(SHOWN));
+        return out.push_str(&quoted(PLACEHOLDER));
     };
     match Shape::of(text) {
         Shape::Object(fields) => {
@@ -73,7 +73,7 @@ fn hide(
 ) {
     if whole {
         collect(value.get(), secrets, levels);
-        out.push_str(&quoted(SHOWN));
+        out.push_str(&quoted(PLACEHOLDER));
     } else if below.is_empty() {
         out.push_str(value.get());
     } else {
@@ -114,7 +114,7 @@ pub(super) fn without_texts(json: &Json, redactor: &Redactor) -> Json {
 
 fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
     let Some(levels) = levels.checked_sub(1) else {
-        return out.push_str(&quoted(SHOWN));
+        return out.push_str(&quoted(PLACEHOLDER));
     };
     match Shape::of(text) {
         Shape::Object(fields) => write_object(out, fields, |name, value, out| {
@@ -127,12 +127,12 @@ fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
         }
         Shape::Scalar => match serde_json::from_str::<String>(text) {
             // The placeholder has no secret in it, even if a secret is a part of it.
-            Ok(inner) if inner == SHOWN => out.push_str(text),
+            Ok(inner) if inner == PLACEHOLDER => out.push_str(text),
             Ok(inner) => match redactor.text(&inner) {
                 std::borrow::Cow::Borrowed(_) => out.push_str(text),
                 std::borrow::Cow::Owned(shown) => out.push_str(&quoted(&shown)),
             },
-            Err(_) if redactor.is_secret(text) => out.push_str(&quoted(SHOWN)),
+            Err(_) if redactor.is_secret(text) => out.push_str(&quoted(PLACEHOLDER)),
             Err(_) => out.push_str(text),
         },
     }

@@ -142,7 +142,7 @@ async fn a_declaration_is_kept_in_step(fresh: Fresh) {
     assert_eq!(row(&fresh, "nightly").await, declared);
     // An operator's change outlives it …
     let change = schedules.change("nightly", |definition| {
-        Ok(task_engine::core::schedule::Definition { priority: 9, ..definition.clone() })
+        Ok(task_engine::core::schedule::ScheduleDefinition { priority: 9, ..definition.clone() })
     });
     change.await.unwrap();
     schedules.pause("nightly", Some("audit")).await.unwrap();

@@ -14,9 +14,9 @@ use task_engine_store::rollup::{RollupRow, last_hour};
 #[derive(Debug, Clone)]
 pub struct StatsSnapshot {
     /// The figures.
-    pub figures: Stats,
+    pub stats: Stats,
     /// What is under way, and what comes next.
-    pub moving: Activity,
+    pub activity: Activity,
     /// The names of engines, by their lives.
     pub names: Vec<(InstanceId, String)>,
 }
@@ -29,16 +29,16 @@ impl StatsSnapshot {
 
     /// The same with what engines have counted in the last hour, if that is known.
     pub async fn with(store: &dyn Store, counted: &[RollupRow]) -> Result<Self, StoreError> {
-        let moving = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
+        let activity = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
         let endings = match counted.iter().any(|row| row.failed > 0) {
-            true => store.endings(&moving.endings_query()).await?,
+            true => store.endings(&activity.endings_query()).await?,
             false => Vec::new(),
         };
         let failure_counts = store.failure_counts().await?;
         let queues = store.queues().await?;
         let engines = store.instances(None).await?;
-        let figures = Stats::of(&moving, counted, &endings, failure_counts, queues, &engines);
+        let stats = Stats::of(&activity, counted, &endings, failure_counts, queues, &engines);
         let names = engines.into_iter().map(|engine| (engine.id, engine.name)).collect();
-        Ok(Self { figures, moving, names })
+        Ok(Self { stats, activity, names })
     }
 }

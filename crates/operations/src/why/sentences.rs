@@ -7,9 +7,9 @@ use jiff::tz::TimeZone;
 
 use crate::why::{Candidate, Reason};
 use task_engine_core::display::{
-    brief, clock_and_relative, counted, progress_text, relative, span,
+    brief, clock_and_relative, count_text, progress_text, relative, span,
 };
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::TaskStatus;
 
 /// Why a task is where it is: one sentence without its full stop. Names and
@@ -81,7 +81,7 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             format!("{all} busy{}", since.unwrap_or_default())
         }
         Reason::Behind { ahead, about_secs } => {
-            let tasks = if *ahead == (Count { counted: 1, and_more: false }) {
+            let tasks = if *ahead == (BoundedCount { counted: 1, and_more: false }) {
                 "task is"
             } else {
                 "tasks are"
@@ -90,7 +90,7 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
                 let time = Duration::try_from_secs_f64(secs).unwrap_or_default();
                 format!(", which takes about {}", span(coarse(time)))
             });
-            format!("{} {tasks} before it{}", counted(*ahead), about.unwrap_or_default())
+            format!("{} {tasks} before it{}", count_text(*ahead), about.unwrap_or_default())
         }
         Reason::Ready { within_secs } => {
             let within = Duration::try_from_secs_f64(*within_secs).unwrap_or_default();
@@ -178,7 +178,7 @@ mod tests {
     fn reasons_in_words() {
         let now: Timestamp = "2026-12-24T17:00:00Z".parse().unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let count = |counted, and_more| Count { counted, and_more };
+        let count = |counted, and_more| BoundedCount { counted, and_more };
         let knows = |name: &str, names: &[&str]| Candidate {
             instance: name.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),

@@ -124,7 +124,7 @@ impl Case {
 }
 
 fn ahead(counted: i64, and_more: bool) -> Option<QueuePosition> {
-    Some(QueuePosition { tasks: Count { counted, and_more }, locked_by: None })
+    Some(QueuePosition { tasks: BoundedCount { counted, and_more }, locked_by: None })
 }
 
 fn ending(instance: i64, ago_secs: i64) -> EndingRow {
@@ -159,7 +159,7 @@ fn knows(id: i64, name: &str) -> Vec<Candidate> {
 fn the_table_of_reasons() {
     let no_engine = |secs| Reason::NoEngine { last_seen: Some(at(secs)) };
     let behind = |counted, and_more, about_secs| Reason::Behind {
-        ahead: Count { counted, and_more },
+        ahead: BoundedCount { counted, and_more },
         about_secs,
     };
     let busy = |workers, since| Reason::WorkersBusy { workers, oldest_since: Some(at(since)) };
@@ -301,7 +301,10 @@ fn the_table_of_reasons() {
 fn a_lock_is_named() {
     let locker = BlockingSession { pid: 4, ..BlockingSession::default() };
     let case = Case {
-        ahead: Some(QueuePosition { tasks: Count::default(), locked_by: Some(locker.clone()) }),
+        ahead: Some(QueuePosition {
+            tasks: BoundedCount::default(),
+            locked_by: Some(locker.clone()),
+        }),
         ..Case::default()
     };
     assert_eq!(case.reasons(), [Reason::Locked(locker)]);

@@ -16,7 +16,7 @@ const DAYS: [(&str, &str); 7] = [
 
 /// `every 15 min`, `every day at 03:00`; `None` if there are no simple words.
 pub(super) fn words(rule: &str) -> Option<String> {
-    if let Rule::Every(interval) = rule.parse().ok()? {
+    if let ScheduleRule::Every(interval) = rule.parse().ok()? {
         return Some(format!("every {}", span(interval)));
     }
     let nick = match rule.trim() {
