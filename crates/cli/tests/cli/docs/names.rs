@@ -156,7 +156,7 @@ fn every_test_that_is_named_is_there() {
         let is_test = code.match_indices(&format!("fn {name}(")).any(|(at, _)| {
             let mut before = code[..at].lines().rev().take(3);
             // The cases of the suite that every store passes are called by a macro.
-            file.starts_with("crates/conformance/") || before.any(|line| line.contains("test"))
+            file.starts_with("tests/conformance/") || before.any(|line| line.contains("test"))
         });
         assert!(is_test, "{file}::{name}");
     }
