@@ -56,10 +56,10 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
 /// The word as a state, and what it meant below it.
 fn status(execution: &ExecutionRow) -> Markup {
     let text = outcome_text(execution);
-    let (word, rest) = text.split_at(text.find([' ', ',']).unwrap_or(text.len()));
+    let (word, rest) = text.split_at(text.find([' ', ';']).unwrap_or(text.len()));
     html! {
         (parts::state(class(execution), word))
-        @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ','])) } }
+        @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ';'])) } }
     }
 }
 
