@@ -252,7 +252,7 @@ impl fmt::Debug for NewTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewTask")
             .field("class", &self.class)
-            .field("parameters", &secret::shown(&self.parameters, &self.context))
+            .field("parameters", &secret::redacted(&self.parameters, &self.context))
             .field("context", &self.context)
             .field("queue", &self.queue)
             .field("priority", &self.priority)

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 
 pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, Problem> {
     query.with(&[])?;
-    Ok(Answer(app.glance.stats().await?.figures.clone()))
+    Ok(Answer(app.glance.stats().await?.stats.clone()))
 }
 
 #[derive(Serialize)]

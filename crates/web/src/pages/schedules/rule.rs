@@ -2,7 +2,7 @@
 //! sentence that is almost right is worse than none.
 
 use task_engine_core::display::span;
-use task_engine_core::schedule::Rule;
+use task_engine_core::schedule::ScheduleRule;
 
 const DAYS: [(&str, &str); 7] = [
     ("SUN", "Sunday"),
