@@ -244,7 +244,7 @@ async fn mistakes_come_back_beside_their_fields_with_what_was_typed() {
     assert_eq!(page.status, 400);
     page.must_say(ESCAPED)
         .must_say("value=\"0 25 * * *\"")
-        .must_say("the time zone &quot;Mars/Base&quot; is not known")
+        .must_say("unknown time zone &quot;Mars/Base&quot;")
         .must_say("a priority is a whole number")
         .must_say("write it like 5s")
         .must_say("a class needs a name")
@@ -263,7 +263,7 @@ async fn a_preview_tells_of_changes_of_the_clocks_and_of_mistakes() {
     page.must_say("America/New_York").must_say("02:30 does not exist on");
     assert!(!page.text.contains("<html"), "a piece of a page, not a whole one");
     site.get("/schedules/preview?rule=61+*+*+*+*&zone=UTC").await.must_say("class=\"mistake\"");
-    site.get("/schedules/preview?rule=0+0+31+2+*&zone=UTC").await.must_say("never comes");
+    site.get("/schedules/preview?rule=0+0+31+2+*&zone=UTC").await.must_say("never fires");
     site.get("/schedules/preview?rule=@daily&zone=Mars").await.must_say("is not known");
     site.get("/schedules/preview").await.must_say("is shown here");
     let times = site.get("/schedules/preview?rule=every+15m").await;

@@ -71,10 +71,10 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["schedules", "add", "a", "b"], 2, "--cron EXPRESSION or --every DURATION"),
         (vec!["schedules", "add", "a", "b", "--cron", "0 25 * * *"], 2, "at character 3: hour: 25"),
         (vec!["schedules", "add", "a", "b", "--cron", "0 3 * *"], 2, "needs 5 fields"),
-        (vec!["schedules", "add", "a", "b", "--cron", "0 0 30 2 *"], 2, "never comes"),
-        (vec!["schedules", "add", "a", "b", "--cron", "@often"], 2, "there are @yearly"),
+        (vec!["schedules", "add", "a", "b", "--cron", "0 0 30 2 *"], 2, "never fires"),
+        (vec!["schedules", "add", "a", "b", "--cron", "@often"], 2, "use @yearly"),
         (vec!["schedules", "add", "a", "b", "--every", "1ms"], 2, "between 100 ms and 366 days"),
-        (vec!["schedules", "add", "a", "b", "--every", "soon"], 2, "write it like 30s"),
+        (vec!["schedules", "add", "a", "b", "--every", "soon"], 2, "use a form like 30s"),
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--cron", "@daily"],
             2,

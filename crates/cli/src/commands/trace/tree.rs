@@ -137,7 +137,7 @@ fn story(task: &FlowTask, now: Timestamp) -> String {
             story.push_str(&error(only));
         }
         many => {
-            let ran = many.iter().filter_map(FlowAttempt::lasted).sum();
+            let ran = many.iter().filter_map(FlowAttempt::run_time).sum();
             story.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
         }
     }
