@@ -1,4 +1,4 @@
-//! Changes of an operator: edit a waiting task, remove an ended one, run a task again.
+//! Changes of an operator: edit a waiting task, delete an ended one, run a task again.
 
 use std::collections::BTreeMap;
 
@@ -32,12 +32,12 @@ pub enum EditReport {
     NotFound,
 }
 
-/// The outcome of removing a task.
+/// The outcome of a request to delete a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RemoveReport {
-    /// The ended task and its attempts were removed.
-    Removed,
-    /// The task has not ended and was not removed.
+pub enum DeleteReport {
+    /// The ended task and its attempts were deleted.
+    Deleted,
+    /// The task has not ended and was not deleted.
     Open(TaskStatus),
     /// The task has ended but is locked: by an engine that records its batch, or by a
     /// creation with its unique key. Try again later.
