@@ -123,7 +123,7 @@ pub trait EngineStore: StoreBase {
     /// for less than [`KEPT_MIN`](crate::audit::KEPT_MIN). Returns how many.
     fn prune_audit(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 
-    /// Removes up to `limit` rollup rows that are older than [`ENDED_KEPT`](crate::rollup::ENDED_KEPT).
+    /// Removes up to `limit` rollup rows that are older than [`KEPT`](crate::rollup::KEPT).
     /// Returns how many.
     fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64>;
 
