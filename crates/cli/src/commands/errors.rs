@@ -55,7 +55,7 @@ struct Line<'a> {
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let filter = filter(&args.filter)?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let failures = Failures::look(&*store, filter.clone(), args.before, args.limit).await?;
+    let failures = Failures::find(&*store, filter.clone(), args.before, args.limit).await?;
     let groups = failures.groups();
     let mut out = console.results();
     if args.json {

@@ -15,7 +15,7 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     let alive = place.run(&["recover", "web-1"]);
     assert_eq!(alive.code, Some(4));
     let id = engine.id();
-    for words in [format!("process {id} on"), "last heard of".to_owned()] {
+    for words in [format!("process {id} on"), "last heartbeat".to_owned()] {
         assert!(alive.err.contains(&words), "{words}: {}", alive.err);
     }
     let unknown = place.run(&["recover", "web-2"]);

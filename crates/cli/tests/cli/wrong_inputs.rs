@@ -62,7 +62,7 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["logs", "1", "--attempt", "7"], 3, "task 1 has no attempt 7"),
         (vec!["show", "1", "--json", "--follow"], 2, "cannot be used with"),
         (vec!["show", "999", "--follow"], 3, "there is no task 999"),
-        (vec!["recover", "nobody"], 3, "no engine is known by the name nobody"),
+        (vec!["recover", "nobody"], 3, "there is no engine nobody"),
         (vec!["taks"], 2, "'tasks'"),
         (vec!["pause", "mail"], 2, "to pause a queue: task-engine queues pause mail"),
         (vec!["resume", "mail"], 2, "to resume a queue: task-engine queues resume mail"),

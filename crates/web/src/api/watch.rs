@@ -115,7 +115,7 @@ pub(super) async fn errors(
     let query = query.with(&["filter", "before", "limit"])?;
     let filter = query.filter(&app, &actor).await?;
     let limit = query.limit(LIMIT, LIMIT)?;
-    let failures = Failures::look(&*app.store, filter, query.parse("before")?, limit).await?;
+    let failures = Failures::find(&*app.store, filter, query.parse("before")?, limit).await?;
     let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
     Ok(Answer(Errors {
         groups: failures.groups().into_iter().map(told).collect(),

@@ -48,7 +48,7 @@ impl Asked {
     /// The newest of them, as many as one look can take.
     async fn find(&self, app: &App) -> Result<Failures, Problem> {
         let filter = Filter::default().and_status(&[self.status]);
-        Ok(Failures::look(&*app.store, filter, self.before, LIMIT).await?)
+        Ok(Failures::find(&*app.store, filter, self.before, LIMIT).await?)
     }
 
     /// The same look, at a page of it.
