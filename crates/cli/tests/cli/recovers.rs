@@ -20,7 +20,7 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     }
     let unknown = place.run(&["recover", "web-2"]);
     assert_eq!(unknown.code, Some(3));
-    assert!(unknown.err.contains("there are web-1"), "{}", unknown.err);
+    assert!(unknown.err.contains("known engines: web-1"), "{}", unknown.err);
 
     engine.signal("KILL");
     engine.end();
