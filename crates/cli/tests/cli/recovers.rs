@@ -35,7 +35,7 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     let instances = place.ok(&["instances"]);
     assert!(instances.contains("process gone"), "{instances}");
     let shown = place.ok(&["show", "1"]);
-    assert!(shown.contains("its engine is dead: its process is gone"), "{shown}");
+    assert!(shown.contains("its engine is dead: its process has ended"), "{shown}");
     assert_eq!(place.task("1")["engine_state"], "process_gone");
     let dead = place.run(&["recover"]);
     assert_eq!(dead.code, Some(0), "{dead:?}");

@@ -20,7 +20,7 @@ fn ending(id: i64, class: &str, ago_secs: i64, error: Option<&str>) -> EndingRow
     }
 }
 
-fn counted(class: &str, ago_secs: i64, ok: u64, failed: u64) -> RollupRow {
+fn rollup(class: &str, ago_secs: i64, ok: u64, failed: u64) -> RollupRow {
     let second = (1_000_020 - ago_secs).div_euclid(60) * 60;
     let mut run = TimeHistogram::default();
     (0..ok + failed).for_each(|n| run.add(Duration::from_millis(n * 10)));
@@ -37,14 +37,14 @@ fn counted(class: &str, ago_secs: i64, ok: u64, failed: u64) -> RollupRow {
 }
 
 #[test]
-fn sums_the_minutes_of_each_class() {
+fn recent_stats_sum_minutes_by_class() {
     // Twenty seconds into a minute.
     let now = Timestamp::from_second(1_000_040).unwrap();
     let rows = [
-        counted("a", 200, 50, 0),
-        counted("b", 60, 9, 10),
-        counted("a", 60, 300, 0),
-        counted("a", 0, 40, 0),
+        rollup("a", 200, 50, 0),
+        rollup("b", 60, 9, 10),
+        rollup("a", 60, 300, 0),
+        rollup("a", 0, 40, 0),
     ];
     let endings = [ending(1, "b", 50, Some("old")), ending(2, "b", 40, Some("new"))];
     let recent = RecentStats::of(&rows, &endings, now, Duration::from_secs(60));
@@ -64,7 +64,7 @@ fn sums_the_minutes_of_each_class() {
 #[test]
 fn rate_counts_from_the_first_ending() {
     let now = Timestamp::from_second(1_000_040).unwrap();
-    let recent = RecentStats::of(&[counted("a", 0, 199, 0)], &[], now, HOUR);
+    let recent = RecentStats::of(&[rollup("a", 0, 199, 0)], &[], now, HOUR);
     assert!((recent.per_sec - 10.0).abs() < 1e-9, "{}", recent.per_sec);
 }
 
@@ -76,12 +76,12 @@ fn cancelled_waiting_tasks_are_no_errors() {
 }
 
 #[test]
-fn places_that_are_near_to_each_other_are_one() {
-    let mut look = EndingsQuery::new(100, MINUTE);
-    look.below([5, 950, 1000, 900, 850].map(TaskId).to_vec(), 9);
-    let places: Vec<_> = look.ids.iter().map(|(from, to)| (from.0, to.0)).collect();
-    assert_eq!(places, [(0, 1000), (0, 900), (0, 5)]);
-    look.ids.clear();
-    look.below((0..9).map(|n| TaskId(n * 1000)).collect(), 3);
-    assert_eq!(look.ids.len(), 3);
+fn near_id_ranges_are_merged() {
+    let mut query = EndingsQuery::new(100, MINUTE);
+    query.below([5, 950, 1000, 900, 850].map(TaskId).to_vec(), 9);
+    let ranges: Vec<_> = query.ids.iter().map(|(from, to)| (from.0, to.0)).collect();
+    assert_eq!(ranges, [(0, 1000), (0, 900), (0, 5)]);
+    query.ids.clear();
+    query.below((0..9).map(|n| TaskId(n * 1000)).collect(), 3);
+    assert_eq!(query.ids.len(), 3);
 }

@@ -2,15 +2,15 @@ use super::*;
 use task_engine_store::lock::BlockingSession;
 
 #[test]
-fn reasons_in_words() {
+fn reasons_have_texts() {
     let now: Timestamp = "2026-12-24T17:00:00Z".parse().unwrap();
     let at = |text: &str| text.parse::<Timestamp>().unwrap();
     let count = |counted, and_more| BoundedCount { counted, and_more };
-    let knows = |name: &str, names: &[&str]| Candidate {
+    let offer = |name: &str, names: &[&str]| EngineOffer {
         instance: name.to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     };
-    for (reason, shown) in [
+    for (reason, text) in [
         (
             Reason::Retry {
                 retry: 3,
@@ -30,23 +30,20 @@ fn reasons_in_words() {
         (
             Reason::UnknownClass {
                 task_class: "mail".into(),
-                engines: vec![knows("a", &["x", "y"]), knows("b", &[])],
+                engines: vec![offer("a", &["x", "y"]), offer("b", &[])],
             },
-            "no living engine knows its class mail; alive: a knows x, y; b knows nothing",
+            "no live engine has a handler for its class mail; alive: a handles x, y; b handles nothing",
         ),
         (
             Reason::WorkersBusy { workers: 5, oldest_since: Some(at("2026-12-24T16:00:00Z")) },
             "all 5 workers that could take it are busy, the oldest for 1 h",
         ),
-        (Reason::Behind { ahead: count(1, false), about_secs: None }, "1 task is before it"),
+        (Reason::Behind { ahead: count(1, false), estimated_secs: None }, "1 task is ahead of it"),
         (
-            Reason::Behind { ahead: count(100_000, true), about_secs: Some(90.4) },
-            "100,000+ tasks are before it, which takes about 1 min 30 s",
+            Reason::Behind { ahead: count(100_000, true), estimated_secs: Some(90.4) },
+            "100,000+ tasks are ahead of it, about 1 min 30 s",
         ),
-        (
-            Reason::Ready { within_secs: 10.0 },
-            "nothing stands in its way: it should start within 10 s",
-        ),
+        (Reason::Ready { within_secs: 10.0 }, "it is ready and should start within 10 s"),
         (
             Reason::Locked(BlockingSession {
                 pid: 7,
@@ -56,6 +53,6 @@ fn reasons_in_words() {
             "another session has locked it: process 7 (psql)",
         ),
     ] {
-        assert_eq!(super::reason(&reason, now, &TimeZone::UTC), shown);
+        assert_eq!(super::reason(&reason, now, &TimeZone::UTC), text);
     }
 }
