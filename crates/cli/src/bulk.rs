@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use task_engine::{Store, TaskId};
 use task_engine_core::ParseError;
-use task_engine_core::display::{capital, count};
+use task_engine_core::display::{capitalize, count};
 use task_engine_operations::OperationError;
 use task_engine_operations::report::{OperationOutcome, OutcomeKind, TaskOutcome};
 use task_engine_operations::tasks::{BATCH, FindOptions, SelectedTasks, Selection, TaskOperation};
@@ -172,7 +172,7 @@ fn ask(
             console.say(format_args!("… and {hidden} more{more}"));
         }
     }
-    confirm(&format!("{} {number}?", capital(operation.as_str())))
+    confirm(&format!("{} {number}?", capitalize(operation.as_str())))
 }
 
 fn print_selection(console: &Console, found: &SelectedTasks, json: bool) -> Result<(), Fault> {

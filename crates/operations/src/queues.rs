@@ -1,7 +1,7 @@
 //! Pausing and resuming queues.
 
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::queue::{Pause, QueueRow};
+use task_engine_core::queue::{QueuePause, QueueRow};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
@@ -10,7 +10,7 @@ use crate::report::{OperationOutcome, OperationReport};
 
 impl Operator {
     /// Lets engines take no more tasks of a queue, known or not.
-    pub async fn pause_queue(&self, pause: &Pause) -> Result<OperationReport, OperationError> {
+    pub async fn pause_queue(&self, pause: &QueuePause) -> Result<OperationReport, OperationError> {
         let work = async {
             Ok(OperationReport::of(if self.store.pause_queue(pause).await? {
                 OperationOutcome::Paused

@@ -1,4 +1,4 @@
-//! Recovery by an operator.
+//! Recovery of dead engines by an operator.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl Operator {
         if instances.is_empty() {
             let known = known_names(&*self.store).await?;
             return Err(OperationError::NotFound(format!(
-                "no engine is known by the name {name}; {known}"
+                "there is no engine {name}; {known}"
             )));
         }
         let is_dead = |it: &&InstanceRow| admission(it, Recovery::Auto) == Admission::Recover;
@@ -66,7 +66,7 @@ async fn reclaim(store: &dyn Store, name: &str) -> Result<OperationReport, Opera
     let why = why_not_reclaimed(store).await?;
     let recovered = report.recovered.len();
     let cause = OperationError::Busy(format!(
-        "{name} is declared lost; {} recovered, {} could not be: {why}. Try again when the lock is released; live engines do so with every heartbeat",
+        "{name} is declared lost; {} recovered, {} not: {why}. Try again when the lock is released; live engines retry at every heartbeat",
         count(recovered, "task"),
         left.len()
     ));
@@ -113,7 +113,7 @@ fn is_live(instance: &InstanceRow) -> bool {
 
 fn still_alive(engine: &InstanceRow) -> OperationError {
     OperationError::Conflict(format!(
-        "the engine {} is alive: process {} on {}, last heard of {} ago. If its machine is gone, it counts as dead in {}; try again then",
+        "engine {} is alive: process {} on {}, last heartbeat {} ago. If its machine is gone, it counts as dead in {}; try again then",
         engine.name,
         engine.pid,
         engine.host,
@@ -127,8 +127,8 @@ async fn known_names(store: &dyn Store) -> Result<String, StoreError> {
     let names: std::collections::BTreeSet<_> =
         instances.iter().map(|it| it.name.as_str()).collect();
     Ok(if names.is_empty() {
-        "none has run here lately".to_owned()
+        "no engine has run recently".to_owned()
     } else {
-        format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", "))
+        format!("known engines: {}", names.into_iter().collect::<Vec<_>>().join(", "))
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use task_engine_core::schedule::row::ScheduleRow;
-use task_engine_core::schedule::{Definition, InvalidSchedule, Schedule, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, InvalidSchedule, Schedule, ScheduleDefinition};
 use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
 use task_engine_core::unique::{Creation, Unique};
 use task_engine_store::schedules::{Done, ScheduleError, Schedules};
@@ -35,10 +35,10 @@ impl Operator {
     pub async fn set_schedule(
         &self,
         name: &str,
-        change: impl Fn(&Definition) -> Definition + Send + Sync,
+        change: impl Fn(&ScheduleDefinition) -> ScheduleDefinition + Send + Sync,
     ) -> Result<OperationReport, OperationError> {
         let secrets = redaction::secrets(&*self.store).await?;
-        let changed = |stored: &Definition| changed(name, stored, &change, &secrets);
+        let changed = |stored: &ScheduleDefinition| changed(name, stored, &change, &secrets);
         let stored = self.schedule(name).await?.definition();
         let stored = stored.map_err(|why| OperationError::Conflict(why.to_string()))?;
         let definition = changed(&stored).map_err(ScheduleError::from)?;
@@ -121,10 +121,10 @@ pub fn creation_outcome(creation: &Creation) -> OperationOutcome {
 
 fn changed(
     name: &str,
-    stored: &Definition,
-    change: &impl Fn(&Definition) -> Definition,
+    stored: &ScheduleDefinition,
+    change: &impl Fn(&ScheduleDefinition) -> ScheduleDefinition,
     secrets: &Secrets,
-) -> Result<Definition, InvalidSchedule> {
+) -> Result<ScheduleDefinition, InvalidSchedule> {
     let mut new = change(stored);
     if new.task_parameters != stored.task_parameters {
         let invalid = |found: UnexpectedPlaceholder| InvalidSchedule {
@@ -140,7 +140,7 @@ fn written(done: Done, changed: OperationOutcome, unchanged: OperationOutcome) -
     OperationReport::of(if done == Done::Changed { changed } else { unchanged })
 }
 
-fn rule_of(definition: &Definition) -> Value {
+fn rule_of(definition: &ScheduleDefinition) -> Value {
     json!({
         "rule": definition.rule,
         "time_zone": definition.time_zone,
@@ -152,7 +152,7 @@ impl From<ScheduleError> for OperationError {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Store(error) => error.into(),
-            ScheduleError::Bad(InvalidSchedule { why: Wrong::Placeholder(found), .. }) => {
+            ScheduleError::Bad(InvalidSchedule { why: InvalidDefinition::Placeholder(found), .. }) => {
                 Self::placeholder("/parameters", &found)
             }
             ScheduleError::NotFound(_) => Self::NotFound(error.to_string()),

@@ -6,7 +6,7 @@
 mod once;
 
 use task_engine::client::{Client, CreateError};
-use task_engine_core::display::{capital, count};
+use task_engine_core::display::{capitalize, count};
 use task_engine_core::secret::request::CONTEXT_CREATOR;
 use task_engine_core::task::NewTask;
 use task_engine_core::unique::Creation;
@@ -144,5 +144,5 @@ impl From<ScheduleError> for Problem {
 
 fn sentence(text: &str) -> String {
     let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
-    format!("{}{end}", capital(text))
+    format!("{}{end}", capitalize(text))
 }

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use task_engine_core::change::Edit;
 use task_engine_core::filter::Filter;
-use task_engine_core::queue::{Pause, check_queue_name};
+use task_engine_core::queue::{QueuePause, check_queue_name};
 use task_engine_core::task::Due;
 use task_engine_core::task::TaskId;
 use task_engine_operations::tasks::{FindOptions, Selection, TaskOperation};
@@ -205,7 +205,7 @@ pub(super) async fn pause_queue(
     body: Body,
 ) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    let pause = Pause::new(name, reason.clone())
+    let pause = QueuePause::new(name, reason.clone())
         .map_err(|bad| Problem::field("/reason", bad.to_string()))?;
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.pause_queue(&pause).await

@@ -5,7 +5,7 @@ use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_operations::tasks::{Selection, TaskOperation};
 use task_engine_operations::{Actor, OperationError, OperationReport, Operator};
 
@@ -154,7 +154,7 @@ pub(crate) async fn pause_queue(
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
     let pause =
-        Pause::new(fields.need("queue")?, reason).map_err(|bad| Problem::bad(bad.to_string()))?;
+        QueuePause::new(fields.need("queue")?, reason).map_err(|bad| Problem::bad(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.pause_queue(&pause).await
     })

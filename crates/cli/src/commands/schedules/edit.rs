@@ -7,7 +7,7 @@ use clap::Args;
 use task_engine::{Missed, NewTask, Overlap, Schedule, Store};
 use task_engine_core::ParseError;
 use task_engine_core::display::clock_and_relative;
-use task_engine_core::schedule::Definition;
+use task_engine_core::schedule::ScheduleDefinition;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_operations::{OperationError, OperationOutcome, OperationReport, redaction};
 
@@ -158,7 +158,7 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     let parameters = args.parameters.as_deref();
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let change = |stored: &Definition| {
+    let change = |stored: &ScheduleDefinition| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {
             if let Some(value) = value {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use task_engine_core::display::{capital, count};
+use task_engine_core::display::{capitalize, count};
 use task_engine_operations::tasks::{
     FindOptions, REQUEST_TASKS_MAX, SelectedTasks, Selection, TaskOperation,
 };
@@ -37,9 +37,9 @@ pub(super) async fn page(
     let options = FindOptions { timeout: Some(TIMEOUT), ..FindOptions::of_request() };
     let found = app.operator(&viewer.actor).find(operation, &selection, options).await?;
     let back = fields.get("back").unwrap_or("/tasks");
-    let title = format!("{}: preview", capital(operation.as_str()));
+    let title = format!("{}: preview", capitalize(operation.as_str()));
     let main = html! {
-        h1 { (capital(operation.as_str())) " " (number(&found)) "?" }
+        h1 { (capitalize(operation.as_str())) " " (number(&found)) "?" }
         section .card {
             p { (operation.consequence()) }
             @if let Selection::Filter(_) = &selection {
@@ -107,7 +107,7 @@ fn confirm(
                 }
             }
             button .(if operation == TaskOperation::Delete { "danger" } else { "sure" }) {
-                (capital(operation.as_str())) " " (number(found))
+                (capitalize(operation.as_str())) " " (number(found))
             }
         }
     }
