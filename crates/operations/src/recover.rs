@@ -27,9 +27,7 @@ impl Operator {
         let instances = wait_for_programs(&*self.store, name).await?;
         if instances.is_empty() {
             let known = known_names(&*self.store).await?;
-            return Err(OperationError::NotFound(format!(
-                "there is no engine {name}; {known}"
-            )));
+            return Err(OperationError::NotFound(format!("there is no engine {name}; {known}")));
         }
         let is_dead = |it: &&InstanceRow| admission(it, Recovery::Auto) == Admission::Recover;
         if !instances.iter().any(|it| is_dead(&it))

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use task_engine_core::schedule::row::ScheduleRow;
-use task_engine_core::schedule::{InvalidDefinition, InvalidSchedule, Schedule, ScheduleDefinition};
+use task_engine_core::schedule::{
+    InvalidDefinition, InvalidSchedule, Schedule, ScheduleDefinition,
+};
 use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
 use task_engine_core::unique::{Creation, Unique};
 use task_engine_store::schedules::{Done, ScheduleError, Schedules};
@@ -152,9 +154,10 @@ impl From<ScheduleError> for OperationError {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Store(error) => error.into(),
-            ScheduleError::Bad(InvalidSchedule { why: InvalidDefinition::Placeholder(found), .. }) => {
-                Self::placeholder("/parameters", &found)
-            }
+            ScheduleError::Bad(InvalidSchedule {
+                why: InvalidDefinition::Placeholder(found),
+                ..
+            }) => Self::placeholder("/parameters", &found),
             ScheduleError::NotFound(_) => Self::NotFound(error.to_string()),
             ScheduleError::Exists(_) => Self::Conflict(error.to_string()),
             _ => Self::invalid(error.to_string()),

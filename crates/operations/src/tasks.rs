@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine_core::change::{Edit, EditReport, DeleteReport};
+use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport, Store};

@@ -153,8 +153,8 @@ pub(crate) async fn pause_queue(
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
-    let pause =
-        QueuePause::new(fields.need("queue")?, reason).map_err(|bad| Problem::bad(bad.to_string()))?;
+    let pause = QueuePause::new(fields.need("queue")?, reason)
+        .map_err(|bad| Problem::bad(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.pause_queue(&pause).await
     })
