@@ -8,7 +8,7 @@ use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 
 use crate::console::now;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// For the help of every command that takes a filter.
 pub(crate) const FILTERS: &str = r#"Filters:
@@ -47,7 +47,7 @@ pub(crate) enum Chosen {
 
 impl Chosen {
     /// Ids if the first word looks like one, else a filter.
-    pub(crate) fn read(words: &[String]) -> Result<Self, Fault> {
+    pub(crate) fn read(words: &[String]) -> Result<Self, CliError> {
         let is_id = |word: &String| word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         if !words.iter().any(is_id) {
             return Ok(Self::Filter(filter(words)?));
@@ -56,11 +56,11 @@ impl Chosen {
         let mut ids = Vec::new();
         for word in words {
             if !is_id(word) {
-                return Err(Fault::Usage(format!(
+                return Err(CliError::Usage(format!(
                     "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
-            let id: TaskId = word.parse().map_err(|bad: ParseError| Fault::Usage(bad.into()))?;
+            let id: TaskId = word.parse().map_err(|bad: ParseError| CliError::Usage(bad.into()))?;
             if seen.insert(id) {
                 ids.push(id);
             }
@@ -70,10 +70,10 @@ impl Chosen {
 }
 
 /// Reads a filter, and shows where it is wrong.
-pub(crate) fn filter(words: &[String]) -> Result<Filter, Fault> {
+pub(crate) fn filter(words: &[String]) -> Result<Filter, CliError> {
     Filter::parse_words(words, now().time_zone()).map_err(|(word, bad)| {
         let arrow = " ".repeat(bad.at - 1);
-        Fault::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
+        CliError::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
     })
 }
 

@@ -10,8 +10,8 @@ use jiff::{Timestamp, Zoned};
 use crate::args::Common;
 use crate::database::{DEFAULT_URL, Database, URL_VARIABLE};
 use crate::escape::escape_lines;
-use crate::executables::{self, Purpose};
-use crate::exit::Fault;
+use crate::executables::{self, ConfigPurpose};
+use crate::error::CliError;
 
 /// How this run talks, and to which database.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Console {
         }
     }
 
-    pub(crate) fn complain(&self, fault: &Fault) {
+    pub(crate) fn complain(&self, fault: &CliError) {
         to_stderr(&format_args!("error: {fault}"));
     }
 
@@ -55,16 +55,16 @@ impl Console {
 
     /// The database of this run: by option, by environment, by task-engine.toml
     /// in the working folder, or the default.
-    pub(crate) fn database(&self) -> Result<Database, Fault> {
+    pub(crate) fn database(&self) -> Result<Database, CliError> {
         if let Some(url) = self.chosen_url() {
             return self.parse(&url);
         }
-        let config = executables::load(None, Purpose::Database)?;
+        let config = executables::load(None, ConfigPurpose::Database)?;
         self.parse(config.database.as_deref().unwrap_or(DEFAULT_URL))
     }
 
     /// The same with what a file says that has been read.
-    pub(crate) fn database_or(&self, in_file: Option<&str>) -> Result<Database, Fault> {
+    pub(crate) fn database_or(&self, in_file: Option<&str>) -> Result<Database, CliError> {
         let chosen = self.chosen_url();
         self.parse(chosen.as_deref().or(in_file).unwrap_or(DEFAULT_URL))
     }
@@ -76,11 +76,11 @@ impl Console {
     }
 
     /// The database that was named on the command line, and nowhere else.
-    pub(crate) fn named_database(&self) -> Result<Option<Database>, Fault> {
+    pub(crate) fn named_database(&self) -> Result<Option<Database>, CliError> {
         self.common.database.as_deref().map(|url| self.parse(url)).transpose()
     }
 
-    fn parse(&self, url: &str) -> Result<Database, Fault> {
+    fn parse(&self, url: &str) -> Result<Database, CliError> {
         Database::parse(url, self.common.schema.as_deref())
     }
 

@@ -11,7 +11,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, StoreError};
 
 use crate::console::quoted;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 pub(crate) const URL_VARIABLE: &str = "TASK_ENGINE_DATABASE_URL";
 pub(crate) const DEFAULT_URL: &str = "sqlite:task-engine.db";
@@ -39,25 +39,25 @@ pub(crate) enum Access {
 }
 
 impl Database {
-    pub(crate) fn parse(url: &str, schema: Option<&str>) -> Result<Self, Fault> {
+    pub(crate) fn parse(url: &str, schema: Option<&str>) -> Result<Self, CliError> {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let schema = schema.map_or(Ok(Schema::default()), Schema::named);
-            let schema = schema.map_err(|error| Fault::Usage(error.to_string()))?;
-            check(url).map_err(|why| Fault::Usage(format!("{why}. {FORMS}")))?;
+            let schema = schema.map_err(|error| CliError::Usage(error.to_string()))?;
+            check(url).map_err(|why| CliError::Usage(format!("{why}. {FORMS}")))?;
             return Ok(Self::Postgres { url: url.to_owned(), schema });
         }
         let Some(path) = url.strip_prefix("sqlite:") else {
-            return Err(Fault::Usage(format!("{}. {FORMS}", what_is_wrong(url))));
+            return Err(CliError::Usage(format!("{}. {FORMS}", what_is_wrong(url))));
         };
         if schema.is_some() {
-            return Err(Fault::Usage(
+            return Err(CliError::Usage(
                 "--schema is for PostgreSQL; in SQLite, use another file instead".to_owned(),
             ));
         }
         match path.strip_prefix("//").unwrap_or(path) {
             ":memory:" => Ok(Self::Memory),
-            "" => Err(Fault::Usage(format!("the database URL names no file. {FORMS}"))),
-            path if path.contains('?') => Err(Fault::Usage(format!(
+            "" => Err(CliError::Usage(format!("the database URL names no file. {FORMS}"))),
+            path if path.contains('?') => Err(CliError::Usage(format!(
                 "a database URL of SQLite has no options: remove everything from the ? on. {FORMS}"
             ))),
             path => Ok(Self::File(path.into())),
@@ -65,16 +65,16 @@ impl Database {
     }
 
     /// Opens it, and checks that it answers.
-    pub(crate) async fn open(&self, access: Access) -> Result<Arc<dyn Store>, Fault> {
+    pub(crate) async fn open(&self, access: Access) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Postgres { url, schema } => connect(url, schema.clone()).await,
             Self::File(path) => {
-                if access == Access::MustExist && !path.exists() {
+                if access == OpenMode::MustExist && !path.exists() {
                     return Err(missing(path));
                 }
                 Ok(Arc::new(SqliteStore::open(path)?))
             }
-            Self::Memory => Err(Fault::Usage(
+            Self::Memory => Err(CliError::Usage(
                 "sqlite::memory: is gone when a command ends, so only `demo` can use it; name a file, like sqlite:task-engine.db".to_owned(),
             )),
         }
@@ -82,21 +82,21 @@ impl Database {
 
     /// The same for a dashboard: with connections of its own, on which nothing
     /// takes long.
-    pub(crate) async fn open_to_watch(&self) -> Result<Arc<dyn Store>, Fault> {
+    pub(crate) async fn open_to_watch(&self) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Postgres { url, schema } => {
                 let store = PgStore::connect_to_watch(url, schema.clone()).await;
                 Ok(keep_open(Arc::new(store.map_err(unreachable)?)))
             }
-            other => other.open(Access::MustExist).await,
+            other => other.open(OpenMode::MustExist).await,
         }
     }
 
     /// The same, for a command that needs no second one to find its tasks.
-    pub(crate) async fn open_for_one(&self) -> Result<Arc<dyn Store>, Fault> {
+    pub(crate) async fn open_for_one(&self) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Memory => Ok(Arc::new(SqliteStore::open_in_memory()?)),
-            lasting => lasting.open(Access::MayCreate).await,
+            lasting => lasting.open(OpenMode::CreateIfMissing).await,
         }
     }
 
@@ -146,12 +146,12 @@ fn check(url: &str) -> Result<(), String> {
     Ok(())
 }
 
-async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, Fault> {
+async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, CliError> {
     let store = PgStore::connect_schema(url, schema).await.map_err(unreachable)?;
     Ok(keep_open(Arc::new(store)))
 }
 
-fn unreachable(error: StoreError) -> Fault {
+fn unreachable(error: StoreError) -> CliError {
     match error {
         StoreError::Unavailable(why) => {
             let advice = if why.contains("password missing") {
@@ -161,14 +161,14 @@ fn unreachable(error: StoreError) -> Fault {
             } else {
                 "Check that the server is running, that host and port in the URL are right, and that this machine may reach it."
             };
-            Fault::Failure(format!("{why}\n{advice}"))
+            CliError::Failure(format!("{why}\n{advice}"))
         }
         error => error.into(),
     }
 }
 
-fn missing(path: &Path) -> Fault {
-    Fault::NotFound(format!(
+fn missing(path: &Path) -> CliError {
+    CliError::NotFound(format!(
         "there is no database {} yet; `task-engine create` or `task-engine start` makes one, or name another with --database or {URL_VARIABLE}",
         path.display()
     ))
@@ -238,7 +238,7 @@ mod tests {
             ("postgres://h/d", Some("a b"), "cannot be a schema"),
         ] {
             let error = Database::parse(url, schema).unwrap_err();
-            assert!(matches!(error, Fault::Usage(_)), "{error:?}");
+            assert!(matches!(error, CliError::Usage(_)), "{error:?}");
             let text = error.to_string();
             assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
         }

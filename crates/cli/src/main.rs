@@ -6,7 +6,7 @@
 //! - `database`: which database a URL means, and how it is opened;
 //! - `deed`: what changes something, and its trace in the audit;
 //! - `exit`: what can go wrong, and the exit code that says so;
-//! - `hang_up`: what a closed terminal means;
+//! - `sighup`: what a closed terminal means;
 //! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
 //! - `console`, `log`, `table`, `json_output`: what is printed, where, and how;
 //! - `pools`: workers and queues, as they are typed and shown;
@@ -27,17 +27,17 @@ mod database;
 mod deed;
 mod escape;
 mod executables;
-mod exit;
+mod error;
 #[cfg(test)]
 mod fuzz;
-mod hang_up;
+mod sighup;
 mod help;
 mod json_output;
 mod log;
 mod parameters;
 mod pools;
 mod pretty;
-mod said;
+mod log_follow;
 mod table;
 mod times;
 mod web;
@@ -47,7 +47,7 @@ use std::process::ExitCode;
 
 use crate::args::Command;
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 fn main() -> ExitCode {
     if let Some(code) = executables::supervisor::run_if_asked() {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let console = Console::new(cli.common);
     match run(&console, cli.command) {
         // Whoever read the output has seen enough, as in `task-engine tasks | head`.
-        Ok(()) | Err(Fault::OutputClosed) => ExitCode::SUCCESS,
+        Ok(()) | Err(CliError::OutputClosed) => ExitCode::SUCCESS,
         Err(fault) => {
             console.complain(&fault);
             fault.code()
@@ -65,12 +65,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(console: &Console, command: Command) -> Result<(), Fault> {
+fn run(console: &Console, command: Command) -> Result<(), CliError> {
     let log = log::begin(console, command.logs_by_default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Fault::Failure(format!("no threads to work with: {error}")))?;
+        .map_err(|error| CliError::Failure(format!("no threads to work with: {error}")))?;
     let done = runtime.block_on(async {
         match command {
             Command::Demo(args) => commands::demo::run(console, args).await,

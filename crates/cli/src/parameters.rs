@@ -9,11 +9,11 @@ use task_engine_core::secret;
 use task_engine_core::secret::UnexpectedPlaceholder;
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Reads and checks the parameters: `JSON`, `@FILE`, or `-` for the standard
 /// input. Never reads much more than a task may have.
-pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault> {
+pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, CliError> {
     let text = match given {
         None => return Ok(Json::empty_object()),
         Some("-") => {
@@ -25,7 +25,7 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
         Some(given) => match given.strip_prefix('@') {
             Some(path) => {
                 let file = File::open(path).map_err(|error| {
-                    Fault::Usage(format!("the file {path:?} cannot be opened: {error}"))
+                    CliError::Usage(format!("the file {path:?} cannot be opened: {error}"))
                 })?;
                 read_text(path, file)?
             }
@@ -35,24 +35,24 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
     Json::parse_object(text.trim()).map_err(|why| {
         let typed = given.is_some_and(|given| given != "-" && !given.starts_with('@'));
         let hint = if typed && matches!(why, InvalidJson::Syntax(_)) { QUOTES } else { "" };
-        Fault::Usage(format!("parameters: {why}{hint}"))
+        CliError::Usage(format!("parameters: {why}{hint}"))
     })
 }
 
 /// What was copied from a page or a command that hides secrets is not stored.
 /// `inside`: of a class that has secrets, also within other texts.
-pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), Fault> {
+pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), CliError> {
     secret::refuse_placeholders(parameters, inside).map_err(|found| stray(&found))
 }
 
-pub(crate) fn stray(stray: &UnexpectedPlaceholder) -> Fault {
-    Fault::Usage(format!("parameters: {stray}"))
+pub(crate) fn stray(stray: &UnexpectedPlaceholder) -> CliError {
+    CliError::Usage(format!("parameters: {stray}"))
 }
 
 /// Shells take quotes away, and JSON has only double ones.
 const QUOTES: &str = r#"; on a command line, write single quotes around it and double quotes inside, like '{"name": "value"}'"#;
 
-fn read_text(from: &str, input: impl Read) -> Result<String, Fault> {
+fn read_text(from: &str, input: impl Read) -> Result<String, CliError> {
     let mut bytes = Vec::new();
     // White space around the object does not count, so a little more is read.
     const MARGIN: usize = 4096;
@@ -60,15 +60,15 @@ fn read_text(from: &str, input: impl Read) -> Result<String, Fault> {
     input
         .take(limit as u64 + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Fault::Usage(format!("{from} cannot be read: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("{from} cannot be read: {error}")))?;
     if bytes.len() > limit {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{from} has more than {BYTES_MAX} bytes, too many for the parameters of a task; keep the data elsewhere and pass a reference to it"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Fault::Usage(format!("{from} is not text in UTF-8 (at byte {at})"))
+        CliError::Usage(format!("{from} is not text in UTF-8 (at byte {at})"))
     })
 }
 

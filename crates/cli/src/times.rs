@@ -7,12 +7,12 @@ use task_engine_store::audit::check_prune;
 
 /// How long something is kept: a duration, or for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum Retention {
     For(Duration),
     Forever,
 }
 
-impl Keep {
+impl Retention {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.trim() {
             "never" => Ok(Self::Forever),
@@ -31,8 +31,8 @@ impl Keep {
 }
 
 /// The same for the audit, of which nothing young is removed.
-pub(crate) fn audit_keep(text: &str) -> Result<Keep, String> {
-    let keep = Keep::parse(text)?;
+pub(crate) fn audit_retention(text: &str) -> Result<Retention, String> {
+    let keep = Retention::parse(text)?;
     match keep.age().map(check_prune) {
         Some(Err(why)) => Err(why.to_string()),
         _ => Ok(keep),
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn something_may_be_kept_for_ever() {
-        assert_eq!(Keep::parse("never"), Ok(Keep::Forever));
-        assert_eq!(Keep::parse("5s"), Ok(Keep::For(Duration::from_secs(5))));
-        assert!(Keep::parse("ever").unwrap_err().contains("never"));
+        assert_eq!(Retention::parse("never"), Ok(Retention::Forever));
+        assert_eq!(Retention::parse("5s"), Ok(Retention::For(Duration::from_secs(5))));
+        assert!(Retention::parse("ever").unwrap_err().contains("never"));
     }
 }

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::Console;
-use crate::exit::Fault;
-use crate::hang_up::HangUp;
+use crate::error::CliError;
+use crate::sighup::SighupListener;
 
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
@@ -30,14 +30,14 @@ pub(crate) struct WebOptions {
     web_url: Option<String>,
     /// What users on this machine may do without a password or token: viewer,
     /// operator, admin, or none [default: admin, and none with a password or a URL]
-    #[arg(long, value_name = "ROLE", value_parser = Anybody::parse)]
-    web_role: Option<Anybody>,
+    #[arg(long, value_name = "ROLE", value_parser = AnonymousRole::parse)]
+    web_role: Option<AnonymousRole>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Anybody(Option<Role>);
+pub(crate) struct AnonymousRole(Option<Role>);
 
-impl Anybody {
+impl AnonymousRole {
     fn parse(text: &str) -> Result<Self, ParseError> {
         if text == "none" { Ok(Self(None)) } else { text.parse().map(|role| Self(Some(role))) }
     }
@@ -57,14 +57,14 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 impl WebOptions {
     fn access(&self, address: SocketAddr) -> Result<Access, InvalidAccess> {
         let password = std::env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty());
-        let anybody = match (self.web_role, &password) {
-            (Some(Anybody(role)), _) => role,
+        let anonymous = match (self.web_role, &password) {
+            (Some(AnonymousRole(role)), _) => role,
             (None, Some(_)) => None,
             // What has a URL of its own has a proxy, and so is not of this machine alone.
             (None, None) if self.web_url.is_some() => None,
             (None, None) => address.ip().is_loopback().then_some(Role::Admin),
         };
-        let mut access = anybody.map_or_else(Access::closed, Access::open_to);
+        let mut access = anonymous.map_or_else(Access::closed, Access::open_to);
         if let Some(password) = password {
             access = access.password(password)?;
         }
@@ -76,48 +76,48 @@ impl WebOptions {
 }
 
 /// The signals that end a dashboard: there is nothing to be finished first.
-pub(crate) struct Signals {
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: HangUp,
+    sighup: SighupListener,
 }
 
-impl Signals {
-    pub(crate) fn listen() -> Result<Self, Fault> {
+impl StopSignals {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let on =
-            |kind| signal(kind).map_err(|e| Fault::Failure(format!("no signal handlers: {e}")));
+            |kind| signal(kind).map_err(|e| CliError::Failure(format!("no signal handlers: {e}")));
         Ok(Self {
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
-            hang_up: HangUp::listen()?,
+            sighup: SighupListener::listen()?,
         })
     }
 
-    pub(crate) async fn asked(&mut self) {
+    pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
-            () = self.hang_up.comes() => {}
+            () = self.sighup.recv() => {}
         }
     }
 }
 
 /// Keeps the metrics of the engine in this process, for `/metrics`.
-pub(crate) fn keep_metrics() -> Result<Recorder, Fault> {
-    let recorder = Recorder::install().map_err(|taken| Fault::Failure(taken.to_string()))?;
+pub(crate) fn keep_metrics() -> Result<Recorder, CliError> {
+    let recorder = Recorder::install().map_err(|taken| CliError::Failure(taken.to_string()))?;
     tokio::spawn(recorder.clone().keep());
     Ok(recorder)
 }
 
 /// A dashboard that is being served.
-pub(crate) struct Serving {
+pub(crate) struct DashboardServer {
     /// Where browsers find it.
     pub(crate) url: String,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-impl Serving {
+impl DashboardServer {
     /// Binds first, so that whoever sees the address can use it.
     pub(crate) async fn begin(
         console: &Console,
@@ -125,12 +125,12 @@ impl Serving {
         address: SocketAddr,
         options: &WebOptions,
         metrics: Option<Recorder>,
-    ) -> Result<Self, Fault> {
-        let access = options.access(address).map_err(|bad| Fault::Usage(bad.to_string()))?;
+    ) -> Result<Self, CliError> {
+        let access = options.access(address).map_err(|bad| CliError::Usage(bad.to_string()))?;
         let tokens = store.tokens().await.unwrap_or_default();
         let has_tokens = tokens.iter().any(|token| token.revoked_at.is_none());
         access.check(address, has_tokens).map_err(|bad| {
-            Fault::Usage(format!(
+            CliError::Usage(format!(
                 "{bad}. A password is read from {PASSWORD_VARIABLE}; a token is made by `task-engine tokens create NAME --role admin`"
             ))
         })?;
@@ -140,7 +140,7 @@ impl Serving {
                 ErrorKind::PermissionDenied => "; choose a port from 1024 up",
                 _ => "",
             };
-            Fault::Failure(format!("the dashboard cannot listen on {address}: {error}{advice}"))
+            CliError::Failure(format!("the dashboard cannot listen on {address}: {error}{advice}"))
         })?;
         let bound = listener.local_addr().unwrap_or(address);
         let url = options.web_url.clone().unwrap_or_else(|| format!("http://{bound}/"));
@@ -161,12 +161,12 @@ impl Serving {
     }
 
     /// Until it breaks.
-    pub(crate) async fn broken(&mut self) -> Fault {
+    pub(crate) async fn broken(&mut self) -> CliError {
         let why = match (&mut self.task).await {
             Ok(Ok(())) => "it ended".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        Fault::Failure(format!("the dashboard broke: {why}"))
+        CliError::Failure(format!("the dashboard broke: {why}"))
     }
 }

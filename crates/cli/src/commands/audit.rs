@@ -10,9 +10,9 @@ use task_engine::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::summary;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::past_time;
@@ -52,8 +52,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let filter = AuditFilter {
         before: args.before,
         limit: args.limit,

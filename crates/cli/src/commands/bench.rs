@@ -36,7 +36,7 @@ use std::time::Instant;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use arena::Arena;
 use baseline::Comparison;
 use measure::Take;
@@ -44,7 +44,7 @@ pub(crate) use options::Arguments;
 use options::{Scenario, Settings};
 use outcome::{Measured, Outcome};
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     // All that can be wrong is found before minutes are spent.
     let settings = args.settings()?;
     let scenarios = args.scenarios();
@@ -62,12 +62,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let database = arena.database();
     let measured = tokio::select! {
         measured = measure_all(console, &arena, &scenarios, &settings) => measured,
-        () = signals.next() => Err(Fault::Failure("interrupted; nothing is left behind".to_owned())),
+        () = signals.next() => Err(CliError::Failure("interrupted; nothing is left behind".to_owned())),
     };
     let place = arena.place();
     let removed = tokio::select! {
         removed = arena.remove() => removed,
-        () = signals.next() => Err(Fault::Failure(format!("interrupted; {place} may be left behind"))),
+        () = signals.next() => Err(CliError::Failure(format!("interrupted; {place} may be left behind"))),
     };
     let mut outcome = Outcome::new(database, settings, measured?);
     outcome.comparison = baseline.map(|old| Comparison::new(&old, &outcome, args.tolerance));
@@ -87,7 +87,7 @@ async fn measure_all(
     arena: &Arena,
     scenarios: &[Scenario],
     settings: &Settings,
-) -> Result<Measured, Fault> {
+) -> Result<Measured, CliError> {
     if settings.history > 0 || settings.future > 0 || settings.crowd > 0 {
         console.say(format_args!(
             "Filling in {} finished, {} future and {} other waiting tasks …",
@@ -116,7 +116,7 @@ async fn measure_all(
     Ok(Measured { takes, strangers })
 }
 
-fn print(console: &Console, outcome: &Outcome, json: bool) -> Result<(), Fault> {
+fn print(console: &Console, outcome: &Outcome, json: bool) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
         serde_json::to_writer_pretty(&mut out, outcome).map_err(std::io::Error::from)?;
@@ -135,9 +135,9 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self, Fault> {
+    fn new() -> Result<Self, CliError> {
         let listen = |kind| {
-            signal(kind).map_err(|error| Fault::Failure(format!("no signal handlers: {error}")))
+            signal(kind).map_err(|error| CliError::Failure(format!("no signal handlers: {error}")))
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,

@@ -10,8 +10,8 @@ use task_engine_core::display::{count, span};
 
 use crate::console::Console;
 use crate::escape::summary;
-use crate::executables::{self, Config, Executable, FILE, Mistake, Mode, Purpose, Read};
-use crate::exit::Fault;
+use crate::executables::{self, Config, Executable, FILE, ConfigError, ExecutableMode, ConfigPurpose, LoadedConfig};
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::table;
 
@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let file = args.file.or(args.config).unwrap_or_else(|| PathBuf::from(FILE));
-    let Some(Read { file, config }) = executables::read(Some(&file), Purpose::Run)? else {
+    let Some(LoadedConfig { file, config }) = executables::read(Some(&file), ConfigPurpose::Run)? else {
         return Ok(());
     };
     let (config, mistakes) = match config {
@@ -58,7 +58,7 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     }
     out.flush()?;
     if !mistakes.is_empty() {
-        return Err(executables::complaint(&file, &mistakes));
+        return Err(executables::config_error(&file, &mistakes));
     }
     let classes = match classes.len() {
         1 => "1 class".to_owned(),
@@ -74,15 +74,15 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
 
 fn mode(executable: &Executable) -> &'static str {
     match executable.mode {
-        Mode::Once(_) => "once",
-        Mode::Lines(_) => "lines",
+        ExecutableMode::Once(_) => "once",
+        ExecutableMode::Lines(_) => "lines",
     }
 }
 
 fn worker(executable: &Executable) -> Option<&str> {
     match &executable.mode {
-        Mode::Once(_) => None,
-        Mode::Lines(worker) => Some(&worker.name),
+        ExecutableMode::Once(_) => None,
+        ExecutableMode::Lines(worker) => Some(&worker.name),
     }
 }
 
@@ -117,6 +117,6 @@ fn class(executable: &Executable) -> serde_json::Value {
     })
 }
 
-fn mistake(mistake: &Mistake) -> serde_json::Value {
+fn mistake(mistake: &ConfigError) -> serde_json::Value {
     json!({ "line": mistake.line, "column": mistake.column, "message": mistake.message })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::help::command;
 
 /// Print the completions for a shell
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     // Into memory first: the generator panics when its output is closed.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "task-engine", &mut text);

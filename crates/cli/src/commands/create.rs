@@ -14,10 +14,10 @@ use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::escape;
-use crate::executables::{self, Purpose};
-use crate::exit::Fault;
+use crate::executables::{self, ConfigPurpose};
+use crate::error::CliError;
 use crate::parameters;
 use crate::times::{duration, future_time};
 
@@ -101,11 +101,11 @@ const CREATION_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// More ids than this are printed as ranges.
 const IDS_SHOWN_MAX: usize = 20;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     // All that can be wrong with the input is found before anything is opened.
     let (queue, priority, secret) = lane(&args)?;
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
-    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+    let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = console.database()?.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
     if !args.no_migrate {
@@ -115,7 +115,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let known = task_engine_operations::secrets::read(&*store).await?.of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
-    task = task.secret(&known).map_err(|error| Fault::Usage(error.to_string()))?;
+    task = task.secret(&known).map_err(|error| CliError::Usage(error.to_string()))?;
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
     let creations = store.create_each(&tasks).await?;
     drop(tasks);
@@ -146,7 +146,7 @@ async fn say_what_is_in_the_way(
     store: &dyn Store,
     wanted: Requirements<'_>,
     created: usize,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let now = now();
     let words = |why: &Reason| {
         let words = reason(why, now.timestamp(), now.time_zone());
@@ -173,8 +173,8 @@ async fn say_what_is_in_the_way(
 
 /// A known class with nearly this name, if none has it: of the file that lies
 /// here, or of an engine.
-fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>, Fault> {
-    let config = executables::load(None, Purpose::Create)?;
+fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>, CliError> {
+    let config = executables::load(None, ConfigPurpose::Create)?;
     let known: BTreeSet<&str> = (config.classes.iter().map(|one| one.class.as_str()))
         .chain(engines.iter().flat_map(|engine| engine.classes.keys()).map(String::as_str))
         .collect();
@@ -187,7 +187,7 @@ fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>,
 
 /// The queue and the priority: as typed, else as the class has them in a file of
 /// executables that lies here; and the secrets of the class, if it is there.
-fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), Fault> {
+fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), CliError> {
     let rules = executables::rules_of(&args.class)?.unwrap_or_default();
     let queue = args.queue.clone().unwrap_or(rules.queue);
     Ok((queue, args.priority.unwrap_or(rules.priority), rules.secret))
@@ -200,8 +200,8 @@ fn task(
     queue: &str,
     priority: i32,
     secret: &[String],
-) -> Result<(NewTask, Option<String>), Fault> {
-    let wrong = |error: task_engine_core::task::InvalidTask| Fault::Usage(error.to_string());
+) -> Result<(NewTask, Option<String>), CliError> {
+    let wrong = |error: task_engine_core::task::InvalidTask| CliError::Usage(error.to_string());
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
@@ -228,7 +228,7 @@ fn task(
     }
     let number = usize::try_from(args.count).unwrap_or(1);
     if bytes.saturating_mul(number) > CREATION_BYTES_MAX {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{number} tasks with {bytes} bytes of parameters each are too much for one creation; create at most {} at a time",
             CREATION_BYTES_MAX / bytes
         )));

@@ -1,7 +1,7 @@
 //! `task-engine demo`: the engine at work, on tasks of every kind, with an
 //! account of what happened.
 
-mod account;
+mod summary;
 mod progress;
 
 use std::collections::HashMap;
@@ -19,11 +19,11 @@ use task_engine_core::task::{TaskFilter, TaskRow};
 
 use crate::commands::start;
 use crate::console::{Console, now};
-use crate::database::{Access, Database};
-use crate::exit::Fault;
-use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
-use account::Account;
-use progress::Progress;
+use crate::database::{OpenMode, Database};
+use crate::error::CliError;
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, StopSignals, WebOptions, address};
+use summary::DemoSummary;
+use progress::DemoProgress;
 
 /// See it work: 106 sample tasks, in a few seconds
 ///
@@ -49,14 +49,14 @@ const FILE: &str = "task-engine-demo.db";
 const WORKERS: u16 = 5;
 const WAITING_TASKS: u32 = 100;
 const SCHEDULED_AHEAD: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     // Not by the environment: that may name a database of real tasks.
     let named = console.named_database()?;
     if args.fresh {
         if named.is_some() {
-            return Err(Fault::Usage(
+            return Err(CliError::Usage(
                 "--fresh removes the demo's own file, and no other database; leave out --fresh or --database".to_owned(),
             ));
         }
@@ -81,9 +81,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
     let engine = handle_samples(engine);
     let stop = engine.stop_handle();
-    start::stop_on_hang_up(stop.clone())?;
+    start::stop_on_sighup(stop.clone())?;
     let mut running = tokio::spawn(engine.run());
-    let mut progress = Progress::new(console, ids.len());
+    let mut progress = DemoProgress::new(console, ids.len());
     let (ended, to_its_end) = tokio::select! {
         // Ctrl-C, or something is wrong.
         ended = &mut running => (ended, false),
@@ -96,17 +96,17 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     };
     let took = began.elapsed();
     progress.finish();
-    let stopped = ended.map_err(|error| Fault::Failure(format!("the engine broke: {error}")))??;
+    let stopped = ended.map_err(|error| CliError::Failure(format!("the engine broke: {error}")))??;
 
     let rows = look(&*store, &ids).await?;
     let scheduled = ids[ids.len() - 1];
     let lateness = lateness(&*store, scheduled).await?;
-    let account = Account { rows, took, workers: WORKERS, scheduled, lateness, now: now() };
-    account.print(console, &database, console.results())?;
+    let summary = DemoSummary { rows, took, workers: WORKERS, scheduled, lateness, now: now() };
+    summary.print(console, &database, console.results())?;
     let watched = args.stay || (io::stdout().is_terminal() && io::stdin().is_terminal());
     if to_its_end && watched {
         console.say(format_args!("The dashboard stays at {} until Ctrl-C.", web.url));
-        Signals::listen()?.asked().await;
+        StopSignals::listen()?.recv().await;
     }
     web.end().await;
     start::verdict(stopped)
@@ -119,7 +119,7 @@ async fn dashboard(
     database: &Database,
     store: &Arc<dyn Store>,
     asked: Option<SocketAddr>,
-) -> Result<Serving, Fault> {
+) -> Result<DashboardServer, CliError> {
     let watched = match database {
         // Nobody else could see it.
         Database::Memory => Arc::clone(store),
@@ -127,13 +127,13 @@ async fn dashboard(
     };
     let options = WebOptions::default();
     if let Some(address) = asked {
-        return Serving::begin(console, watched, address, &options, None).await;
+        return DashboardServer::begin(console, watched, address, &options, None).await;
     }
-    let usual = address(DEFAULT_ADDRESS).map_err(Fault::Failure)?;
-    match Serving::begin(console, Arc::clone(&watched), usual, &options, None).await {
-        Err(Fault::Failure(_)) => {
+    let usual = address(DEFAULT_ADDRESS).map_err(CliError::Failure)?;
+    match DashboardServer::begin(console, Arc::clone(&watched), usual, &options, None).await {
+        Err(CliError::Failure(_)) => {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            Serving::begin(console, watched, any, &options, None).await
+            DashboardServer::begin(console, watched, any, &options, None).await
         }
         served => served,
     }
@@ -144,12 +144,12 @@ fn name() -> String {
     format!("demo-{}-{}", std::process::id(), now().strftime("%H%M%S"))
 }
 
-fn sample_tasks() -> Result<Vec<NewTask>, Fault> {
+fn sample_tasks() -> Result<Vec<NewTask>, CliError> {
     let new = |class: &str, parameters: &serde_json::Value| {
         let parameters = Json::encode(parameters).map_err(|error| error.to_string());
         parameters
             .and_then(|parameters| NewTask::new(class, parameters).map_err(|e| e.to_string()))
-            .map_err(Fault::Failure)
+            .map_err(CliError::Failure)
     };
     let wait = |secs: f64| new("WaitingTask", &serde_json::json!({ "waiting_time": secs }));
     let empty = serde_json::json!({});
@@ -177,8 +177,8 @@ fn sample_tasks() -> Result<Vec<NewTask>, Fault> {
 async fn watch(
     store: &dyn Store,
     ids: &[TaskId],
-    progress: &mut Progress<'_>,
-) -> Result<(), Fault> {
+    progress: &mut DemoProgress<'_>,
+) -> Result<(), CliError> {
     loop {
         let rows = look(store, ids).await?;
         let done = rows.iter().filter(|row| is_done(row)).count();
@@ -186,7 +186,7 @@ async fn watch(
         if done == ids.len() {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -199,7 +199,7 @@ fn is_done(row: &TaskRow) -> bool {
 }
 
 /// The demo's own tasks, oldest first. Others may be in between.
-async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, Fault> {
+async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, CliError> {
     let mut found: HashMap<TaskId, TaskRow> = HashMap::new();
     let (first, last) = (ids[0], ids[ids.len() - 1]);
     let mut before = TaskId(last.0 + 1);
@@ -217,7 +217,7 @@ async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, Fault> 
 }
 
 /// How long after its time the scheduled task began, if it did.
-async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, Fault> {
+async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, CliError> {
     let task = store.task(id).await?;
     Ok(task.and_then(|task| {
         let started = task.executions.first()?.started_at?;
@@ -228,15 +228,15 @@ async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, Fau
 }
 
 /// Removes the demo's database, unless a demo is at work on it.
-async fn remove(file: &Path) -> Result<(), Fault> {
+async fn remove(file: &Path) -> Result<(), CliError> {
     if !file.exists() {
         return Ok(());
     }
     // What cannot be opened or read is no reason to keep it.
-    if let Ok(store) = Database::File(file.into()).open(Access::MustExist).await {
+    if let Ok(store) = Database::File(file.into()).open(OpenMode::MustExist).await {
         let engines = store.instances(None).await.unwrap_or_default();
         if let Some(engine) = engines.iter().find(|engine| engine.is_alive()) {
-            return Err(Fault::Conflict(format!(
+            return Err(CliError::Conflict(format!(
                 "an engine works on {}: {}, process {}; stop it first",
                 file.display(),
                 engine.name,
@@ -249,7 +249,7 @@ async fn remove(file: &Path) -> Result<(), Fault> {
         path.push(ending);
         match std::fs::remove_file(PathBuf::from(&path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Fault::Failure(format!(
+                return Err(CliError::Failure(format!(
                     "{} cannot be removed: {error}",
                     file.display()
                 )));

@@ -7,9 +7,9 @@ use task_engine_core::display::count;
 use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::console::Console;
-use crate::database::{Access, Database};
+use crate::database::{OpenMode, Database};
 use crate::escape::{escape, escape_lines};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// More lines of a remedy than these are for --json.
@@ -32,10 +32,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let depth = if args.deep { Depth::Deep } else { Depth::Standard };
     let database = console.database()?;
-    let (place, checks) = match database.open(Access::MustExist).await {
+    let (place, checks) = match database.open(OpenMode::MustExist).await {
         Ok(store) => {
             let checks = match store.checks(depth).await {
                 Ok(checks) => checks,
@@ -44,7 +44,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             (store.place(), checks)
         }
         // What cannot be reached is the first thing that a doctor can tell.
-        Err(Fault::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
+        Err(CliError::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
             ("postgres".to_owned(), vec![cannot_be_opened(&why)])
         }
         Err(fault) => return Err(fault),
@@ -67,7 +67,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         count(checks.len(), "check")
     );
     if wrong > 0 {
-        return Err(Fault::Unhealthy(format!("{place}: {words}")));
+        return Err(CliError::Unhealthy(format!("{place}: {words}")));
     }
     console.say(format_args!("{place}: {words}"));
     Ok(())
@@ -91,7 +91,7 @@ fn unreachable(why: &str) -> Check {
     )
 }
 
-fn show(out: &mut impl Write, check: &Check) -> Result<(), Fault> {
+fn show(out: &mut impl Write, check: &Check) -> Result<(), CliError> {
     let (title, verdict) = (check.title(), check.verdict.as_str());
     writeln!(out, "{verdict:8} {title:18} {}", escape(&check.reason))?;
     if let Some(remedy) = &check.remedy {

@@ -12,9 +12,9 @@ use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
 use crate::choice::{FILTERS, filter};
 use crate::console::{Console, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::summary;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -45,22 +45,22 @@ pub(crate) struct Arguments {
 
 /// A group as JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct GroupOutput<'a> {
     #[serde(flatten)]
     group: &'a ErrorGroup,
     /// Whether its numbers are those of a sample.
     is_sample: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let filter = filter(&args.filter)?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let failures = Failures::look(&*store, filter.clone(), args.before, args.limit).await?;
     let groups = failures.groups();
     let mut out = console.results();
     if args.json {
         for group in &groups {
-            let line = Line { group, is_sample: failures.is_sample() };
+            let line = GroupOutput { group, is_sample: failures.is_sample() };
             write_json_line(&mut out, &line)?;
         }
     } else {

@@ -10,9 +10,9 @@ use task_engine_store::export::{End, ExportFilter, Line};
 
 use crate::choice::status_of;
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::escape;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Write tasks, schedules and paused queues as lines of JSON
@@ -34,14 +34,14 @@ pub(crate) struct Arguments {
     live: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let engines = store.instances(None).await?;
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();
     if let Some(first) = alive.first()
         && !args.live
     {
-        return Err(Fault::Conflict(format!(
+        return Err(CliError::Conflict(format!(
             "{} alive ({} on {}, process {}); stop it, so that no task is done here and there, or add --live",
             if alive.len() == 1 {
                 "an engine is".to_owned()

@@ -12,8 +12,8 @@ use task_engine_store::export::{File, Ids, Imported};
 
 use super::export::words;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Read what `export` wrote: all of it, or nothing
@@ -35,34 +35,34 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let name =
         args.file.as_ref().map_or("the standard input".to_owned(), |f| f.display().to_string());
     let input: Box<dyn BufRead + Send> = match &args.file {
         Some(path) => match fs::File::open(path) {
             Ok(file) => Box::new(BufReader::new(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Fault::NotFound(format!("there is no file {name}")));
+                return Err(CliError::NotFound(format!("there is no file {name}")));
             }
-            Err(error) => return Err(Fault::Usage(format!("{name} cannot be read: {error}"))),
+            Err(error) => return Err(CliError::Usage(format!("{name} cannot be read: {error}"))),
         },
         None if io::stdin().is_terminal() => {
-            return Err(Fault::Usage(
+            return Err(CliError::Usage(
                 "name a file, or send one: task-engine import < FILE".to_owned(),
             ));
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
     let bad =
-        |why: &dyn std::fmt::Display| Fault::Usage(format!("{name}: {why}; nothing was imported"));
+        |why: &dyn std::fmt::Display| CliError::Usage(format!("{name}: {why}; nothing was imported"));
     let file = File::open(input).map_err(|error| bad(&error))?;
-    let store = console.database()?.open(Access::MayCreate).await?;
+    let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     store.migrate().await?;
     let ids = if args.new_ids { Ids::New } else { Ids::Keep };
     let (read, shift, holders) = match store.import(file, ids).await {
         Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
         Ok(Imported::Conflict(why)) => {
-            return Err(Fault::Conflict(format!("{}: {why}; nothing was imported", store.place())));
+            return Err(CliError::Conflict(format!("{}: {why}; nothing was imported", store.place())));
         }
         Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),

@@ -5,9 +5,9 @@ use task_engine::TaskId;
 
 use super::show;
 use crate::console::{Console, now};
-use crate::database::Access;
-use crate::exit::Fault;
-use crate::said::{Printer, Reader};
+use crate::database::OpenMode;
+use crate::error::CliError;
+use crate::log_follow::{LogPrinter, LogReader};
 
 /// Show what a task has logged
 ///
@@ -29,31 +29,31 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let Some(task) = store.task(args.id).await? else {
         return Err(show::no_such_task(args.id, &*store));
     };
     let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(&task);
-    let mut reader = Reader::new(args.id, args.attempt);
+    let mut reader = LogReader::new(args.id, args.attempt);
     let zone = now().time_zone().clone();
-    let mut printer = Printer::new(console.results(), zone, args.json, secrets);
+    let mut printer = LogPrinter::new(console.results(), zone, args.json, secrets);
     let mut anything = false;
-    let mut tell = |said| {
+    let mut print = |event| {
         anything = true;
-        printer.tell(said)
+        printer.print(event)
     };
     let task = if args.follow {
-        reader.follow(&*store, &mut tell).await?
+        reader.follow(&*store, &mut print).await?
     } else {
-        reader.read(&*store, &mut tell).await?
+        reader.read(&*store, &mut print).await?
     };
     let Some(task) = task else {
         return Err(show::no_such_task(args.id, &*store));
     };
     let begun = |attempt| task.executions.iter().any(|one| one.attempt == attempt);
     if let Some(attempt) = args.attempt.filter(|attempt| !begun(*attempt)) {
-        return Err(Fault::NotFound(format!(
+        return Err(CliError::NotFound(format!(
             "task {} has no attempt {attempt}; it has had {}",
             args.id,
             task.executions.len()

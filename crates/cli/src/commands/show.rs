@@ -23,12 +23,12 @@ use task_engine_operations::why::{Reason, why};
 use task_engine_store::contract::Store;
 
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::{escape, escape_lines, summary};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::pretty::pretty;
-use crate::said::{Printer, Reader, progress_text, shown, with_gaps};
+use crate::log_follow::{LogPrinter, LogReader, progress_text, with_gaps, event_text};
 
 /// Show everything about a task, and why it does not run yet
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 
 /// A task with the newest lines of its log, and how its engine is while it runs.
 #[derive(Debug, Serialize)]
-struct WithLog<'a> {
+struct TaskOutput<'a> {
     #[serde(flatten)]
     task: &'a TaskDetails,
     log: &'a [LogRow],
@@ -60,8 +60,8 @@ struct WithLog<'a> {
 /// How many lines of its log stand on the page of a task.
 const LINES_SHOWN: u32 = 20;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let Some(mut task) = store.task(args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
@@ -79,13 +79,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         let engine_state = engine_state(&*store, &task).await?;
-        let whole = WithLog { task: &task, log: &log, engine_state };
+        let whole = TaskOutput { task: &task, log: &log, engine_state };
         write_json_line(&mut out, &whole)?;
         return Ok(out.flush()?);
     }
     let reasons = why_unfinished(&*store, &task).await?;
     let more = console.command(&format!("logs {}", args.id));
-    let mut page = Page { out, now: now(), log: &log, more };
+    let mut page = TaskPage { out, now: now(), log: &log, more };
     page.print(&task, &reasons)?;
     page.out.flush()?;
     if args.follow {
@@ -100,8 +100,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
-pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> Fault {
-    Fault::NotFound(format!(
+pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> CliError {
+    CliError::NotFound(format!(
         "there is no task {id} on {}; it may have been removed by retention",
         store.place()
     ))
@@ -111,14 +111,14 @@ pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> Fault {
 async fn follow<W: Write>(
     console: &Console,
     store: &dyn Store,
-    page: Page<'_, W>,
+    page: TaskPage<'_, W>,
     task: &TaskDetails,
     secrets: Redactor,
-) -> Result<(), Fault> {
-    let mut reader = Reader::after(task, page.log);
+) -> Result<(), CliError> {
+    let mut reader = LogReader::after(task, page.log);
     let zone = page.zone();
-    let mut printer = Printer::new(page.out, zone, false, secrets);
-    let ended = reader.follow(store, &mut |said| printer.tell(said)).await?;
+    let mut printer = LogPrinter::new(page.out, zone, false, secrets);
+    let ended = reader.follow(store, &mut |event| printer.print(event)).await?;
     if let Some(task) = ended {
         console.say(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
     }
@@ -127,7 +127,7 @@ async fn follow<W: Write>(
 
 /// What a task that has not ended waits for, in words: for a running one only
 /// what is wrong.
-async fn why_unfinished(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, Fault> {
+async fn why_unfinished(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, CliError> {
     if !matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
         return Ok(Vec::new());
     }
@@ -145,7 +145,7 @@ async fn why_unfinished(store: &dyn Store, task: &TaskDetails) -> Result<Vec<Str
 async fn engine_state(
     store: &dyn Store,
     task: &TaskDetails,
-) -> Result<Option<InstanceState>, Fault> {
+) -> Result<Option<InstanceState>, CliError> {
     if task.row.status != TaskStatus::Running {
         return Ok(None);
     }
@@ -159,7 +159,7 @@ async fn engine_state(
 const FRAME_CHARS_MAX: usize = 160;
 
 /// What is printed about one task.
-struct Page<'a, W> {
+struct TaskPage<'a, W> {
     out: W,
     now: Zoned,
     /// The newest lines of its log.
@@ -168,7 +168,7 @@ struct Page<'a, W> {
     more: String,
 }
 
-impl<W: Write> Page<'_, W> {
+impl<W: Write> TaskPage<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
         writeln!(
@@ -283,8 +283,8 @@ impl<W: Write> Page<'_, W> {
         };
         self.field("log", &heading)?;
         let after = lines.first().map_or(0, |first| first.line - 1);
-        for said in with_gaps(&lines, after) {
-            writeln!(self.out, "  {:10}  {}", "", shown(&said, &zone))?;
+        for event in with_gaps(&lines, after) {
+            writeln!(self.out, "  {:10}  {}", "", event_text(&event, &zone))?;
         }
         Ok(())
     }

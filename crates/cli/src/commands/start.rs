@@ -13,13 +13,13 @@ use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 use task_engine_core::display::count;
 
 use crate::console::Console;
-use crate::database::{Access, Database};
-use crate::executables::{self, Purpose, resources};
-use crate::exit::Fault;
-use crate::hang_up::HangUp;
-use crate::pools::{AskedQueue, Reserved, Workforce};
-use crate::times::{Keep, audit_keep, duration};
-use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
+use crate::database::{OpenMode, Database};
+use crate::executables::{self, ConfigPurpose, resources};
+use crate::error::CliError;
+use crate::sighup::SighupListener;
+use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
+use crate::times::{Retention, audit_retention, duration};
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address, keep_metrics};
 use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
@@ -47,13 +47,13 @@ pub(crate) struct Arguments {
     /// other queues are served as before. Without, it takes the place of the
     /// default. May be given several times [default: default, and the queues of
     /// the classes]
-    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = AskedQueue::parse)]
-    queues: Vec<AskedQueue>,
+    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = QueueArg::parse)]
+    queues: Vec<QueueArg>,
     /// N more workers, which take only tasks of this priority or a higher one,
     /// from all queues of this engine. May be given several times
-    #[arg(long, value_name = "PRIORITY=N", value_parser = Reserved::parse,
+    #[arg(long, value_name = "PRIORITY=N", value_parser = ReserveArg::parse,
           allow_hyphen_values = true)]
-    reserve: Vec<Reserved>,
+    reserve: Vec<ReserveArg>,
     /// What happens to the tasks of dead engines: engines recover them, or an
     /// operator does (`recover`), and an engine whose name left tasks refuses to
     /// start
@@ -72,12 +72,12 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     poll: Duration,
     /// How long successful tasks are kept, or `never` to remove none
-    #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Keep::parse)]
-    retention: Keep,
+    #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Retention::parse)]
+    retention: Retention,
     /// How long entries of the audit are kept, at least 90 days, or `never` to
     /// remove none
-    #[arg(long, default_value = "never", value_name = "DURATION", value_parser = audit_keep)]
-    audit_retention: Keep,
+    #[arg(long, default_value = "never", value_name = "DURATION", value_parser = audit_retention)]
+    audit_retention: Retention,
     /// Warn about executions that take longer than this
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     warn_after: Option<Duration>,
@@ -140,12 +140,12 @@ impl From<RecoveryMode> for Recovery {
     }
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let config = executables::load(args.config.as_deref(), Purpose::Run)?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let config = executables::load(args.config.as_deref(), ConfigPurpose::Run)?;
     resources::raise_descriptor_limit();
     let stop = StopHandle::new();
-    stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
-    stop_on_hang_up(stop.clone())?;
+    stop.stop_on_signals().map_err(|e| CliError::Failure(format!("no signal handlers: {e}")))?;
+    stop_on_sighup(stop.clone())?;
     let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {
         opened = open(console, &database, &args) => opened?,
@@ -164,8 +164,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .retention(args.retention.age())
         .audit_retention(args.audit_retention.age())
         .migrate_at_start(!args.no_migrate);
-    let workforce = Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
-    engine = workforce.fitting(&config.classes).staff(engine);
+    let workers = WorkerArgs { workers: args.workers, queues: args.queues, reserve: args.reserve };
+    engine = workers.limited(&config.classes).apply(engine);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
     }
@@ -205,8 +205,8 @@ async fn open(
     console: &Console,
     database: &Database,
     args: &Arguments,
-) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
-    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+) -> Result<(Arc<dyn Store>, Option<DashboardServer>), CliError> {
+    let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = database.open(access).await?;
     console.say(format_args!("Database: {}", store.place()));
     let Some(address) = args.web else {
@@ -218,16 +218,16 @@ async fn open(
     }
     let watched = database.open_to_watch().await?;
     let metrics = Some(keep_metrics()?);
-    let web = Serving::begin(console, watched, address, &args.web_options, metrics).await?;
+    let web = DashboardServer::begin(console, watched, address, &args.web_options, metrics).await?;
     Ok((store, Some(web)))
 }
 
 /// A terminal that is closed stops an engine in good order. By default it would
 /// kill it, and leave its tasks to recovery.
-pub(crate) fn stop_on_hang_up(stop: StopHandle) -> Result<(), Fault> {
-    let mut hang_up = HangUp::listen()?;
+pub(crate) fn stop_on_sighup(stop: StopHandle) -> Result<(), CliError> {
+    let mut sighup = SighupListener::listen()?;
     tokio::spawn(async move {
-        hang_up.comes().await;
+        sighup.recv().await;
         tracing::info!("SIGHUP: no new task starts, running ones finish");
         stop.stop();
     });
@@ -235,22 +235,22 @@ pub(crate) fn stop_on_hang_up(stop: StopHandle) -> Result<(), Fault> {
 }
 
 /// What the end of an engine means for whoever started it.
-pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
+pub(crate) fn verdict(stopped: Stopped) -> Result<(), CliError> {
     let Stopped { forced, released, unrecorded, .. } = stopped;
     if unrecorded > 0 {
-        return Err(Fault::Failure(format!(
+        return Err(CliError::Failure(format!(
             "the results of {} could not be written, as the log says; recovery decides about them",
             count(unrecorded, "task")
         )));
     }
     if released > 0 {
-        return Err(Fault::Released(format!(
+        return Err(CliError::Released(format!(
             "stopped before {} had ended: given back to wait, at no cost",
             count(released, "task")
         )));
     }
     if forced {
-        return Err(Fault::Released("stopped at once; no task was running any more".to_owned()));
+        return Err(CliError::Released("stopped at once; no task was running any more".to_owned()));
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use task_engine_core::display::{counted, span};
 use task_engine_operations::stats::{RecentStats, Stats, StatsSnapshot};
 
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::summary;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -27,8 +27,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let look = StatsSnapshot::take(&*store).await?;
     let mut out = console.results();
     if args.json {

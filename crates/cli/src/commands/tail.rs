@@ -18,9 +18,9 @@ use task_engine_core::display::span;
 use task_engine_store::activity::{Activity, ActivityQuery, EndingRow, EndingsQuery, HeldAttempt};
 
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::times::duration;
 
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     lasting: Option<Duration>,
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 /// What will be due before the look after the next.
 const SOON: Duration = Duration::from_secs(2);
 const PER_LANE: i64 = 500;
@@ -61,30 +61,30 @@ const SEEN_MAX: usize = 100_000;
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
+enum TailEvent<'a> {
     Started(&'a HeldAttempt),
     Ended(&'a EndingRow),
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let begun = Instant::now();
     let look = ActivityQuery { per_lane: PER_LANE, soon: SOON };
     let mut last = store.activity(look).await?;
     console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.place()));
     let since = last.now;
-    let mut seen = Seen::default();
-    let mut printer = Printer { out: console.results(), zone: now().time_zone().clone(), args };
+    let mut seen = PrintedEndings::default();
+    let mut printer = TailPrinter { out: console.results(), zone: now().time_zone().clone(), args };
     loop {
         let left = printer.args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
-        tokio::time::sleep(LOOK_EVERY.min(left.unwrap_or(LOOK_EVERY))).await;
+        tokio::time::sleep(POLL_EVERY.min(left.unwrap_or(POLL_EVERY))).await;
         let moving = store.activity(look).await?;
         let mut endings = store.endings(&moved(&last, &moving, since)).await?;
         endings.retain(|ending| ending.stopped_at >= since && seen.is_new(ending));
         printer.ended(&endings)?;
         printer.started(&last, &moving)?;
         last = moving;
-        if left.is_some_and(|left| left <= LOOK_EVERY) {
+        if left.is_some_and(|left| left <= POLL_EVERY) {
             return Ok(());
         }
     }
@@ -112,9 +112,9 @@ fn moved(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
 
 /// What was told, so that nothing is told twice.
 #[derive(Debug, Default)]
-struct Seen(BTreeSet<(Timestamp, AttemptId)>);
+struct PrintedEndings(BTreeSet<(Timestamp, AttemptId)>);
 
-impl Seen {
+impl PrintedEndings {
     fn is_new(&mut self, ending: &EndingRow) -> bool {
         let is_new = self.0.insert((ending.stopped_at, ending.id()));
         if self.0.len() > SEEN_MAX {
@@ -124,18 +124,18 @@ impl Seen {
     }
 }
 
-struct Printer<W> {
+struct TailPrinter<W> {
     out: W,
     zone: TimeZone,
     args: Arguments,
 }
 
-impl<W: Write> Printer<W> {
+impl<W: Write> TailPrinter<W> {
     fn wants(&self, class: &str) -> bool {
         self.args.class.is_empty() || self.args.class.iter().any(|wanted| wanted == class)
     }
 
-    fn started(&mut self, last: &Activity, moving: &Activity) -> Result<(), Fault> {
+    fn started(&mut self, last: &Activity, moving: &Activity) -> Result<(), CliError> {
         if !self.args.starts {
             return Ok(());
         }
@@ -146,23 +146,23 @@ impl<W: Write> Printer<W> {
             }
             let class = escape(&held.task_class);
             let text = format!("{}  {class}  started, attempt {}", held.task_id, held.attempt);
-            self.line(&Event::Started(held), held.claimed_at, &text)?;
+            self.line(&TailEvent::Started(held), held.claimed_at, &text)?;
         }
         Ok(self.out.flush()?)
     }
 
-    fn ended(&mut self, endings: &[EndingRow]) -> Result<(), Fault> {
+    fn ended(&mut self, endings: &[EndingRow]) -> Result<(), CliError> {
         for ending in endings {
             let fits =
                 self.wants(&ending.task_class) && (!self.args.failed || ending.error.is_some());
             if fits {
-                self.line(&Event::Ended(ending), ending.stopped_at, &line(ending))?;
+                self.line(&TailEvent::Ended(ending), ending.stopped_at, &line(ending))?;
             }
         }
         Ok(self.out.flush()?)
     }
 
-    fn line(&mut self, event: &Event<'_>, at: Timestamp, text: &str) -> Result<(), Fault> {
+    fn line(&mut self, event: &TailEvent<'_>, at: Timestamp, text: &str) -> Result<(), CliError> {
         if self.args.jsonl {
             return Ok(write_json_line(&mut self.out, event)?);
         }

@@ -13,9 +13,9 @@ use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
 use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::summary;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -52,7 +52,7 @@ const WATCH_EVERY: Duration = Duration::from_secs(2);
 /// Home, and everything below is cleared.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let mut filter = filter(&args.filter)?;
     if let Some(status) = args.status {
         filter = filter.and_status(&[status]);
@@ -61,11 +61,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         filter = filter.and_class(class);
     }
     if args.watch && !io::stdout().is_terminal() {
-        return Err(Fault::Usage(
+        return Err(CliError::Usage(
             "--watch draws on a terminal, and the output is none; leave it out to list the tasks once".to_owned(),
         ));
     }
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let search = Search { filter, before: args.before, limit: args.limit, timeout: TIMEOUT };
     loop {
         let found = search.run(&*store).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// One task a line.
-pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<(), Fault> {
+pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<(), CliError> {
     for task in tasks {
         write_json_line(out, &task.row)?;
     }

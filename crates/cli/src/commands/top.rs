@@ -18,8 +18,8 @@ use task_engine_operations::stats::StatsSnapshot;
 use tokio::sync::mpsc;
 
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 
 /// Watch activity on the whole screen
 ///
@@ -33,8 +33,8 @@ pub(crate) struct Arguments {
     every: u64,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let first = StatsSnapshot::take(&*store).await?;
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
         let mut out = console.results();
@@ -43,20 +43,20 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         return Ok(out.flush()?);
     }
-    let terminal = Terminal::take()?;
+    let terminal = RawTerminal::take()?;
     let done = watch(&*store, first, Duration::from_secs(args.every)).await;
     drop(terminal);
     done
 }
 
-/// What happened while the screen was shown.
-enum Happened {
+/// What event while the screen was shown.
+enum ScreenEvent {
     Key(u8),
     Time,
     Stop,
 }
 
-async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Result<(), Fault> {
+async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Result<(), CliError> {
     let mut keys = keys();
     let mut stop = stop_signal()?;
     let (mut look, mut before) = (first, None);
@@ -65,16 +65,16 @@ async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Resu
     clock.tick().await;
     loop {
         draw(&look, before.as_ref(), is_paused, trouble.as_deref())?;
-        let happened = tokio::select! {
-            Some(key) = keys.recv() => Happened::Key(key),
-            _ = clock.tick() => Happened::Time,
-            () = &mut stop => Happened::Stop,
+        let event = tokio::select! {
+            Some(key) = keys.recv() => ScreenEvent::Key(key),
+            _ = clock.tick() => ScreenEvent::Time,
+            () = &mut stop => ScreenEvent::Stop,
         };
-        match happened {
+        match event {
             // In raw mode Ctrl-C is a character.
-            Happened::Key(b'q' | b'Q' | 3) | Happened::Stop => return Ok(()),
-            Happened::Key(b'p' | b'P' | b' ') => is_paused = !is_paused,
-            Happened::Time if !is_paused => match StatsSnapshot::take(store).await {
+            ScreenEvent::Key(b'q' | b'Q' | 3) | ScreenEvent::Stop => return Ok(()),
+            ScreenEvent::Key(b'p' | b'P' | b' ') => is_paused = !is_paused,
+            ScreenEvent::Time if !is_paused => match StatsSnapshot::take(store).await {
                 Ok(new) => {
                     before = Some(std::mem::replace(&mut look, new));
                     trouble = None;
@@ -82,7 +82,7 @@ async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Resu
                 // It may come back; what was seen last stays.
                 Err(fault) => trouble = Some(fault.to_string()),
             },
-            Happened::Key(_) | Happened::Time => {}
+            ScreenEvent::Key(_) | ScreenEvent::Time => {}
         }
     }
 }
@@ -105,23 +105,23 @@ fn keys() -> mpsc::Receiver<u8> {
 type Stop = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[cfg(unix)]
-fn stop_signal() -> Result<Stop, Fault> {
+fn stop_signal() -> Result<Stop, CliError> {
     use tokio::signal::unix::{SignalKind, signal};
-    let wrong = |error| Fault::Failure(format!("signals cannot be heard: {error}"));
+    let wrong = |error| CliError::Failure(format!("signals cannot be heard: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(wrong)?;
+    let mut sighup = signal(SignalKind::hangup()).map_err(wrong)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
     Ok(Box::pin(async move {
         tokio::select! {
             _ = terminate.recv() => {}
-            _ = hang_up.recv() => {}
+            _ = sighup.recv() => {}
             _ = interrupt.recv() => {}
         }
     }))
 }
 
 #[cfg(not(unix))]
-fn stop_signal() -> Result<Stop, Fault> {
+fn stop_signal() -> Result<Stop, CliError> {
     Ok(Box::pin(async {
         let _ = tokio::signal::ctrl_c().await;
     }))
@@ -132,7 +132,7 @@ fn draw(
     before: Option<&StatsSnapshot>,
     is_paused: bool,
     trouble: Option<&str>,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let (width, height) = size().unwrap_or((80, 24));
     let (width, height) = (usize::from(width), usize::from(height));
     let mut lines = screen::lines(look, before, height.saturating_sub(1));
@@ -160,11 +160,11 @@ fn draw(
 
 /// The terminal while it is ours; given back when this is dropped, and before a
 /// panic is printed.
-struct Terminal;
+struct RawTerminal;
 
-impl Terminal {
-    fn take() -> Result<Self, Fault> {
-        let wrong = |error| Fault::Failure(format!("the terminal cannot be used: {error}"));
+impl RawTerminal {
+    fn take() -> Result<Self, CliError> {
+        let wrong = |error| CliError::Failure(format!("the terminal cannot be used: {error}"));
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             release();
@@ -177,7 +177,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         release();
     }

@@ -11,9 +11,9 @@ use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_store::contract::Store;
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::escape;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Show which tasks belong together, and which created which
 ///
@@ -43,12 +43,12 @@ const LIMIT_MAX: u32 = 100_000;
 /// How many tasks are read at a time.
 const PAGE: u32 = 500;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let (correlation_id, named) = flow_of(&*store, &args).await?;
     let (tasks, more) = read(&*store, &correlation_id, args.limit).await?;
     if tasks.is_empty() {
-        return Err(Fault::NotFound(format!(
+        return Err(CliError::NotFound(format!(
             "there is no task and no flow {} on {}; it may have been removed by retention",
             escape(&args.flow),
             store.place()
@@ -88,7 +88,7 @@ fn more_of(console: &Console, args: &Arguments) -> String {
 }
 
 /// The flow that was meant, and the task that it was named by.
-async fn flow_of(store: &dyn Store, args: &Arguments) -> Result<(String, Option<TaskId>), Fault> {
+async fn flow_of(store: &dyn Store, args: &Arguments) -> Result<(String, Option<TaskId>), CliError> {
     if !args.correlation
         && let Ok(id) = args.flow.parse::<TaskId>()
         && let Some(task) = store.task(id).await?
@@ -103,7 +103,7 @@ async fn read(
     store: &dyn Store,
     correlation_id: &str,
     limit: u32,
-) -> Result<(Vec<FlowTask>, bool), Fault> {
+) -> Result<(Vec<FlowTask>, bool), CliError> {
     let limit = limit as usize;
     let mut tasks: Vec<FlowTask> = Vec::new();
     let mut page = FlowPage { correlation_id: correlation_id.to_owned(), after: None, limit: PAGE };
@@ -152,7 +152,7 @@ fn is_over(status: TaskStatus) -> bool {
     matches!(status, TaskStatus::Stopped | TaskStatus::Failed | TaskStatus::Cancelled)
 }
 
-impl From<serde_json::Error> for Fault {
+impl From<serde_json::Error> for CliError {
     fn from(error: serde_json::Error) -> Self {
         io::Error::from(error).into()
     }

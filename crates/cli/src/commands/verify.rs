@@ -6,9 +6,9 @@ use clap::Args;
 use task_engine_core::display::count;
 
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::escape;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Check that no task is lost or in two places (reads everything)
@@ -19,8 +19,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let violations = store.verify().await?;
     let checked = store.inventory().await?;
     let mut out = console.results();
@@ -50,7 +50,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         console.say(format_args!("{}: every invariant holds; checked {scope}", store.place()));
         return Ok(());
     }
-    Err(Fault::Unhealthy(format!(
+    Err(CliError::Unhealthy(format!(
         "{}: {} of an invariant; checked {scope}",
         store.place(),
         count(violations.len(), "violation")

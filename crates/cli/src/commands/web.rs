@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use crate::console::Console;
-use crate::exit::Fault;
-use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
+use crate::error::CliError;
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, StopSignals, WebOptions, address};
 
 /// Serve the dashboard and the HTTP API, without an engine
 ///
@@ -22,19 +22,19 @@ pub(crate) struct Arguments {
     options: WebOptions,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let mut stop = Signals::listen()?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let mut stop = StopSignals::listen()?;
     let begin = async {
         let store = console.database()?.open_to_watch().await?;
         console.say(format_args!("Database: {}", store.place()));
-        Serving::begin(console, store, args.address, &args.options, None).await
+        DashboardServer::begin(console, store, args.address, &args.options, None).await
     };
     let mut serving = tokio::select! {
         serving = begin => serving?,
-        () = stop.asked() => return Ok(()),
+        () = stop.recv() => return Ok(()),
     };
     tokio::select! {
-        () = stop.asked() => {
+        () = stop.recv() => {
             serving.end().await;
             Ok(())
         }

@@ -10,9 +10,9 @@ use task_engine_operations::why::{Reason, Why, why};
 
 use super::show::no_such_task;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::escape;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Say why a task does not run, or what it does now
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer<'a> {
+struct WhyOutput<'a> {
     id: TaskId,
     status: TaskStatus,
     task_class: &'a str,
@@ -41,15 +41,15 @@ struct Answer<'a> {
     reasons: &'a [Reason],
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let Some(Why { task, at, reasons }) = why(&*store, args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;
     let mut out = console.results();
     if args.json {
-        let answer = Answer {
+        let answer = WhyOutput {
             id: row.id,
             status: row.status,
             task_class: &row.task_class,

@@ -22,7 +22,7 @@ use task_engine_core::secret;
 use task_engine_core::task::NAME_BYTES_MAX;
 use toml::de::DeTable;
 
-pub(super) use self::programs::FACTS;
+pub(super) use self::programs::ATTEMPT_VARIABLES;
 use self::programs::PROGRAM_KEYS;
 pub(crate) use self::values::nearest;
 use self::values::{Key, Value, entry, most};
@@ -71,7 +71,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone)]
 pub(crate) struct Executable {
     pub(crate) class: String,
-    pub(crate) mode: Mode,
+    pub(crate) mode: ExecutableMode,
     pub(crate) timeout: Option<Duration>,
     /// Between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
@@ -86,7 +86,7 @@ pub(crate) struct Executable {
 
 /// How an executable meets its tasks.
 #[derive(Debug, Clone)]
-pub(crate) enum Mode {
+pub(crate) enum ExecutableMode {
     /// One process a task.
     Once(Program),
     /// Processes that stay, and take a line a task.
@@ -123,7 +123,7 @@ impl Worker {
 }
 
 impl Executable {
-    fn new(class: &str, mode: Mode) -> Self {
+    fn new(class: &str, mode: ExecutableMode) -> Self {
         Self {
             class: class.to_owned(),
             mode,
@@ -140,8 +140,8 @@ impl Executable {
 
     pub(crate) fn program(&self) -> &Program {
         match &self.mode {
-            Mode::Once(program) => program,
-            Mode::Lines(worker) => &worker.program,
+            ExecutableMode::Once(program) => program,
+            ExecutableMode::Lines(worker) => &worker.program,
         }
     }
 
@@ -160,7 +160,7 @@ impl Executable {
 
 /// Something in a file that cannot be meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub(crate) struct ConfigError {
     pub(crate) line: usize,
     /// In characters, from 1.
     pub(crate) column: usize,
@@ -169,7 +169,7 @@ pub(crate) struct Mistake {
 
 /// For whom a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum ConfigPurpose {
     /// Programs and folders must be there.
     Run,
     /// They may be elsewhere: with the engine.
@@ -179,7 +179,7 @@ pub(crate) enum Purpose {
 }
 
 /// Reads the text of a file that lies in `folder`, which must be absolute.
-pub(crate) fn parse(text: &str, folder: &Path, purpose: Purpose) -> Result<Config, Vec<Mistake>> {
+pub(crate) fn parse(text: &str, folder: &Path, purpose: ConfigPurpose) -> Result<Config, Vec<ConfigError>> {
     let mut reader = Reader { text, folder, purpose, mistakes: Vec::new() };
     let config = match DeTable::parse(text) {
         Ok(table) => reader.file(table.get_ref()),
@@ -203,8 +203,8 @@ pub(crate) fn parse(text: &str, folder: &Path, purpose: Purpose) -> Result<Confi
 struct Reader<'a> {
     text: &'a str,
     folder: &'a Path,
-    purpose: Purpose,
-    mistakes: Vec<Mistake>,
+    purpose: ConfigPurpose,
+    mistakes: Vec<ConfigError>,
 }
 
 /// The workers of a file by name, and which of them has which class.
@@ -217,7 +217,7 @@ struct Workers {
 impl Reader<'_> {
     fn file(&mut self, table: &DeTable<'_>) -> Config {
         let database = entry(table, "database").and_then(|(_, value)| self.database(value));
-        if self.purpose == Purpose::Database {
+        if self.purpose == ConfigPurpose::Database {
             return Config { database, ..Config::default() };
         }
         self.unknown_keys(table, &TOP_KEYS, "a file has tables like [class.NAME]");
@@ -252,7 +252,7 @@ impl Reader<'_> {
         let listed: Vec<_> = listed
             .filter_map(|(class, name)| {
                 let worker = workers.by_name.get(name)?;
-                Some(Executable::new(class, Mode::Lines(worker.clone())))
+                Some(Executable::new(class, ExecutableMode::Lines(worker.clone())))
             })
             .collect();
         classes.extend(listed);
@@ -371,13 +371,13 @@ impl Reader<'_> {
                 .unwrap_or(BYTES_MAX),
             log_lines: self.whole(table, "log_lines", 0, most(LINES_MAX)).unwrap_or(LINES_MAX),
             secret: self.secret(table),
-            ..Executable::new(name.get_ref(), Mode::Once(Program::default()))
+            ..Executable::new(name.get_ref(), ExecutableMode::Once(Program::default()))
         };
         Some(Executable { mode: mode?, ..executable })
     }
 
     /// A program of its own, or the worker that serves it.
-    fn mode(&mut self, name: &Key<'_>, table: &DeTable<'_>, workers: &mut Workers) -> Option<Mode> {
+    fn mode(&mut self, name: &Key<'_>, table: &DeTable<'_>, workers: &mut Workers) -> Option<ExecutableMode> {
         let class = name.get_ref();
         let listed = workers.of_class.get(&**class).cloned();
         let named = entry(table, "worker").map(|(_, value)| (value, self.text(value, "worker")));
@@ -409,11 +409,11 @@ impl Reader<'_> {
                 self.mistake(key.span(), message);
             }
         }
-        workers.by_name.get(&worker).cloned().map(Mode::Lines)
+        workers.by_name.get(&worker).cloned().map(ExecutableMode::Lines)
     }
 
     /// The program of a class that is served by no worker of the file.
-    fn own_program(&mut self, name: &Key<'_>, table: &DeTable<'_>) -> Option<Mode> {
+    fn own_program(&mut self, name: &Key<'_>, table: &DeTable<'_>) -> Option<ExecutableMode> {
         let lines = self.is_lines(table);
         let (processes, concurrency) = self.slots(name, table);
         if !lines {
@@ -439,9 +439,9 @@ impl Reader<'_> {
         let program = self.program(table, command)?;
         let name = name.get_ref().to_string();
         Some(if lines {
-            Mode::Lines(Arc::new(Worker { name, program, processes, concurrency }))
+            ExecutableMode::Lines(Arc::new(Worker { name, program, processes, concurrency }))
         } else {
-            Mode::Once(program)
+            ExecutableMode::Once(program)
         })
     }
 

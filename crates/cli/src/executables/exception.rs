@@ -3,7 +3,7 @@
 
 /// What a program died of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Uncaught {
+pub(super) struct UncaughtException {
     pub(super) exception: String,
     pub(super) message: String,
     /// Where the report begins among the lines.
@@ -14,7 +14,7 @@ pub(super) struct Uncaught {
 const MESSAGE_LINES_MAX: usize = 20;
 
 /// The last exception that these lines of a standard error report.
-pub(super) fn uncaught(lines: &[&str]) -> Option<Uncaught> {
+pub(super) fn uncaught(lines: &[&str]) -> Option<UncaughtException> {
     let found = [python(lines), node(lines), ruby(lines)];
     found.into_iter().flatten().max_by_key(|found| found.begins)
 }
@@ -24,7 +24,7 @@ pub(super) fn uncaught(lines: &[&str]) -> Option<Uncaught> {
 ///   File "job.py", line 3, in <module>
 /// ValueError: no such account
 /// ```
-fn python(lines: &[&str]) -> Option<Uncaught> {
+fn python(lines: &[&str]) -> Option<UncaughtException> {
     let is_place = |line: &&str| line.starts_with("  File \"");
     let begins = lines
         .iter()
@@ -37,14 +37,14 @@ fn python(lines: &[&str]) -> Option<Uncaught> {
     }
     let last = rest.iter().find(|line| !line.starts_with(char::is_whitespace))?;
     let (exception, message) = name_and_message(last)?;
-    Some(Uncaught { exception, message, begins })
+    Some(UncaughtException { exception, message, begins })
 }
 
 /// ```text
 /// TypeError: x is not a function
 ///     at work (/srv/job.js:3:7)
 /// ```
-fn node(lines: &[&str]) -> Option<Uncaught> {
+fn node(lines: &[&str]) -> Option<UncaughtException> {
     let is_call = |line: &str| line.starts_with("    at ");
     let call = (1..lines.len()).rev().find(|at| is_call(lines[*at]) && !is_call(lines[at - 1]))?;
     let first = call.saturating_sub(MESSAGE_LINES_MAX);
@@ -52,7 +52,7 @@ fn node(lines: &[&str]) -> Option<Uncaught> {
         let (exception, message) = name_and_message(lines[begins])?;
         // `Error [ERR_X]: …`
         let exception = exception.split(" [").next().unwrap_or_default().to_owned();
-        Some(Uncaught { exception, message, begins })
+        Some(UncaughtException { exception, message, begins })
     })
 }
 
@@ -60,7 +60,7 @@ fn node(lines: &[&str]) -> Option<Uncaught> {
 /// job.rb:2:in `work': no such account (ArgumentError)
 ///         from job.rb:5:in `<main>'
 /// ```
-fn ruby(lines: &[&str]) -> Option<Uncaught> {
+fn ruby(lines: &[&str]) -> Option<UncaughtException> {
     lines.iter().enumerate().rev().find_map(|(begins, line)| {
         let (head, exception) = line.strip_suffix(')')?.rsplit_once(" (")?;
         if !is_name(exception) || !exception.starts_with(|c: char| c.is_ascii_uppercase()) {
@@ -77,13 +77,13 @@ fn ruby(lines: &[&str]) -> Option<Uncaught> {
             None => rest.strip_prefix(' ')?,
         };
         let (exception, message) = (exception.to_owned(), message.to_owned());
-        is_place.then_some(Uncaught { exception, message, begins })
+        is_place.then_some(UncaughtException { exception, message, begins })
     })
 }
 
 /// `ValueError: no such account`, or a name alone.
 fn name_and_message(line: &str) -> Option<(String, String)> {
-    let line = line.strip_prefix("Uncaught ").unwrap_or(line).trim_end();
+    let line = line.strip_prefix("UncaughtException ").unwrap_or(line).trim_end();
     let (name, message) = match line.split_once(':') {
         Some((name, message)) => (name, message.trim_start()),
         None => (line, ""),

@@ -16,9 +16,9 @@ const TAIL_LINE_CHARS: usize = 500;
 
 /// The last lines, for the error of an attempt that fails.
 #[derive(Debug, Default)]
-pub(super) struct Tail(VecDeque<String>);
+pub(super) struct LogTail(VecDeque<String>);
 
-impl Tail {
+impl LogTail {
     pub(super) fn add(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -56,9 +56,9 @@ impl Tail {
 /// Bytes as they come, cut into lines. Of a line without end, only the first
 /// bytes are kept.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<u8>);
+pub(super) struct LineSplitter(Vec<u8>);
 
-impl Lines {
+impl LineSplitter {
     pub(super) fn add(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         let mut parts = bytes.split(|byte| *byte == b'\n');
         if let Some(rest) = parts.next() {
@@ -90,7 +90,7 @@ impl Lines {
 /// that has seen enough.
 pub(super) async fn for_each_line(mut from: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
     let mut buffer = vec![0; 16 * 1024];
-    let mut lines = Lines::default();
+    let mut lines = LineSplitter::default();
     // An error is an end.
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         lines.add(&buffer[..read], &mut each);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_tail_is_short_and_says_something() {
-        let mut tail = Tail::default();
+        let mut tail = LogTail::default();
         (0..200).for_each(|n| tail.add(&format!("line {n}")));
         tail.add("  ");
         assert_eq!((tail.last(), tail.0.len()), (Some("line 199"), TAIL_LINES));

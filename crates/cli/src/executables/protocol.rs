@@ -19,7 +19,7 @@ const KEYS: [&str; 9] =
 
 /// A task, as a process reads it.
 #[derive(Serialize)]
-struct Request<'a> {
+struct TaskRequest<'a> {
     id: &'a str,
     task_id: i64,
     attempt: i32,
@@ -31,7 +31,7 @@ struct Request<'a> {
 
 /// The line of a task.
 pub(super) fn request(id: &str, parameters: &RawValue, run: &Run<()>) -> Result<Vec<u8>, Failure> {
-    let request = Request {
+    let request = TaskRequest {
         id,
         task_id: run.task_id().0,
         attempt: run.attempt(),
@@ -58,25 +58,25 @@ pub(super) fn cancel(id: &str) -> Vec<u8> {
 
 /// A line of a process, understood.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum WorkerLine {
     /// How many tasks it takes at a time.
     Concurrency(usize),
-    Task(Box<About>),
+    Task(Box<TaskUpdate>),
 }
 
 /// What a process says about one of its tasks.
 #[derive(Debug, Default)]
-pub(super) struct About {
+pub(super) struct TaskUpdate {
     pub(super) id: String,
     pub(super) log: Vec<String>,
     pub(super) progress: Option<(f64, String)>,
     /// What is wrong with the line, and does no harm.
     pub(super) warnings: Vec<String>,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<TaskAnswer>,
 }
 
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum TaskAnswer {
     Result(Box<RawValue>),
     Failed(Failure),
     /// Postponed, for this reason.
@@ -85,7 +85,7 @@ pub(super) enum Answer {
 
 /// A line that is not understood, and whose it is, if that can be told.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub(super) struct MalformedLine {
     pub(super) id: Option<String>,
     pub(super) why: String,
 }
@@ -93,9 +93,9 @@ pub(super) struct Malformed {
 type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// Reads a line.
-pub(super) fn parse(line: &[u8]) -> Result<Line, Malformed> {
+pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
     let text = String::from_utf8_lossy(line.trim_ascii());
-    let unassigned = |why: String| Malformed { id: None, why };
+    let unassigned = |why: String| MalformedLine { id: None, why };
     let Ok(fields) = serde_json::from_str::<Fields>(&text) else {
         let first: String = text.chars().take(FIRST_CHARS).collect();
         return Err(unassigned(format!(
@@ -112,19 +112,19 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, Malformed> {
             )));
         }
     };
-    about(&id, &fields).map(|about| Line::Task(Box::new(about))).map_err(|why| {
+    update(&id, &fields).map(|update| WorkerLine::Task(Box::new(update))).map_err(|why| {
         let id = Some(id);
-        Malformed { id, why }
+        MalformedLine { id, why }
     })
 }
 
-fn without_id(fields: &Fields) -> Result<Line, String> {
+fn without_id(fields: &Fields) -> Result<WorkerLine, String> {
     match value(fields, "concurrency") {
         None => Err("it printed a line without an id".to_owned()),
         Some(number) => {
             let whole = number.as_u64().and_then(|number| usize::try_from(number).ok());
             let whole = whole.filter(|number| (1..=CONCURRENCY_MAX).contains(number));
-            whole.map(Line::Concurrency).ok_or_else(|| {
+            whole.map(WorkerLine::Concurrency).ok_or_else(|| {
                 format!(
                     "its concurrency {} is not a number from 1 to {CONCURRENCY_MAX}",
                     brief(&number)
@@ -134,34 +134,34 @@ fn without_id(fields: &Fields) -> Result<Line, String> {
     }
 }
 
-fn about(id: &str, fields: &Fields) -> Result<About, String> {
-    let mut about = About { id: id.to_owned(), ..About::default() };
+fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
+    let mut update = TaskUpdate { id: id.to_owned(), ..TaskUpdate::default() };
     for key in fields.keys().filter(|key| !KEYS.contains(&key.as_str())) {
         let hint =
             nearest(key, &KEYS).map_or_else(String::new, |near| format!("; did you mean {near}?"));
-        about.warnings.push(format!("its answer has a field {key:?} that is not known{hint}"));
+        update.warnings.push(format!("its answer has a field {key:?} that is not known{hint}"));
     }
     let message = value(fields, "message").map(|message| text(&message)).unwrap_or_default();
     if let Some(log) = value(fields, "log") {
-        about.log = lines_of(&log);
+        update.log = lines_of(&log);
     }
     if let Some(progress) = value(fields, "progress") {
         match progress.as_f64() {
-            Some(percent) => about.progress = Some((percent, message.clone())),
+            Some(percent) => update.progress = Some((percent, message.clone())),
             None => {
-                about.warnings.push(format!("its progress {} is not a number", brief(&progress)));
+                update.warnings.push(format!("its progress {} is not a number", brief(&progress)));
             }
         }
     }
     let result = fields.get("result");
     let (error, snooze) = (value(fields, "error"), value(fields, "snooze"));
     let error = error.filter(|error| !(error.is_null() && (result.is_some() || snooze.is_some())));
-    about.answer = match (result, error, snooze) {
-        (Some(result), None, None) => Some(Answer::Result(result.clone())),
+    update.answer = match (result, error, snooze) {
+        (Some(result), None, None) => Some(TaskAnswer::Result(result.clone())),
         (None, Some(error), None) => {
             let (failure, warning) = failure(&error, value(fields, "retry").as_ref());
-            about.warnings.extend(warning);
-            Some(Answer::Failed(failure))
+            update.warnings.extend(warning);
+            Some(TaskAnswer::Failed(failure))
         }
         (None, None, Some(time)) => {
             let Some(wait) = wait(&time) else {
@@ -169,17 +169,17 @@ fn about(id: &str, fields: &Fields) -> Result<About, String> {
             };
             let reason =
                 if message.is_empty() { "its process postponed it".into() } else { message };
-            Some(Answer::Snooze(wait, reason))
+            Some(TaskAnswer::Snooze(wait, reason))
         }
-        (None, None, None) if !about.log.is_empty() || fields.contains_key("log") => None,
+        (None, None, None) if !update.log.is_empty() || fields.contains_key("log") => None,
         (None, None, None) if fields.contains_key("progress") => None,
         (None, None, None) => {
-            let warning = about.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
+            let warning = update.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
             return Err(format!("it has neither a result nor an error{warning}"));
         }
         _ => return Err("it has more than one of result, error and snooze".to_owned()),
     };
-    Ok(about)
+    Ok(update)
 }
 
 /// The failure, and what is wrong with the wish for a retry.
@@ -241,24 +241,24 @@ fn brief(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn about(line: &str) -> About {
+    fn update(line: &str) -> TaskUpdate {
         match parse(line.as_bytes()) {
-            Ok(Line::Task(about)) => *about,
+            Ok(WorkerLine::Task(update)) => *update,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     fn failed(line: &str) -> Failure {
-        match about(line).answer {
-            Some(Answer::Failed(failure)) => failure,
+        match update(line).answer {
+            Some(TaskAnswer::Failed(failure)) => failure,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     #[test]
     fn every_kind_of_answer_is_understood() {
-        let result = |line: &str| match about(line).answer {
-            Some(Answer::Result(result)) => result.get().to_owned(),
+        let result = |line: &str| match update(line).answer {
+            Some(TaskAnswer::Result(result)) => result.get().to_owned(),
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(
@@ -269,13 +269,13 @@ mod tests {
         assert_eq!(failed(r#"{"id": "1.1", "error": "no"}"#).to_string(), "Failure: no");
         assert_eq!(failed(r#"{"id": "1.1", "error": {"exception": "E"}}"#).to_string(), "E: ");
         let snooze = r#"{"id": "1.1", "snooze": "30s", "message": "busy"}"#;
-        let Some(Answer::Snooze(time, reason)) = about(snooze).answer else { panic!("{snooze}") };
+        let Some(TaskAnswer::Snooze(time, reason)) = update(snooze).answer else { panic!("{snooze}") };
         assert_eq!((time, reason.as_str()), (Duration::from_secs(30), "busy"));
-        let said = about(r#"{"id": "1.1", "log": "a\n  b", "progress": 40, "message": "half"}"#);
+        let said = update(r#"{"id": "1.1", "log": "a\n  b", "progress": 40, "message": "half"}"#);
         assert_eq!(said.log, ["a", "  b"]);
         assert_eq!(said.progress, Some((40.0, "half".to_owned())));
         assert!(said.answer.is_none());
-        assert!(matches!(parse(br#"{"concurrency": 8}"#), Ok(Line::Concurrency(8))));
+        assert!(matches!(parse(br#"{"concurrency": 8}"#), Ok(WorkerLine::Concurrency(8))));
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
             r#"{"concurrency": 3}"#,
         ];
         crate::fuzz::mutated(&good, |line| {
-            if let Err(Malformed { why, .. }) = parse(line) {
+            if let Err(MalformedLine { why, .. }) = parse(line) {
                 assert!(!why.contains("untagged") && !why.contains("expected"), "{why}");
                 assert!(why.len() < 1000, "{why}");
             }

@@ -49,14 +49,14 @@ pub(crate) fn raise_descriptor_limit() {
 
 /// How many programs fit, and what sets that limit, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct ProgramLimit {
     pub(crate) programs: u64,
     pub(crate) because: String,
 }
 
 /// How many programs this process can run at a time; `None` if nothing limits it.
-pub(crate) fn room() -> Option<Room> {
-    let descriptors = getrlimit(Resource::Nofile).current.map(|limit| Room {
+pub(crate) fn program_limit() -> Option<ProgramLimit> {
+    let descriptors = getrlimit(Resource::Nofile).current.map(|limit| ProgramLimit {
         programs: fitting(limit, DESCRIPTORS_RESERVED, DESCRIPTORS_A_PROGRAM),
         because: format!(
             "this process may open {limit} files; raise that with `ulimit -n` or LimitNOFILE= of systemd"
@@ -65,7 +65,7 @@ pub(crate) fn room() -> Option<Room> {
     // The superuser is not bound by it.
     let processes =
         getrlimit(Resource::Nproc).current.filter(|_| !rustix::process::getuid().is_root());
-    let processes = processes.map(|limit| Room {
+    let processes = processes.map(|limit| ProgramLimit {
         programs: fitting(limit.saturating_sub(threads_of_user()), PROCESSES_RESERVED, PROCESSES_A_PROGRAM),
         because: format!(
             "this user may have {limit} processes and threads; raise that with `ulimit -u` or LimitNPROC= of systemd"
@@ -119,11 +119,11 @@ pub(super) fn program_ended() {
 
 /// The wait of a task whose program cannot be started. It keeps its worker, so
 /// the engine claims less meanwhile.
-pub(super) struct Shortage {
+pub(super) struct ShortageWait {
     since: Option<Instant>,
 }
 
-impl Shortage {
+impl ShortageWait {
     pub(super) fn new() -> Self {
         Self { since: None }
     }
@@ -158,7 +158,7 @@ fn warn(why: &str) {
     }
     *last = Some(Instant::now());
     drop(last);
-    let room = room().map_or_else(String::new, |room| {
+    let room = program_limit().map_or_else(String::new, |room| {
         format!(
             " {} fit, because {}",
             count(usize::try_from(room.programs).unwrap_or(0), "program"),

@@ -67,7 +67,7 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
 }
 
 /// What happens while the executable runs.
-enum Event {
+enum SupervisorEvent {
     Exited,
     Asked(u8),
     EngineGone,
@@ -111,7 +111,7 @@ fn supervise(argv: &[OsString], engine: &str) -> std::io::Result<()> {
         while let Err(rustix::io::Errno::INTR) =
             rustix::process::waitid(WaitId::Pid(group), options)
         {}
-        let _ = exited.send(Event::Exited);
+        let _ = exited.send(SupervisorEvent::Exited);
     });
     std::thread::spawn(move || read_control(control, input, &events));
 
@@ -123,21 +123,21 @@ fn supervise(argv: &[OsString], engine: &str) -> std::io::Result<()> {
 }
 
 /// Does what is asked for until the executable has ended.
-fn watch(group: Pid, happened: &Receiver<Event>) {
+fn watch(group: Pid, happened: &Receiver<SupervisorEvent>) {
     let mut told = false;
     let mut deadline: Option<Instant> = None;
     loop {
         let wait = deadline.map_or(CLEAR_EVERY, |at| at.saturating_duration_since(Instant::now()));
         match happened.recv_timeout(wait.min(CLEAR_EVERY)) {
-            Ok(Event::Exited) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Event::Asked(TERMINATE)) => {
+            Ok(SupervisorEvent::Exited) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(SupervisorEvent::Command(TERMINATE)) => {
                 told = true;
                 signal(group, Signal::TERM);
             }
-            Ok(Event::Asked(_)) => signal(group, Signal::KILL),
+            Ok(SupervisorEvent::Command(_)) => signal(group, Signal::KILL),
             // It has had its time to end.
-            Ok(Event::EngineGone) if told => signal(group, Signal::KILL),
-            Ok(Event::EngineGone) => {
+            Ok(SupervisorEvent::EngineGone) if told => signal(group, Signal::KILL),
+            Ok(SupervisorEvent::EngineGone) => {
                 signal(group, Signal::TERM);
                 deadline = Some(Instant::now() + GRACE_WITHOUT_ENGINE);
             }
@@ -154,7 +154,7 @@ fn watch(group: Pid, happened: &Receiver<Event>) {
     }
 }
 
-fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<Event>) {
+fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<SupervisorEvent>) {
     let mut input = Some(input);
     while let Some((kind, data)) = read_frame(&mut control) {
         match kind {
@@ -165,11 +165,11 @@ fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender
             }
             INPUT_ENDS => input = None,
             kind => {
-                let _ = events.send(Event::Asked(kind));
+                let _ = events.send(SupervisorEvent::Command(kind));
             }
         }
     }
-    let _ = events.send(Event::EngineGone);
+    let _ = events.send(SupervisorEvent::EngineGone);
 }
 
 fn read_frame(control: &mut UnixStream) -> Option<(u8, Vec<u8>)> {

@@ -10,7 +10,7 @@ use super::options::Settings;
 use super::postgres::PgArena;
 use super::sqlite::FileArena;
 use crate::database::Database;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 #[derive(Debug)]
 pub(super) enum Arena {
@@ -41,14 +41,14 @@ pub(super) const PORTION: u64 = 100_000;
 
 impl Arena {
     /// Finds the place. Nothing is created before [`Self::prepare`].
-    pub(super) async fn find(database: &Database) -> Result<Self, Fault> {
+    pub(super) async fn find(database: &Database) -> Result<Self, CliError> {
         Ok(match database {
             Database::Postgres { url, .. } => {
                 Self::Postgres(Box::new(PgArena::connect(url).await?))
             }
             Database::File(path) => Self::File(FileArena::beside(path)?),
             Database::Memory => {
-                return Err(Fault::Usage(
+                return Err(CliError::Usage(
                     "sqlite::memory: cannot be shared with the engines of a bench, which are processes of their own; name a file, like sqlite:bench.db".to_owned(),
                 ));
             }
@@ -56,7 +56,7 @@ impl Arena {
     }
 
     /// Creates the tables, and what is to be in them from the beginning.
-    pub(super) async fn prepare(&self, settings: &Settings) -> Result<(), Fault> {
+    pub(super) async fn prepare(&self, settings: &Settings) -> Result<(), CliError> {
         self.store().await?.migrate().await?;
         for (count, what) in [
             (settings.history, Rows::Past),
@@ -80,7 +80,7 @@ impl Arena {
     }
 
     /// Removes what the last measurement has left.
-    pub(super) async fn tidy(&self, settings: &Settings) -> Result<(), Fault> {
+    pub(super) async fn tidy(&self, settings: &Settings) -> Result<(), CliError> {
         let keep = Keep {
             rows: settings.history > 0 || settings.future > 0 || settings.crowd > 0,
             dead_rows: settings.hold_snapshot,
@@ -92,7 +92,7 @@ impl Arena {
     }
 
     /// A handle of its own, as another process would have.
-    pub(super) async fn store(&self) -> Result<Arc<dyn Store>, Fault> {
+    pub(super) async fn store(&self) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Postgres(arena) => arena.store().await,
             Self::File(arena) => arena.store(),
@@ -101,7 +101,7 @@ impl Arena {
 
     /// One handle a producer. In SQLite producers share one, as the threads of
     /// an application do: its commits gather what all of them bring.
-    pub(super) async fn stores(&self, producers: u16) -> Result<Vec<Arc<dyn Store>>, Fault> {
+    pub(super) async fn stores(&self, producers: u16) -> Result<Vec<Arc<dyn Store>>, CliError> {
         let first = self.store().await?;
         let mut stores = vec![first.clone()];
         for _ in 1..producers {
@@ -146,7 +146,7 @@ impl Arena {
 
     /// What the database has used so far. An embedded one is a part of the
     /// engine, and so are its costs.
-    pub(super) async fn read(&self) -> Result<Reading, Fault> {
+    pub(super) async fn read(&self) -> Result<Reading, CliError> {
         match self {
             Self::Postgres(arena) => arena.read().await,
             Self::File(_) => Ok(Reading::default()),
@@ -155,7 +155,7 @@ impl Arena {
 
     /// Who else was at work on the same server a short while ago. Whoever comes
     /// and goes in between is not seen.
-    pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, Fault> {
+    pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, CliError> {
         match self {
             Self::Postgres(arena) => arena.strangers(within).await,
             Self::File(_) => Ok(Strangers::default()),
@@ -164,7 +164,7 @@ impl Arena {
 
     /// Rows that have died so far. Counted when their connections have ended,
     /// not before: until then backends keep the counts to themselves.
-    pub(super) async fn dead_rows(&self) -> Result<Option<i64>, Fault> {
+    pub(super) async fn dead_rows(&self) -> Result<Option<i64>, CliError> {
         match self {
             Self::Postgres(arena) => arena.dead_rows().await.map(Some),
             Self::File(_) => Ok(None),
@@ -172,7 +172,7 @@ impl Arena {
     }
 
     /// Commits so far, those that only read included; counted as the dead rows.
-    pub(super) async fn commits(&self) -> Result<Option<i64>, Fault> {
+    pub(super) async fn commits(&self) -> Result<Option<i64>, CliError> {
         match self {
             Self::Postgres(arena) => arena.commits().await.map(Some),
             Self::File(_) => Ok(None),
@@ -181,7 +181,7 @@ impl Arena {
 
     /// Takes wake-ups out of creation, or puts them back. False if this cannot
     /// be done here.
-    pub(super) async fn silence(&self, silent: bool) -> Result<bool, Fault> {
+    pub(super) async fn silence(&self, silent: bool) -> Result<bool, CliError> {
         match self {
             Self::Postgres(arena) => arena.silence(silent).await,
             // Engines of other processes look for themselves: nothing is sent.
@@ -190,7 +190,7 @@ impl Arena {
     }
 
     /// Removes everything.
-    pub(super) async fn remove(self) -> Result<(), Fault> {
+    pub(super) async fn remove(self) -> Result<(), CliError> {
         match self {
             Self::Postgres(arena) => arena.remove().await,
             Self::File(arena) => arena.remove(),

@@ -9,7 +9,7 @@ use task_engine_core::display::count;
 use super::measure::Measure;
 use super::options::Scenario;
 use super::outcome::{FORMAT, Outcome};
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Every figure that both have.
 #[derive(Debug, Serialize)]
@@ -31,15 +31,15 @@ pub(super) struct Ratio {
 }
 
 /// Reads what `--json` has printed.
-pub(super) fn read(file: &Path) -> Result<Outcome, Fault> {
+pub(super) fn read(file: &Path) -> Result<Outcome, CliError> {
     let shown = file.display();
     let text = fs::read_to_string(file)
-        .map_err(|error| Fault::Usage(format!("the baseline {shown} cannot be read: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("the baseline {shown} cannot be read: {error}")))?;
     let old: Outcome = serde_json::from_str(&text).map_err(|error| {
-        Fault::Usage(format!("{shown} is not a baseline, as `bench --json` prints one: {error}"))
+        CliError::Usage(format!("{shown} is not a baseline, as `bench --json` prints one: {error}"))
     })?;
     if old.format != FORMAT {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "the baseline {shown} is of format {}, this program knows format {FORMAT}; measure it anew",
             old.format
         )));
@@ -75,10 +75,10 @@ impl Comparison {
     }
 
     /// An error if something is worse than is tolerated.
-    pub(super) fn verdict(&self) -> Result<(), Fault> {
+    pub(super) fn verdict(&self) -> Result<(), CliError> {
         let worse: Vec<_> = self.ratios.iter().filter(|ratio| self.is_worse(ratio)).collect();
         if self.ratios.is_empty() {
-            return Err(Fault::Failure(
+            return Err(CliError::Failure(
                 "the baseline has none of these scenarios, so nothing was compared".to_owned(),
             ));
         }
@@ -86,7 +86,7 @@ impl Comparison {
             return Ok(());
         }
         let list: String = worse.iter().map(|ratio| format!("\n  {}", ratio.words())).collect();
-        Err(Fault::Failure(format!(
+        Err(CliError::Failure(format!(
             "{} below {} × the baseline:{list}",
             count(worse.len(), "figure"),
             self.tolerance

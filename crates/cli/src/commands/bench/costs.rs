@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::arena::{Arena, Reading};
 use super::fleet::Fleet;
 use super::measure::{Measure, Take};
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Read at the beginning of the stretch.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl<'a> Costs<'a> {
     pub(super) async fn from_here(
         arena: &'a Arena,
         fleet: Option<&Fleet>,
-    ) -> Result<Costs<'a>, Fault> {
+    ) -> Result<Costs<'a>, CliError> {
         let database = arena.read().await?;
         Ok(Self { arena, database, engines: fleet.and_then(Fleet::cpu) })
     }
@@ -30,7 +30,7 @@ impl<'a> Costs<'a> {
         fleet: Option<&Fleet>,
         tasks: u64,
         take: Take,
-    ) -> Result<Take, Fault> {
+    ) -> Result<Take, CliError> {
         // The engines first: they do not stand still while the database is asked.
         let engines = fleet.map(|fleet| (fleet.cpu(), fleet.memory_mb()));
         let now = self.arena.read().await?;

@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 use super::event::{Event, GO, now_us};
 use super::witnessed::Witnessed;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::times::duration;
 
 /// Run an engine for `bench`
@@ -64,8 +64,8 @@ impl Parameters {
 /// How long tasks may go on after the bench has seen enough.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let stop = StopHandle::new();
     let gate = watch::Sender::new(args.at_once);
     let reporter = Arc::new(Reporter::default());
@@ -105,7 +105,7 @@ async fn stamp(_: Parameters, run: Run<()>) -> Result<&'static str, Failure> {
 }
 
 /// Does what the standard input says. On a thread, because reading blocks.
-fn obey(gate: watch::Sender<bool>, stop: StopHandle) -> Result<(), Fault> {
+fn obey(gate: watch::Sender<bool>, stop: StopHandle) -> Result<(), CliError> {
     let listen = move || {
         for line in io::stdin().lock().lines() {
             match line {
@@ -123,7 +123,7 @@ fn obey(gate: watch::Sender<bool>, stop: StopHandle) -> Result<(), Fault> {
         .name("bench-orders".to_owned())
         .spawn(listen)
         .map(drop)
-        .map_err(|error| Fault::Failure(format!("no thread to listen to the bench: {error}")))
+        .map_err(|error| CliError::Failure(format!("no thread to listen to the bench: {error}")))
 }
 
 /// Counts endings on record. They are told at most every [`TELL_EVERY`], so

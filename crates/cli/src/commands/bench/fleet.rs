@@ -14,7 +14,7 @@ use super::arena::Arena;
 use super::event::{Event, GO, now_us};
 use super::proc;
 use crate::database::URL_VARIABLE;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// How engines are started.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Fleet {
-    pub(super) fn start(arena: &Arena, crew: Crew) -> Result<Self, Fault> {
+    pub(super) fn start(arena: &Arena, crew: Crew) -> Result<Self, CliError> {
         let (tell, events) = unbounded_channel();
         let mut engines = Vec::new();
         for at in 0..usize::from(crew.engines) {
@@ -70,14 +70,14 @@ impl Fleet {
     }
 
     /// Starts engines and lets them claim as soon as all of them are alive.
-    pub(super) async fn at_work(arena: &Arena, crew: Crew) -> Result<Self, Fault> {
+    pub(super) async fn at_work(arena: &Arena, crew: Crew) -> Result<Self, CliError> {
         let mut fleet = Self::start(arena, crew)?;
         fleet.all_alive().await?;
         fleet.go().await?;
         Ok(fleet)
     }
 
-    pub(super) async fn all_alive(&mut self) -> Result<(), Fault> {
+    pub(super) async fn all_alive(&mut self) -> Result<(), CliError> {
         while self.alive < self.engines.len() {
             self.next("register").await?;
         }
@@ -85,18 +85,18 @@ impl Fleet {
     }
 
     /// Lets them claim tasks; returns when that was.
-    pub(super) async fn go(&mut self) -> Result<i64, Fault> {
+    pub(super) async fn go(&mut self) -> Result<i64, CliError> {
         let at_us = now_us();
         for engine in &mut self.engines {
             let order = format!("{GO}\n");
             let told = engine.orders.write_all(order.as_bytes()).await;
-            told.map_err(|error| Fault::Failure(format!("an engine cannot be told: {error}")))?;
+            told.map_err(|error| CliError::Failure(format!("an engine cannot be told: {error}")))?;
         }
         Ok(at_us)
     }
 
     /// Waits until this many endings are on record; returns since when.
-    pub(super) async fn recorded(&mut self, count: u64) -> Result<i64, Fault> {
+    pub(super) async fn recorded(&mut self, count: u64) -> Result<i64, CliError> {
         loop {
             if let Some((at_us, _)) = self.curve.last().filter(|(_, total)| *total >= count) {
                 return Ok(*at_us);
@@ -106,7 +106,7 @@ impl Fleet {
     }
 
     /// How many endings are on record, as far as it has been told.
-    pub(super) fn recorded_so_far(&mut self) -> Result<u64, Fault> {
+    pub(super) fn recorded_so_far(&mut self) -> Result<u64, CliError> {
         while let Ok(event) = self.events.try_recv() {
             self.hear(event)?;
         }
@@ -114,7 +114,7 @@ impl Fleet {
     }
 
     /// The next task that has begun: its id, and when.
-    pub(super) async fn began(&mut self) -> Result<(i64, i64), Fault> {
+    pub(super) async fn began(&mut self) -> Result<(i64, i64), CliError> {
         loop {
             if let Some(first) = self.began.pop_front() {
                 return Ok(first);
@@ -141,18 +141,18 @@ impl Fleet {
     }
 
     /// Ends all of them in good order.
-    pub(super) async fn stop(self) -> Result<(), Fault> {
+    pub(super) async fn stop(self) -> Result<(), CliError> {
         let children: Vec<Child> =
             self.engines.into_iter().map(|EngineProcess { child, .. }| child).collect();
         for mut child in children {
             match tokio::time::timeout(STOP_PATIENCE, child.wait()).await {
                 Ok(Ok(status)) if status.success() => {}
-                Ok(Ok(status)) => return Err(Fault::Failure(format!("an engine ended: {status}"))),
+                Ok(Ok(status)) => return Err(CliError::Failure(format!("an engine ended: {status}"))),
                 Ok(Err(error)) => {
-                    return Err(Fault::Failure(format!("an engine is lost: {error}")));
+                    return Err(CliError::Failure(format!("an engine is lost: {error}")));
                 }
                 Err(_) => {
-                    return Err(Fault::Failure(format!(
+                    return Err(CliError::Failure(format!(
                         "an engine has not stopped within {STOP_PATIENCE:?}"
                     )));
                 }
@@ -161,17 +161,17 @@ impl Fleet {
         Ok(())
     }
 
-    async fn next(&mut self, awaited: &str) -> Result<(), Fault> {
+    async fn next(&mut self, awaited: &str) -> Result<(), CliError> {
         match tokio::time::timeout(TIMEOUT, self.events.recv()).await {
             Ok(Some(event)) => self.hear(event),
             Ok(None) => Err(gone()),
-            Err(_) => Err(Fault::Failure(format!(
+            Err(_) => Err(CliError::Failure(format!(
                 "within {TIMEOUT:?} no engine has said that it could {awaited}"
             ))),
         }
     }
 
-    fn hear(&mut self, (engine, event): (usize, Option<Event>)) -> Result<(), Fault> {
+    fn hear(&mut self, (engine, event): (usize, Option<Event>)) -> Result<(), CliError> {
         match event {
             Some(Event::Alive) => self.alive += 1,
             Some(Event::Began { task_id, at_us }) => self.began.push_back((task_id, at_us)),
@@ -188,8 +188,8 @@ impl Fleet {
     }
 }
 
-fn gone() -> Fault {
-    Fault::Failure("an engine of the bench has ended before its time; see above".to_owned())
+fn gone() -> CliError {
+    CliError::Failure("an engine of the bench has ended before its time; see above".to_owned())
 }
 
 impl EngineProcess {
@@ -198,10 +198,10 @@ impl EngineProcess {
         crew: Crew,
         at: usize,
         tell: UnboundedSender<(usize, Option<Event>)>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CliError> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let failed = |error| Fault::Failure(format!("no engine can be started: {error}"));
+        let failed = |error| CliError::Failure(format!("no engine can be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
             .arg("bench-engine")

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::times::duration;
 
 /// Measure how fast the engine is on a database, and what it costs
@@ -165,10 +165,10 @@ pub(super) struct Settings {
 }
 
 impl Arguments {
-    pub(super) fn settings(&self) -> Result<Settings, Fault> {
+    pub(super) fn settings(&self) -> Result<Settings, CliError> {
         for (name, time) in [("--time", self.time), ("--idle-time", self.idle_time)] {
             if !(SHORTEST..=LONGEST).contains(&time) {
-                return Err(Fault::Usage(format!("{name} must be between 50 ms and 1 h")));
+                return Err(CliError::Usage(format!("{name} must be between 50 ms and 1 h")));
             }
         }
         Ok(Settings {

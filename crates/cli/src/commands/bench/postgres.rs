@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::arena::{Keep, Reading, Rows, Strangers};
 use super::proc::Server;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 #[derive(Debug)]
 pub(super) struct PgArena {
@@ -48,11 +48,11 @@ const TABLES: &str = include_str!("sql/tables.sql");
 const GOODBYE: Duration = Duration::from_secs(5);
 
 impl PgArena {
-    pub(super) async fn connect(url: &str) -> Result<Self, Fault> {
+    pub(super) async fn connect(url: &str) -> Result<Self, CliError> {
         let config: Result<Config, _> = url.parse();
         let config = config.ok().filter(|config| config.get_ssl_mode() != SslMode::Require);
         let Some(mut config) = config else {
-            return Err(Fault::Usage(
+            return Err(CliError::Usage(
                 "bench watches the server over a connection of its own, which cannot use TLS: leave sslmode out of the URL, and measure over a network that may be trusted".to_owned(),
             ));
         };
@@ -90,11 +90,11 @@ impl PgArena {
         format!("PostgreSQL {}", self.version)
     }
 
-    pub(super) async fn store(&self) -> Result<Arc<dyn Store>, Fault> {
+    pub(super) async fn store(&self) -> Result<Arc<dyn Store>, CliError> {
         Ok(Arc::new(PgStore::connect_schema(&self.url, self.schema.clone()).await?))
     }
 
-    pub(super) async fn fill(&self, what: Rows, count: u64) -> Result<(), Fault> {
+    pub(super) async fn fill(&self, what: Rows, count: u64) -> Result<(), CliError> {
         let statement = match what {
             Rows::Past => HISTORY,
             Rows::Future => FUTURE,
@@ -108,7 +108,7 @@ impl PgArena {
 
     /// A table that has been there for a while has been vacuumed; otherwise the
     /// server would begin to do so in the middle of a measurement.
-    pub(super) async fn settle(&self, hold_snapshot: bool) -> Result<(), Fault> {
+    pub(super) async fn settle(&self, hold_snapshot: bool) -> Result<(), CliError> {
         let vacuum = format!("VACUUM (ANALYZE) {}", self.tables().await?.join(", "));
         self.watcher.batch_execute(&vacuum).await.map_err(failed)?;
         if hold_snapshot {
@@ -119,7 +119,7 @@ impl PgArena {
         Ok(())
     }
 
-    pub(super) async fn tidy(&self, keep: Keep) -> Result<(), Fault> {
+    pub(super) async fn tidy(&self, keep: Keep) -> Result<(), CliError> {
         if !keep.rows && !keep.dead_rows {
             let truncate = format!("TRUNCATE {}", self.tables().await?.join(", "));
             return self.watcher.batch_execute(&truncate).await.map_err(failed);
@@ -132,7 +132,7 @@ impl PgArena {
         Ok(())
     }
 
-    pub(super) async fn read(&self) -> Result<Reading, Fault> {
+    pub(super) async fn read(&self) -> Result<Reading, CliError> {
         let row = self.watcher.query_typed_one(READING, &[]).await.map_err(failed)?;
         Ok(Reading {
             cpu: self.server.and_then(Server::cpu),
@@ -141,7 +141,7 @@ impl PgArena {
         })
     }
 
-    pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, Fault> {
+    pub(super) async fn strangers(&self, within: Duration) -> Result<Strangers, CliError> {
         let (schema, secs) = (self.schema(), within.as_secs_f64());
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&schema, Type::TEXT), (&secs, Type::FLOAT8)];
@@ -149,12 +149,12 @@ impl PgArena {
         Ok(Strangers { on_server: row.get(0), in_database: row.get(1) })
     }
 
-    pub(super) async fn dead_rows(&self) -> Result<i64, Fault> {
+    pub(super) async fn dead_rows(&self) -> Result<i64, CliError> {
         self.wait_for_unregistration().await?;
         Ok(self.of_schema(DEAD_ROWS).await?[0].get(0))
     }
 
-    pub(super) async fn commits(&self) -> Result<i64, Fault> {
+    pub(super) async fn commits(&self) -> Result<i64, CliError> {
         self.wait_for_unregistration().await?;
         let row = self.watcher.query_typed_one(COMMITS, &[]).await.map_err(failed)?;
         Ok(row.get(0))
@@ -162,7 +162,7 @@ impl PgArena {
 
     /// Backends publish what they have counted at the latest when they end.
     /// Waiting is rolled back, because commits are what is counted.
-    async fn wait_for_unregistration(&self) -> Result<(), Fault> {
+    async fn wait_for_unregistration(&self) -> Result<(), CliError> {
         let deadline = Instant::now() + GOODBYE;
         let ours = i64::from(self.holder.initialized());
         self.watcher.batch_execute("BEGIN").await.map_err(failed)?;
@@ -179,7 +179,7 @@ impl PgArena {
 
     /// Whatever function notifies calls one that does not instead, so that all
     /// else about creation stays as it is.
-    pub(super) async fn silence(&self, silent: bool) -> Result<bool, Fault> {
+    pub(super) async fn silence(&self, silent: bool) -> Result<bool, CliError> {
         let mut noisy = self.noisy.lock().await;
         let schema = self.schema();
         if silent {
@@ -196,7 +196,7 @@ impl PgArena {
         Ok(!noisy.is_empty())
     }
 
-    pub(super) async fn remove(self) -> Result<(), Fault> {
+    pub(super) async fn remove(self) -> Result<(), CliError> {
         // What was interrupted may still be at work. A connection of its own for
         // the rest: an order to cancel may arrive when the next statement runs.
         let _ = self.watcher.cancel_token().cancel_query(NoTls).await;
@@ -206,17 +206,17 @@ impl PgArena {
             async { connect(&self.config).await?.batch_execute(&drop).await.map_err(failed) };
         dropped
             .await
-            .map_err(|why| Fault::Failure(format!("schema {} is left behind: {why}", self.schema)))
+            .map_err(|why| CliError::Failure(format!("schema {} is left behind: {why}", self.schema)))
     }
 
-    async fn tables(&self) -> Result<Vec<String>, Fault> {
+    async fn tables(&self) -> Result<Vec<String>, CliError> {
         let rows = self.of_schema(TABLES).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// A question with the schema's name. Like all that the watcher asks it has no
     /// name of its own: a pooler would forget it.
-    async fn of_schema(&self, question: &str) -> Result<Vec<Row>, Fault> {
+    async fn of_schema(&self, question: &str) -> Result<Vec<Row>, CliError> {
         let asked = self.watcher.query_typed(question, &[(&self.schema(), Type::TEXT)]).await;
         asked.map_err(failed)
     }
@@ -227,15 +227,15 @@ impl PgArena {
     }
 }
 
-async fn connect(config: &Config) -> Result<Client, Fault> {
+async fn connect(config: &Config) -> Result<Client, CliError> {
     let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
     tokio::spawn(connection);
     Ok(client)
 }
 
 #[allow(clippy::needless_pass_by_value)] // For `map_err`.
-fn failed(error: task_engine::postgres::tokio_postgres::Error) -> Fault {
+fn failed(error: task_engine::postgres::tokio_postgres::Error) -> CliError {
     let cause = std::error::Error::source(&error);
     let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
-    Fault::Failure(format!("PostgreSQL: {cause}"))
+    CliError::Failure(format!("PostgreSQL: {cause}"))
 }

@@ -9,15 +9,15 @@ use super::measure::{Measure, percentile};
 use super::options::Scenario;
 use super::outcome::{Outcome, ScenarioOutcome};
 use super::summary::{COLUMNS, cell, remarks};
-use crate::exit::Fault;
+use crate::error::CliError;
 
 const STYLE: &str = include_str!("report.css");
 
 /// Finds out early that the page cannot be written.
-pub(super) fn check(file: &Path) -> Result<(), Fault> {
+pub(super) fn check(file: &Path) -> Result<(), CliError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if file.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "the report {} cannot be written: name a file in a folder that is there",
             file.display()
         )));
@@ -25,9 +25,9 @@ pub(super) fn check(file: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn write(file: &Path, outcome: &Outcome) -> Result<(), Fault> {
+pub(super) fn write(file: &Path, outcome: &Outcome) -> Result<(), CliError> {
     fs::write(file, page(outcome)).map_err(|error| {
-        Fault::Failure(format!("the report {} cannot be written: {error}", file.display()))
+        CliError::Failure(format!("the report {} cannot be written: {error}", file.display()))
     })
 }
 

@@ -14,7 +14,7 @@ use super::arena::Arena;
 use super::engine::{NOOP, ONE_MS};
 use super::measure::Take;
 use super::options::{Scenario, Settings};
-use crate::exit::Fault;
+use crate::error::CliError;
 use create::{Company, Creation};
 
 /// Measures a scenario once.
@@ -22,7 +22,7 @@ pub(super) async fn take(
     scenario: Scenario,
     arena: &Arena,
     settings: &Settings,
-) -> Result<Take, Fault> {
+) -> Result<Take, CliError> {
     let single = Creation { producers: 1, batch: 1, company: Company::Nobody, wake_ups: true };
     let many = Creation { producers: settings.producers, ..single };
     match scenario {

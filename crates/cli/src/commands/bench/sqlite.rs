@@ -9,7 +9,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::sqlite::rusqlite::{self, Connection};
 
 use super::arena::{Keep, Rows};
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// The file is removed when this is dropped, whatever happens.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ const HOLD_SNAPSHOT: &str = include_str!("sql/sqlite_hold_snapshot.sql");
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl FileArena {
-    pub(super) fn beside(database: &Path) -> Result<Self, Fault> {
+    pub(super) fn beside(database: &Path) -> Result<Self, CliError> {
         let name = format!("task-engine-bench-{}.db", std::process::id());
         let path = database.with_file_name(name);
         if path.exists() {
-            return Err(Fault::Conflict(format!(
+            return Err(CliError::Conflict(format!(
                 "{} is there already; remove it if no bench is running",
                 path.display()
             )));
@@ -50,11 +50,11 @@ impl FileArena {
         format!("SQLite {}", rusqlite::version())
     }
 
-    pub(super) fn store(&self) -> Result<Arc<dyn Store>, Fault> {
+    pub(super) fn store(&self) -> Result<Arc<dyn Store>, CliError> {
         Ok(Arc::new(SqliteStore::open(&self.path)?))
     }
 
-    pub(super) async fn fill(&self, what: Rows, count: u64) -> Result<(), Fault> {
+    pub(super) async fn fill(&self, what: Rows, count: u64) -> Result<(), CliError> {
         let statements = match what {
             Rows::Past => HISTORY,
             Rows::Future => FUTURE,
@@ -63,7 +63,7 @@ impl FileArena {
         self.execute(statements.replace(":count", &count.to_string())).await
     }
 
-    pub(super) async fn settle(&self, hold_snapshot: bool) -> Result<(), Fault> {
+    pub(super) async fn settle(&self, hold_snapshot: bool) -> Result<(), CliError> {
         self.execute("PRAGMA wal_checkpoint(TRUNCATE)".to_owned()).await?;
         if hold_snapshot {
             let holder = Connection::open(&self.path).map_err(failed)?;
@@ -73,19 +73,19 @@ impl FileArena {
         Ok(())
     }
 
-    pub(super) async fn tidy(&self, keep: Keep) -> Result<(), Fault> {
+    pub(super) async fn tidy(&self, keep: Keep) -> Result<(), CliError> {
         let clear = if keep.rows || keep.dead_rows { CLEAR_QUEUE } else { CLEAR_ALL };
         self.execute(clear.to_owned()).await
     }
 
-    pub(super) fn remove(self) -> Result<(), Fault> {
+    pub(super) fn remove(self) -> Result<(), CliError> {
         self.remove_files().map_err(|error| {
-            Fault::Failure(format!("{} is left behind: {error}", self.path.display()))
+            CliError::Failure(format!("{} is left behind: {error}", self.path.display()))
         })
     }
 
     /// On a thread that may be blocked for as long as it takes.
-    async fn execute(&self, statements: String) -> Result<(), Fault> {
+    async fn execute(&self, statements: String) -> Result<(), CliError> {
         let path = self.path.clone();
         let work = move || {
             let connection = Connection::open(path)?;
@@ -94,7 +94,7 @@ impl FileArena {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(done) => done.map_err(failed),
-            Err(broken) => Err(Fault::Failure(format!("the database cannot be filled: {broken}"))),
+            Err(broken) => Err(CliError::Failure(format!("the database cannot be filled: {broken}"))),
         }
     }
 
@@ -119,6 +119,6 @@ impl Drop for FileArena {
 }
 
 #[allow(clippy::needless_pass_by_value)] // For `map_err`.
-fn failed(error: rusqlite::Error) -> Fault {
-    Fault::Failure(format!("SQLite: {error}"))
+fn failed(error: rusqlite::Error) -> CliError {
+    CliError::Failure(format!("SQLite: {error}"))
 }

@@ -3,13 +3,13 @@
 use task_engine::{Json, NewTask, Store};
 
 use super::engine::{Parameters, QUEUE};
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// As many as one call creates at the most while tasks are prepared.
 const PORTION: u64 = 5000;
 
-pub(super) fn task(class: &str) -> Result<NewTask, Fault> {
-    let wrong = |why: String| Fault::Failure(format!("a task of the bench is wrong: {why}"));
+pub(super) fn task(class: &str) -> Result<NewTask, CliError> {
+    let wrong = |why: String| CliError::Failure(format!("a task of the bench is wrong: {why}"));
     let parameters =
         Json::encode_object(&Parameters::sample()).map_err(|e| wrong(e.to_string()))?;
     let task = NewTask::new(class, parameters).map_err(|e| wrong(e.to_string()))?;
@@ -17,7 +17,7 @@ pub(super) fn task(class: &str) -> Result<NewTask, Fault> {
 }
 
 /// Creates many before a measurement begins.
-pub(super) async fn create(store: &dyn Store, class: &str, count: u64) -> Result<(), Fault> {
+pub(super) async fn create(store: &dyn Store, class: &str, count: u64) -> Result<(), CliError> {
     let task = task(class)?;
     let mut missing = count;
     while missing > 0 {

@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::console::Console;
 use crate::log;
 
-pub(super) enum Progress<'a> {
+pub(super) enum DemoProgress<'a> {
     Bar(ProgressBar),
     Lines { console: &'a Console, all: usize, shown: usize, at: Instant },
 }
@@ -15,7 +15,7 @@ pub(super) enum Progress<'a> {
 /// How often a line is printed, if there is something new to say.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
-impl<'a> Progress<'a> {
+impl<'a> DemoProgress<'a> {
     pub(super) fn new(console: &'a Console, all: usize) -> Self {
         if !console.may_animate() {
             return Self::Lines { console, all, shown: 0, at: Instant::now() };

@@ -5,7 +5,7 @@ use task_engine_operations::stats::StatsSnapshot;
 
 use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;
-use crate::said::progress_text;
+use crate::log_follow::progress_text;
 use crate::table::table;
 
 /// All that is to be seen, in so many lines or fewer: running tasks, which may be

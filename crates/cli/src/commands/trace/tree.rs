@@ -12,7 +12,7 @@ use task_engine_core::flow::FlowTask;
 use task_engine_core::task::ExecutionStatus;
 
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Deeper tasks are not indented further.
@@ -22,7 +22,7 @@ const ATTEMPTS_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 100;
 
 /// A place in the tree.
-pub(super) struct Node {
+pub(super) struct TreeNode {
     /// Which task, by its place in the list.
     at: usize,
     depth: usize,
@@ -33,7 +33,7 @@ pub(super) struct Node {
 
 /// Parents before their children, both oldest first. A task whose parent is not
 /// among them stands at the top.
-pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
+pub(super) fn order(tasks: &[FlowTask]) -> Vec<TreeNode> {
     let places: HashMap<TaskId, usize> =
         tasks.iter().enumerate().map(|(at, task)| (task.row.id, at)).collect();
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -48,14 +48,14 @@ pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
         }
     }
     let mut order = Vec::with_capacity(tasks.len());
-    let mut open: Vec<Node> = Vec::new();
-    let push = |open: &mut Vec<Node>, ats: &[usize], depth: usize, above: &[bool]| {
+    let mut open: Vec<TreeNode> = Vec::new();
+    let push = |open: &mut Vec<TreeNode>, ats: &[usize], depth: usize, above: &[bool]| {
         for (n, at) in ats.iter().enumerate().rev() {
             let mut last = above.to_vec();
             if depth > 0 && depth <= LEVELS_MAX {
                 last.push(n + 1 == ats.len());
             }
-            open.push(Node { at: *at, depth, last });
+            open.push(TreeNode { at: *at, depth, last });
         }
     };
     push(&mut open, &tops, 0, &[]);
@@ -72,7 +72,7 @@ pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
 pub(super) fn write_text(
     out: &mut impl Write,
     tasks: &[FlowTask],
-    order: &[Node],
+    order: &[TreeNode],
     named: Option<TaskId>,
     now: Timestamp,
 ) -> io::Result<()> {
@@ -96,7 +96,7 @@ pub(super) fn write_text(
             branch(node),
             task.row.id,
             summary(&task.row.task_class, 60),
-            story(task, now)
+            summary_text(task, now)
         )?;
         write_attempts(out, task, &trunk(node))?;
     }
@@ -120,28 +120,28 @@ fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Re
 }
 
 /// What happened to a task, on one line.
-fn story(task: &FlowTask, now: Timestamp) -> String {
+fn summary_text(task: &FlowTask, now: Timestamp) -> String {
     let status = task.row.status;
-    let mut story = status.to_string();
+    let mut text = status.to_string();
     if status == TaskStatus::Waiting {
-        story.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
+        text.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
     }
     match &task.executions[..] {
         [] => {}
         [only] => {
             if only.status == ExecutionStatus::Snoozed {
-                story.push_str(", snoozed");
+                text.push_str(", snoozed");
             }
             let wait = task.waits().first().copied().flatten();
-            story.push_str(&times(only, wait));
-            story.push_str(&error(only));
+            text.push_str(&times(only, wait));
+            text.push_str(&error(only));
         }
         many => {
             let ran = many.iter().filter_map(FlowAttempt::lasted).sum();
-            story.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
+            text.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
         }
     }
-    story
+    text
 }
 
 fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
@@ -170,7 +170,7 @@ fn error(execution: &FlowAttempt) -> String {
 }
 
 /// What stands before the line of a task.
-fn branch(node: &Node) -> String {
+fn branch(node: &TreeNode) -> String {
     let Some((last, above)) = node.last.split_last() else {
         return String::new();
     };
@@ -180,7 +180,7 @@ fn branch(node: &Node) -> String {
 }
 
 /// What stands before further lines of a task.
-fn trunk(node: &Node) -> String {
+fn trunk(node: &TreeNode) -> String {
     format!("{}   ", bars(&node.last))
 }
 
@@ -210,9 +210,9 @@ pub(super) fn write_json(
     out: &mut impl Write,
     correlation_id: &str,
     tasks: &[FlowTask],
-    order: &[Node],
+    order: &[TreeNode],
     more: bool,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
     let tasks = order.iter().map(|node| {
         let task = &tasks[node.at];

@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::values::{Value, entry};
-use super::{Program, Purpose, Reader};
+use super::{Program, ConfigPurpose, Reader};
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// What an executable gets of the engine's environment without being asked for.
@@ -58,7 +58,7 @@ impl Reader<'_> {
         }
         match find(program, self.folder) {
             Ok(found) => Some((found, arguments.to_vec())),
-            Err(_) if self.purpose == Purpose::Create => Some((program.into(), arguments.to_vec())),
+            Err(_) if self.purpose == ConfigPurpose::Create => Some((program.into(), arguments.to_vec())),
             Err(message) => {
                 self.mistake(place, message);
                 None
@@ -74,7 +74,7 @@ impl Reader<'_> {
             return self.folder.to_owned();
         };
         let folder = self.folder.join(text);
-        if self.purpose == Purpose::Run && !folder.is_dir() {
+        if self.purpose == ConfigPurpose::Run && !folder.is_dir() {
             self.mistake(value.span(), format!("there is no folder {}", folder.display()));
         }
         folder
@@ -115,14 +115,14 @@ impl Reader<'_> {
     fn variable_name(&mut self, name: &str, span: Range<usize>) {
         if name.is_empty() || name.contains(['=', '\0']) {
             self.mistake(span, format!("{name:?} cannot be the name of a variable"));
-        } else if name.starts_with("TASK_ENGINE_") && FACTS.contains(&name) {
+        } else if name.starts_with("TASK_ENGINE_") && ATTEMPT_VARIABLES.contains(&name) {
             self.mistake(span, format!("{name} is set by the engine for each attempt"));
         }
     }
 }
 
 /// Variables that tell an executable which attempt it runs for.
-pub(in crate::executables) const FACTS: [&str; 6] = [
+pub(in crate::executables) const ATTEMPT_VARIABLES: [&str; 6] = [
     "TASK_ENGINE_TASK_ID",
     "TASK_ENGINE_ATTEMPT",
     "TASK_ENGINE_RETRY_NUMBER",

@@ -9,7 +9,7 @@ fn read(text: &str) -> Result<Vec<Executable>, Vec<String>> {
 }
 
 fn config(text: &str) -> Result<Config, Vec<String>> {
-    parse(text, Path::new("/"), Purpose::Run).map_err(|mistakes| {
+    parse(text, Path::new("/"), ConfigPurpose::Run).map_err(|mistakes| {
         let lines = mistakes.iter();
         lines.map(|m| format!("{}:{}: {}", m.line, m.column, m.message)).collect()
     })
@@ -24,7 +24,7 @@ fn mistake(text: &str, expected: &str) {
 fn three_lines_are_enough() {
     let read = read("[class.hello]\ncommand = [\"sh\", \"-c\", \"true\"]\ntimeout = \"30s\"");
     let [hello] = &read.unwrap()[..] else { panic!("one class") };
-    let Mode::Once(program) = &hello.mode else { panic!("{hello:?}") };
+    let ExecutableMode::Once(program) = &hello.mode else { panic!("{hello:?}") };
     assert_eq!(hello.class, "hello");
     assert!(program.path.is_absolute() && program.path.ends_with("sh"));
     assert_eq!(program.arguments, ["-c", "true"]);
@@ -51,7 +51,7 @@ priority = -5
 result_bytes = 100
 "#;
     let [class] = &read(text).unwrap()[..] else { panic!("one class") };
-    let Mode::Lines(worker) = &class.mode else { panic!("{class:?}") };
+    let ExecutableMode::Lines(worker) = &class.mode else { panic!("{class:?}") };
     assert_eq!((worker.processes, worker.concurrency, worker.slots()), (2, 8, 16));
     assert_eq!((class.retry.maximum, class.retry.factor, class.retry.jitter), (3, 1.5, 1.0));
     assert_eq!((class.queue.as_deref(), class.priority), (Some("mail"), -5));
@@ -128,8 +128,8 @@ fn all_mistakes_are_told_at_once_in_their_order() {
         let mistakes = parse(text, Path::new("/"), purpose).unwrap_err();
         mistakes.iter().map(|mistake| mistake.line).collect()
     };
-    assert_eq!(places(Purpose::Run), [3, 5, 6]);
-    assert_eq!(places(Purpose::Create), [3, 6]);
+    assert_eq!(places(ConfigPurpose::Run), [3, 5, 6]);
+    assert_eq!(places(ConfigPurpose::Create), [3, 6]);
 }
 
 #[test]
@@ -154,8 +154,8 @@ queue = "slow"
     let workers: Vec<_> = classes
         .iter()
         .map(|one| match &one.mode {
-            Mode::Lines(worker) => worker.clone(),
-            Mode::Once(_) => panic!("{one:?}"),
+            ExecutableMode::Lines(worker) => worker.clone(),
+            ExecutableMode::Once(_) => panic!("{one:?}"),
         })
         .collect();
     assert!(workers.iter().all(|worker| Arc::ptr_eq(worker, &workers[0])), "one worker for all");
@@ -244,13 +244,13 @@ fn database_is_seen_from_the_file() {
         let text = format!("database = \"{url}\"\n{class}");
         parse(&text, Path::new("/srv/app"), purpose).map(|config| config.database.unwrap())
     };
-    assert_eq!(url("sqlite:tasks.db", Purpose::Run).unwrap(), "sqlite:/srv/app/tasks.db");
-    assert_eq!(url("sqlite:/var/a.db", Purpose::Database).unwrap(), "sqlite:/var/a.db");
-    assert_eq!(url("postgres://h/d", Purpose::Create).unwrap(), "postgres://h/d");
+    assert_eq!(url("sqlite:tasks.db", ConfigPurpose::Run).unwrap(), "sqlite:/srv/app/tasks.db");
+    assert_eq!(url("sqlite:/var/a.db", ConfigPurpose::Database).unwrap(), "sqlite:/var/a.db");
+    assert_eq!(url("postgres://h/d", ConfigPurpose::Create).unwrap(), "postgres://h/d");
     mistake(&format!("database = \"mysql://h/d\"\n{class}"), "1:12: ");
     mistake(&format!("database = 1\n{class}"), "1:12: database is a text");
     // Whoever only asks for the database does not care for the rest.
-    let other = parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), Purpose::Database);
+    let other = parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), ConfigPurpose::Database);
     assert_eq!(other.unwrap().database.as_deref(), Some("sqlite:/a.db"));
 }
 
@@ -266,7 +266,7 @@ fn mutated_files_never_panic() {
     ];
     crate::fuzz::mutated(&good, |text| {
         let text = String::from_utf8_lossy(text);
-        if let Err(mistakes) = parse(&text, Path::new("/tmp"), Purpose::Run) {
+        if let Err(mistakes) = parse(&text, Path::new("/tmp"), ConfigPurpose::Run) {
             let lines = text.matches('\n').count() + 1;
             assert!(!mistakes.is_empty());
             assert!(mistakes.iter().all(|one| one.line <= lines && !one.message.is_empty()));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Mistake, Reader};
+use super::{ConfigError, Reader};
 use crate::times::duration;
 
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
@@ -18,7 +18,7 @@ impl Reader<'_> {
     pub(super) fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
         let before = &self.text[..span.start.min(self.text.len())];
         let line_begins = before.rfind('\n').map_or(0, |at| at + 1);
-        self.mistakes.push(Mistake {
+        self.mistakes.push(ConfigError {
             line: before.matches('\n').count() + 1,
             column: before[line_begins..].chars().count() + 1,
             message: message.into(),

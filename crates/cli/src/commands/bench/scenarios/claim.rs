@@ -24,7 +24,7 @@ use super::super::engine::{CROWD_QUEUE, NOOP, ONE_MS, QUEUE, STAMP};
 use super::super::measure::Take;
 use super::super::options::Settings;
 use super::super::tasks;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// A queue in which nothing else waits.
 const OTHER_QUEUE: &str = "bench_other";
@@ -38,7 +38,7 @@ struct Kind {
     claimer: Box<dyn Claimer>,
 }
 
-pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
     let store = arena.store().await?;
     let instance = store.register(&introduction()).await?;
     let ids = ClaimIds::new(instance);
@@ -53,10 +53,10 @@ pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fau
         let claim = kind.claimer.claim(claim_id, 1).await?;
         let took = began.elapsed();
         let [task] = &claim.tasks[..] else {
-            return Err(Fault::Failure("a claim of the bench found no task".to_owned()));
+            return Err(CliError::Failure("a claim of the bench found no task".to_owned()));
         };
         if task.id.task_id != created[0] {
-            return Err(Fault::Failure("a claim of the bench took another task".to_owned()));
+            return Err(CliError::Failure("a claim of the bench took another task".to_owned()));
         }
         store.record(&[done(task, claim_id, instance)], &[]).await?;
         store.record(&[], &[claim_id]).await?;
@@ -68,13 +68,13 @@ pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fau
     Ok(Take::default().latencies(samples_ms))
 }
 
-fn kinds(store: &dyn Store, instance: InstanceId) -> Result<[Kind; 3], Fault> {
+fn kinds(store: &dyn Store, instance: InstanceId) -> Result<[Kind; 3], CliError> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let kind = |class: &str, queue: &str, queues: &[&str], classes: &[&str]| {
         let task = tasks::task(class)?.queue(queue);
-        let task = task.map_err(|error| Fault::Failure(error.to_string()))?;
+        let task = task.map_err(|error| CliError::Failure(error.to_string()))?;
         let claimer = store.claimer(instance, Lanes::new(names(queues), names(classes)));
-        Ok::<_, Fault>(Kind { task, claimer })
+        Ok::<_, CliError>(Kind { task, claimer })
     };
     let (all, crowded) = ([NOOP, ONE_MS, STAMP], [QUEUE, CROWD_QUEUE]);
     Ok([

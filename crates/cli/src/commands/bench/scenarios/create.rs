@@ -14,7 +14,7 @@ use super::super::fleet::{Crew, Fleet};
 use super::super::measure::Take;
 use super::super::options::Settings;
 use super::super::tasks;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Creation {
@@ -43,7 +43,7 @@ const BUSY_WORKERS: u16 = 8;
 const BUSY_TASKS_PER_SEC_MAX: u64 = BUSY_WORKERS as u64 * 1000;
 
 impl Creation {
-    pub(super) async fn take(self, arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+    pub(super) async fn take(self, arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
         if !self.wake_ups && !arena.silence(true).await? {
             return Ok(Take::not_to_be_had());
         }
@@ -70,7 +70,7 @@ impl Creation {
         Ok(take)
     }
 
-    async fn accompany(self, arena: &Arena, settings: &Settings) -> Result<Option<Fleet>, Fault> {
+    async fn accompany(self, arena: &Arena, settings: &Settings) -> Result<Option<Fleet>, CliError> {
         let poll = |crew: Crew| {
             if self.wake_ups { crew } else { Crew { poll: SILENT_POLL, ..crew } }
         };
@@ -99,7 +99,7 @@ async fn produce(
     stores: Vec<Arc<dyn Store>>,
     tasks: &[NewTask],
     settings: &Settings,
-) -> Result<(u64, Duration), Fault> {
+) -> Result<(u64, Duration), CliError> {
     let began = Instant::now();
     let deadline = began + settings.time;
     let limit = settings.tasks;
@@ -112,12 +112,12 @@ async fn produce(
                 store.create(&tasks).await?;
                 created.fetch_add(tasks.len() as u64, Ordering::Relaxed);
             }
-            Ok::<_, Fault>(Instant::now())
+            Ok::<_, CliError>(Instant::now())
         });
     }
     let mut ended = began;
     while let Some(producer) = producers.join_next().await {
-        let broken = |error| Fault::Failure(format!("a producer broke: {error}"));
+        let broken = |error| CliError::Failure(format!("a producer broke: {error}"));
         ended = ended.max(producer.map_err(broken)??);
     }
     Ok((created.load(Ordering::Relaxed), ended - began))

@@ -9,9 +9,9 @@ use super::super::measure::{Measure, Take};
 use super::super::options::Settings;
 use super::super::tasks;
 use super::curve::rate_over_time;
-use crate::exit::Fault;
+use crate::error::CliError;
 
-pub(super) async fn take(class: &str, arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+pub(super) async fn take(class: &str, arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
     let count = settings.tasks;
     let store = arena.store().await?;
     tasks::create(&*store, class, count).await?;

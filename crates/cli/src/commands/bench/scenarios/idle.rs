@@ -12,12 +12,12 @@ use super::super::fleet::{Crew, Fleet};
 use super::super::measure::{Measure, Take};
 use super::super::options::Settings;
 use super::pickup::WORKERS;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Until an engine that has started has come to rest.
 const SETTLE: Duration = Duration::from_secs(1);
 
-pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
     let short = live(arena, Duration::ZERO).await?;
     let long = live(arena, settings.idle_time).await?;
     let secs = settings.idle_time.as_secs_f64();
@@ -35,7 +35,7 @@ struct Life {
     memory_mb: Option<f64>,
 }
 
-async fn live(arena: &Arena, idle: Duration) -> Result<Life, Fault> {
+async fn live(arena: &Arena, idle: Duration) -> Result<Life, CliError> {
     let lived = Instant::now();
     let commits_before = arena.commits().await?;
     let fleet = Fleet::at_work(arena, Crew::new(1, WORKERS)).await?;

@@ -17,14 +17,14 @@ use super::super::fleet::{Crew, Fleet};
 use super::super::measure::{Measure, Take, percentile};
 use super::super::options::Settings;
 use super::super::tasks;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// As of a usual application.
 pub(super) const WORKERS: u16 = 10;
 /// Tasks before the first that counts: connections open, statements prepared.
 const WARM_UP: u16 = 5;
 
-pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
     let store = arena.store().await?;
     let mut fleet = idle_fleet(arena, &*store).await?;
     let stamp = [tasks::task(STAMP)?];
@@ -43,7 +43,7 @@ pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fau
 }
 
 /// An engine that has shown that it works, and then sleeps.
-pub(super) async fn idle_fleet(arena: &Arena, store: &dyn Store) -> Result<Fleet, Fault> {
+pub(super) async fn idle_fleet(arena: &Arena, store: &dyn Store) -> Result<Fleet, CliError> {
     let mut fleet = Fleet::at_work(arena, Crew::new(1, WORKERS)).await?;
     let stamp = [tasks::task(STAMP)?];
     for _ in 0..WARM_UP {
@@ -57,7 +57,7 @@ async fn create_one(
     store: &dyn Store,
     fleet: &mut Fleet,
     stamp: &[NewTask; 1],
-) -> Result<(i64, i64, i64), Fault> {
+) -> Result<(i64, i64, i64), CliError> {
     let called_us = now_us();
     store.create(stamp).await?;
     let returned_us = now_us();

@@ -14,14 +14,14 @@ use super::super::measure::Take;
 use super::super::options::Settings;
 use super::super::tasks;
 use super::pickup::idle_fleet;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// How many are scheduled at a time, and how far ahead.
 const ROUND: u16 = 10;
 const NEAREST_MS: i64 = 200;
 const FARTHEST_MS: i64 = 500;
 
-pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
     let store = arena.store().await?;
     let mut fleet = idle_fleet(arena, &*store).await?;
     let stamp = tasks::task(STAMP)?;

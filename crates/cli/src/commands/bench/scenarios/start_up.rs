@@ -8,12 +8,12 @@ use super::super::fleet::{Crew, Fleet};
 use super::super::measure::{Measure, Take, median};
 use super::super::tasks;
 use super::pickup::WORKERS;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// How many processes a repeat starts.
 const STARTS: u16 = 5;
 
-pub(super) async fn take(arena: &Arena) -> Result<Take, Fault> {
+pub(super) async fn take(arena: &Arena) -> Result<Take, CliError> {
     let store = arena.store().await?;
     let stamp = [tasks::task(STAMP)?];
     let mut start_ups_ms = Vec::new();

@@ -12,14 +12,14 @@ use super::super::measure::{Measure, Take};
 use super::super::options::Settings;
 use super::super::tasks;
 use super::curve::rate_over_time;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// How far the producer may be ahead.
 const BATCHES_AHEAD: u64 = 10;
 /// How long a producer that is too far ahead waits before it looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, Fault> {
+pub(super) async fn take(arena: &Arena, settings: &Settings) -> Result<Take, CliError> {
     let store = arena.store().await?;
     let batch = vec![tasks::task(NOOP)?; settings.batch as usize];
     let batch_len = batch.len() as u64;

@@ -12,7 +12,7 @@ use crate::console::{Console, program};
 use crate::database::Database;
 use crate::escape::{escape, summary};
 
-pub(super) struct Account {
+pub(super) struct DemoSummary {
     /// The demo's tasks, oldest first.
     pub(super) rows: Vec<TaskRow>,
     pub(super) took: Duration,
@@ -22,7 +22,7 @@ pub(super) struct Account {
     pub(super) now: Zoned,
 }
 
-impl Account {
+impl DemoSummary {
     pub(super) fn print(
         &self,
         console: &Console,

@@ -1,4 +1,4 @@
-//! What a task has said, as it comes: lines of its log, how many are missing,
+//! What a task has event, as it comes: lines of its log, how many are missing,
 //! and how far it is.
 
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 
 use crate::escape::escape;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// How often a running task is asked for news.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 const PAGE: u32 = 1000;
 
-/// One thing that an attempt has said.
+/// One thing that an attempt has event.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Said {
+pub(crate) enum LogEvent {
     Line(LogRow),
-    /// Lines that were said here and not kept: how many, and the first of them.
+    /// Lines that were event here and not kept: how many, and the first of them.
     Dropped {
         attempt: i32,
         dropped: i32,
@@ -41,7 +41,7 @@ pub(crate) enum Said {
     },
 }
 
-impl Said {
+impl LogEvent {
     fn attempt(&self) -> i32 {
         match self {
             Self::Line(line) => line.attempt,
@@ -62,7 +62,7 @@ impl Said {
 
 /// Reads a task's log from a position on.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct LogReader {
     id: TaskId,
     only: Option<i32>,
     /// The attempt and the line that was read last.
@@ -71,14 +71,14 @@ pub(crate) struct Reader {
     progress_since: Option<Timestamp>,
 }
 
-impl Reader {
+impl LogReader {
     /// From the beginning, of all attempts or only one.
     pub(crate) fn new(id: TaskId, only: Option<i32>) -> Self {
         Self { id, only, at: (0, 0), progress_since: None }
     }
 
     /// From after this line on, and with progress that is newer than what this
-    /// task has said.
+    /// task has event.
     pub(crate) fn after(task: &TaskDetails, shown: &[LogRow]) -> Self {
         let at = shown.last().map_or((0, 0), |line| (line.attempt, line.line));
         let last = task.executions.iter().filter_map(|execution| execution.progress.as_ref());
@@ -91,12 +91,12 @@ impl Reader {
     }
 
     /// Reads all that there is, tells it, and returns the task as it was before:
-    /// all that a task has said is there when its end is.
+    /// all that a task has event is there when its end is.
     pub(crate) async fn read(
         &mut self,
         store: &dyn Store,
-        tell: &mut dyn FnMut(Said) -> io::Result<()>,
-    ) -> Result<Option<TaskDetails>, Fault> {
+        print: &mut dyn FnMut(LogEvent) -> io::Result<()>,
+    ) -> Result<Option<TaskDetails>, CliError> {
         let Some(task) = store.task(self.id).await? else {
             return Ok(None);
         };
@@ -120,8 +120,8 @@ impl Reader {
                 break;
             }
         }
-        for said in self.in_order(&task.executions, rows) {
-            tell(said)?;
+        for event in self.in_order(&task.executions, rows) {
+            print(event)?;
         }
         Ok(Some(task))
     }
@@ -130,26 +130,26 @@ impl Reader {
     pub(crate) async fn follow(
         &mut self,
         store: &dyn Store,
-        tell: &mut dyn FnMut(Said) -> io::Result<()>,
-    ) -> Result<Option<TaskDetails>, Fault> {
+        print: &mut dyn FnMut(LogEvent) -> io::Result<()>,
+    ) -> Result<Option<TaskDetails>, CliError> {
         self.progress_since.get_or_insert(Timestamp::MIN);
         loop {
-            let task = self.read(store, tell).await?;
+            let task = self.read(store, print).await?;
             match task.as_ref().map(|task| task.row.status) {
                 Some(TaskStatus::Waiting | TaskStatus::Running) => {}
                 _ => return Ok(task),
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 
     /// What is new, attempt by attempt. Numbers without a line were dropped; at
-    /// the end of an attempt, those up to how many it has said.
+    /// the end of an attempt, those up to how many it has event.
     fn in_order(
         &mut self,
         executions: &[ExecutionRow],
         mut rows: BTreeMap<i32, Vec<LogRow>>,
-    ) -> Vec<Said> {
+    ) -> Vec<LogEvent> {
         let mut all = Vec::new();
         for execution in executions {
             let attempt = execution.attempt;
@@ -160,7 +160,7 @@ impl Reader {
             for row in rows.remove(&attempt).unwrap_or_default() {
                 all.extend(dropped(attempt, line, row.line - 1));
                 line = row.line;
-                all.push(Said::Line(row));
+                all.push(LogEvent::Line(row));
             }
             if execution.status != ExecutionStatus::Running {
                 all.extend(dropped(attempt, line, execution.log_lines));
@@ -171,19 +171,19 @@ impl Reader {
                 && progress.reported_at > since
             {
                 self.progress_since = Some(progress.reported_at);
-                all.push(Said::Progress { attempt, progress: progress.clone() });
+                all.push(LogEvent::Progress { attempt, progress: progress.clone() });
             }
         }
         all
     }
 }
 
-fn dropped(attempt: i32, after: i32, up_to: i32) -> Option<Said> {
-    (up_to > after).then(|| Said::Dropped { attempt, dropped: up_to - after, first: after + 1 })
+fn dropped(attempt: i32, after: i32, up_to: i32) -> Option<LogEvent> {
+    (up_to > after).then(|| LogEvent::Dropped { attempt, dropped: up_to - after, first: after + 1 })
 }
 
-/// Prints what is said, each attempt under its own heading.
-pub(crate) struct Printer<W> {
+/// Prints what is event, each attempt under its own heading.
+pub(crate) struct LogPrinter<W> {
     out: W,
     zone: TimeZone,
     attempt: Option<i32>,
@@ -191,50 +191,50 @@ pub(crate) struct Printer<W> {
     secrets: Redactor,
 }
 
-impl<W: Write> Printer<W> {
+impl<W: Write> LogPrinter<W> {
     pub(crate) fn new(out: W, zone: TimeZone, json: bool, secrets: Redactor) -> Self {
         Self { out, zone, attempt: None, json, secrets }
     }
 
     /// Each thing is seen as soon as it is told.
-    pub(crate) fn tell(&mut self, mut said: Said) -> io::Result<()> {
-        said.hide(&self.secrets);
-        let said = &said;
+    pub(crate) fn print(&mut self, mut event: LogEvent) -> io::Result<()> {
+        event.hide(&self.secrets);
+        let event = &event;
         if self.json {
-            write_json_line(&mut self.out, said)?;
+            write_json_line(&mut self.out, event)?;
             return self.out.flush();
         }
-        if self.attempt.replace(said.attempt()) != Some(said.attempt()) {
-            writeln!(self.out, "Attempt {}:", said.attempt())?;
+        if self.attempt.replace(event.attempt()) != Some(event.attempt()) {
+            writeln!(self.out, "Attempt {}:", event.attempt())?;
         }
-        writeln!(self.out, "  {}", shown(said, &self.zone))?;
+        writeln!(self.out, "  {}", event_text(event, &self.zone))?;
         self.out.flush()
     }
 }
 
 /// The same with what is missing between two of them. `after` is the line of the
 /// attempt that the first of them should follow.
-pub(crate) fn with_gaps(rows: &[&LogRow], after: i32) -> Vec<Said> {
+pub(crate) fn with_gaps(rows: &[&LogRow], after: i32) -> Vec<LogEvent> {
     let (mut all, mut last) = (Vec::new(), after);
     for row in rows {
         all.extend(dropped(row.attempt, last, row.line - 1));
         last = row.line;
-        all.push(Said::Line((*row).clone()));
+        all.push(LogEvent::Line((*row).clone()));
     }
     all
 }
 
 /// One line, safe for a terminal.
-pub(crate) fn shown(said: &Said, zone: &TimeZone) -> String {
-    match said {
-        Said::Line(row) => {
+pub(crate) fn event_text(event: &LogEvent, zone: &TimeZone) -> String {
+    match event {
+        LogEvent::Line(row) => {
             format!("{}  {:5}  {}", time(row.logged_at, zone), row.level, escape(&row.message))
         }
-        Said::Dropped { dropped, first, .. } => {
+        LogEvent::Dropped { dropped, first, .. } => {
             let lines = count(usize::try_from(*dropped).unwrap_or(0), "line");
             format!("… {lines} not kept ({first} to {})", first + dropped - 1)
         }
-        Said::Progress { progress, .. } => {
+        LogEvent::Progress { progress, .. } => {
             let far = progress_text(progress);
             format!("{}  {:5}  {far}", time(progress.reported_at, zone), "at")
         }
@@ -288,12 +288,12 @@ mod tests {
         rows
     }
 
-    fn told(reader: &mut Reader, executions: &[ExecutionRow], lines: &[(i32, i32)]) -> Vec<String> {
+    fn read_all(reader: &mut LogReader, executions: &[ExecutionRow], lines: &[(i32, i32)]) -> Vec<String> {
         let told = reader.in_order(executions, rows(lines));
-        let word = |said: &Said| match said {
-            Said::Line(row) => format!("{}.{}", row.attempt, row.line),
-            Said::Dropped { attempt, dropped, .. } => format!("{attempt}: {dropped} dropped"),
-            Said::Progress { progress, .. } => progress_text(progress),
+        let word = |event: &LogEvent| match event {
+            LogEvent::Line(row) => format!("{}.{}", row.attempt, row.line),
+            LogEvent::Dropped { attempt, dropped, .. } => format!("{attempt}: {dropped} dropped"),
+            LogEvent::Progress { progress, .. } => progress_text(progress),
         };
         told.iter().map(word).collect()
     }
@@ -301,29 +301,29 @@ mod tests {
     #[test]
     fn missing_numbers_are_told_where_they_are_missing() {
         use ExecutionStatus::{Failure, Running};
-        let mut reader = Reader::new(TaskId(1), None);
+        let mut reader = LogReader::new(TaskId(1), None);
         let first = [execution(1, Running, 9)];
-        let told_first = told(&mut reader, &first, &[(1, 1), (1, 2), (1, 5), (1, 6)]);
-        assert_eq!(told_first, ["1.1", "1.2", "1: 2 dropped", "1.5", "1.6"]);
-        assert!(told(&mut reader, &first, &[]).is_empty(), "it may still say more");
+        let first_events = read_all(&mut reader, &first, &[(1, 1), (1, 2), (1, 5), (1, 6)]);
+        assert_eq!(first_events, ["1.1", "1.2", "1: 2 dropped", "1.5", "1.6"]);
+        assert!(read_all(&mut reader, &first, &[]).is_empty(), "it may still say more");
         let both = [execution(1, Failure, 9), execution(2, Running, 3)];
-        let told_both = told(&mut reader, &both, &[(2, 3)]);
-        assert_eq!(told_both, ["1: 3 dropped", "2: 2 dropped", "2.3"]);
-        assert!(told(&mut reader, &both, &[]).is_empty(), "each thing once");
+        let later_events = read_all(&mut reader, &both, &[(2, 3)]);
+        assert_eq!(later_events, ["1: 3 dropped", "2: 2 dropped", "2.3"]);
+        assert!(read_all(&mut reader, &both, &[]).is_empty(), "each thing once");
     }
 
     #[test]
     fn one_attempt_alone() {
         use ExecutionStatus::Failure;
-        let mut reader = Reader::new(TaskId(1), Some(2));
+        let mut reader = LogReader::new(TaskId(1), Some(2));
         let all = [execution(1, Failure, 9), execution(2, Failure, 1), execution(3, Failure, 4)];
-        assert_eq!(told(&mut reader, &all, &[(2, 1)]), ["2.1"]);
+        assert_eq!(read_all(&mut reader, &all, &[(2, 1)]), ["2.1"]);
     }
 
     #[test]
     fn what_is_said_cannot_talk_to_the_terminal() {
         let row = rows(&[(1, 1)]).remove(&1).unwrap().remove(0);
-        let line = shown(&Said::Line(row), &TimeZone::UTC);
+        let line = event_text(&LogEvent::Line(row), &TimeZone::UTC);
         assert_eq!(line, r"00:00:00.000  info   a\u{1b}[2Jb");
         let progress = |percent, message: &str| {
             let at = Timestamp::UNIX_EPOCH;

@@ -2,24 +2,24 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// SIGHUP, unless whoever started this said that it should not matter (`nohup`).
 #[derive(Debug)]
-pub(crate) struct HangUp(Option<Signal>);
+pub(crate) struct SighupListener(Option<Signal>);
 
-impl HangUp {
-    pub(crate) fn listen() -> Result<Self, Fault> {
+impl SighupListener {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         if is_ignored() {
             return Ok(Self(None));
         }
-        let heard = signal(SignalKind::hangup());
-        heard
-            .map(|heard| Self(Some(heard)))
-            .map_err(|error| Fault::Failure(format!("no signal handlers: {error}")))
+        let listener = signal(SignalKind::hangup());
+        listener
+            .map(|listener| Self(Some(listener)))
+            .map_err(|error| CliError::Failure(format!("no signal handlers: {error}")))
     }
 
-    pub(crate) async fn comes(&mut self) {
+    pub(crate) async fn recv(&mut self) {
         match &mut self.0 {
             Some(signal) => _ = signal.recv().await,
             None => std::future::pending().await,

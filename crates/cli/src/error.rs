@@ -10,7 +10,7 @@ use crate::console::quoted;
 /// Why a command did not do what it was asked to. The codes are part of the
 /// interface: scripts depend on them.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum CliError {
     /// It was tried, and failed.
     #[error("{0}")]
     Failure(String),
@@ -43,7 +43,7 @@ pub(crate) enum Fault {
     OutputClosed,
 }
 
-impl Fault {
+impl CliError {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NameTaken(_) => Self::Conflict(error.to_string()),
@@ -69,7 +69,7 @@ impl From<StoreError> for Fault {
     }
 }
 
-impl From<EngineError> for Fault {
+impl From<EngineError> for CliError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => error.into(),
@@ -89,7 +89,7 @@ impl From<EngineError> for Fault {
 }
 
 /// For writing results: all other input and output has its own words.
-impl From<io::Error> for Fault {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::OutputClosed
