@@ -29,12 +29,12 @@ pub(crate) enum Database {
     Memory,
 }
 
-/// What a command needs of a database.
+/// How a command opens a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// It brings the tables if they are not there, and the file.
-    MayCreate,
-    /// Without a database there is nothing to do.
+pub(crate) enum OpenMode {
+    /// It creates the file, and the tables, if they do not exist.
+    CreateIfMissing,
+    /// It has nothing to do without an existing database.
     MustExist,
 }
 
@@ -65,11 +65,11 @@ impl Database {
     }
 
     /// Opens it, and checks that it answers.
-    pub(crate) async fn open(&self, access: Access) -> Result<Arc<dyn Store>, CliError> {
+    pub(crate) async fn open(&self, mode: OpenMode) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Postgres { url, schema } => connect(url, schema.clone()).await,
             Self::File(path) => {
-                if access == OpenMode::MustExist && !path.exists() {
+                if mode == OpenMode::MustExist && !path.exists() {
                     return Err(missing(path));
                 }
                 Ok(Arc::new(SqliteStore::open(path)?))

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
 use task_engine_core::display::{capital, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::suggest::nearest;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Requirements, no_candidate};
@@ -181,8 +182,7 @@ fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>,
     if known.contains(class) {
         return Ok(None);
     }
-    let known: Vec<&str> = known.into_iter().collect();
-    Ok(executables::nearest(class, &known).map(str::to_owned))
+    Ok(nearest(class, known).map(str::to_owned))
 }
 
 /// The queue and the priority: as typed, else as the class has them in a file of

@@ -80,7 +80,7 @@ struct StderrLog {
 enum StderrState {
     Empty,
     Flooding,
-    Over,
+    Closed,
 }
 
 struct TaskSlots {
@@ -339,7 +339,7 @@ enum NextStep {
     /// Another task's end, or this time.
     At(Option<Instant>),
     /// A process could not be started.
-    Lacks(std::io::Error),
+    StartFailed(std::io::Error),
 }
 
 impl TaskSlot {

@@ -27,7 +27,7 @@ use task_engine::{ClassRules, Engine, Run};
 use task_engine_core::display::count;
 
 use self::config::Worker;
-pub(crate) use self::config::{Config, Executable, FILE, ConfigError, ExecutableMode, ConfigPurpose, nearest};
+pub(crate) use self::config::{Config, Executable, FILE, ConfigError, ExecutableMode, ConfigPurpose};
 use crate::escape::escape;
 use crate::error::CliError;
 
@@ -40,7 +40,7 @@ pub(crate) struct LoadedConfig {
 
 /// Reads the named file; without a name, the one in the working folder, if it
 /// is there.
-pub(crate) fn read(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Option<Read>, CliError> {
+pub(crate) fn read(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Option<LoadedConfig>, CliError> {
     let path = file.unwrap_or(Path::new(FILE));
     let wrong =
         |error: std::io::Error| CliError::Usage(format!("{} cannot be read: {error}", path.display()));

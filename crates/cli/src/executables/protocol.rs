@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use task_engine::{Failure, Run};
+use task_engine_core::suggest::did_you_mean;
 
-use super::config::nearest;
 use super::once::wait;
 
 /// How much of a line is repeated in a message.
@@ -137,8 +137,7 @@ fn without_id(fields: &Fields) -> Result<WorkerLine, String> {
 fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
     let mut update = TaskUpdate { id: id.to_owned(), ..TaskUpdate::default() };
     for key in fields.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        let hint =
-            nearest(key, &KEYS).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        let hint = did_you_mean(key, KEYS);
         update.warnings.push(format!("its answer has a field {key:?} that is not known{hint}"));
     }
     let message = value(fields, "message").map(|message| text(&message)).unwrap_or_default();

@@ -54,8 +54,8 @@ fn tasks_by_filter(place: &Place) {
         (&["priority>=5"], vec![1]),
         (&["correlation=order-17"], vec![2]),
         (&["instance=web-1 status=stopped"], vec![2, 1]),
-        (&["created<1h", "class~WAIT"], vec![2, 1]),
-        (&["created>1h"], vec![]),
+        (&["created>now-1h", "class~WAIT"], vec![2, 1]),
+        (&["created<now-1h"], vec![]),
         (&["status=waiting", "--class", "a", "--limit", "1"], vec![7]),
         (&["status=waiting", "--before", "7"], vec![6]),
     ] {

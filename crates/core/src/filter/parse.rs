@@ -7,7 +7,8 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
-use super::{Field, Filter, Operator, Term, Value};
+use super::{Field, Filter, FilterTime, Operator, Term, Value};
+use crate::suggest::did_you_mean;
 use crate::task::TaskStatus;
 
 /// Why a text is no filter, and where.
@@ -53,7 +54,7 @@ const OPERATORS: [Operator; 8] = [
 
 /// The longest text that is read, so that a filter can be sent anywhere.
 const BYTES_MAX: usize = 16 * 1024;
-const AGE_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
+const OFFSET_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 impl Filter {
     /// Reads a filter. Times without an offset are in this zone.
@@ -330,8 +331,11 @@ impl Reader<'_> {
     }
 
     fn time(&self, text: &str, at: usize) -> Result<Value, InvalidFilter> {
+        if let Some(offset) = text.strip_prefix("now") {
+            return self.offset(offset, text, at);
+        }
         if let Ok(time) = text.parse::<Timestamp>() {
-            return Ok(Value::At(time));
+            return Ok(Value::Time(FilterTime::At(time)));
         }
         let local = text.replacen('T', " ", 1);
         let date = Date::strptime("%Y-%m-%d", &local).ok().map(|date| date.at(0, 0, 0, 0));
@@ -339,21 +343,39 @@ impl Reader<'_> {
         let exact = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"].into_iter().find_map(exact);
         if let Some(time) = exact.or(date) {
             return match self.zone.to_ambiguous_zoned(time).compatible() {
-                Ok(zoned) => Ok(Value::At(zoned.timestamp())),
+                Ok(zoned) => Ok(Value::Time(FilterTime::At(zoned.timestamp()))),
                 Err(_) => self.bad(at, "this time is out of range"),
             };
         }
-        let age = text
-            .parse::<Span>()
-            .ok()
-            .filter(|span| !span.is_negative())
-            .and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
-        match age.map(|age| age.unsigned_abs()) {
-            Some(age) if age <= AGE_MAX => Ok(Value::Age(age)),
-            Some(_) => self.bad(at, "this is more than 100 years"),
+        if positive_duration(text).is_some() {
+            return self.bad(
+                at,
+                format!("{text} is a duration, not a time; write >now-{text} for the last {text}, or <now-{text} for longer ago"),
+            );
+        }
+        self.bad(
+            at,
+            format!("{text:?} is not a time; write now-2h, 2026-12-24, \"2026-12-24 18:00\" or 2026-12-24T18:00:00Z"),
+        )
+    }
+
+    /// `now`, `now-2h` or `now+10m`.
+    fn offset(&self, offset: &str, text: &str, at: usize) -> Result<Value, InvalidFilter> {
+        let offset = if offset.is_empty() {
+            Some(SignedDuration::ZERO)
+        } else if let Some(past) = offset.strip_prefix('-') {
+            positive_duration(past).map(|duration| -duration)
+        } else {
+            offset.strip_prefix('+').and_then(positive_duration)
+        };
+        match offset {
+            Some(offset) if offset.unsigned_abs() > OFFSET_MAX => {
+                self.bad(at, "this is more than 100 years")
+            }
+            Some(offset) => Ok(Value::Time(FilterTime::FromNow(offset))),
             None => self.bad(
                 at,
-                format!("{text:?} is neither an age like 30s, 10m, 2h or 7d, nor a time like 2026-12-24, \"2026-12-24 18:00\" or 2026-12-24T18:00:00Z"),
+                format!("{text:?} is not a time; write now, now-2h, now-7d or now+10m"),
             ),
         }
     }
@@ -384,14 +406,9 @@ impl Operator {
     }
 }
 
-/// The nearest word, if one is near.
-fn did_you_mean<'a>(typed: &str, words: impl Iterator<Item = &'a str>) -> String {
-    let typed: String = typed.chars().take(30).flat_map(char::to_lowercase).collect();
-    let near = words
-        .map(|word| (strsim::osa_distance(&typed, word), word))
-        .min()
-        .filter(|(distance, word)| *distance <= 2 && *distance < word.len());
-    near.map_or_else(String::new, |(_, word)| format!("; did you mean {word}?"))
+fn positive_duration(text: &str) -> Option<SignedDuration> {
+    let span = text.parse::<Span>().ok().filter(|span| !span.is_negative())?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
 }
 
 /// A value as it is typed: in quotes if it must be.
@@ -449,18 +466,21 @@ impl fmt::Display for Term {
                 Value::Text(text) => write!(f, "{}", Quoted(text))?,
                 Value::Number(number) => write!(f, "{number}")?,
                 Value::Status(status) => f.write_str(status.as_str())?,
-                Value::Age(age) => write!(f, "{}", age_text(*age))?,
-                Value::At(time) => write!(f, "{time}")?,
+                Value::Time(FilterTime::At(time)) => write!(f, "{time}")?,
+                Value::Time(FilterTime::FromNow(offset)) => write_offset(f, *offset)?,
             }
         }
         Ok(())
     }
 }
 
-/// `2h30m`: without spaces, so without quotes.
-fn age_text(age: Duration) -> String {
-    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
-    format!("{age:#}").replace(' ', "")
+/// `now-2h30m`: without spaces, so without quotes.
+fn write_offset(f: &mut fmt::Formatter<'_>, offset: SignedDuration) -> fmt::Result {
+    if offset.is_zero() {
+        return f.write_str("now");
+    }
+    let sign = if offset.is_negative() { '-' } else { '+' };
+    write!(f, "now{sign}{}", format!("{:#}", offset.abs()).replace(' ', ""))
 }
 
 #[cfg(test)]
@@ -472,13 +492,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_as_short_as_what_is_typed() {
+    fn printed_filters_are_short() {
         for text in [
             "",
-            "status=failed,cancelled class=send_mail error~429 created>2h priority>=5",
+            "status=failed,cancelled class=send_mail error~429 created>now-2h priority>=5",
             "params.user.id=42 queue!=mail id>=100 instance=web-1 correlation!~order-17",
             r#"error="two words",one params."a.b".c<7 class="" class="=x" error!~"say \"a\"\\""#,
-            "created<2026-12-24T00:00:00Z updated>=1h30m due<=1s",
+            "created<2026-12-24T00:00:00Z updated>=now-1h30m due<=now+1s started<now",
         ] {
             assert_eq!(read(text).unwrap().to_string(), text);
         }
@@ -486,7 +506,7 @@ mod tests {
             ("  status=failed\n class=a ", "status=failed class=a"),
             ("status=succeeded status!=succeeded,failed", "status=stopped status!=stopped,failed"),
             (r"error~a\ b\,c\u{1b}", r#"error~"a b,c\u{1b}""#),
-            ("created>7d", "created>168h"),
+            ("created>now-7d", "created>now-168h"),
             ("created>2026-12-24", "created>2026-12-24T00:00:00Z"),
             ("created>2026-12-24T18:00", "created>2026-12-24T18:00:00Z"),
         ] {
@@ -495,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_place() {
+    fn errors_name_their_position() {
         for (text, at, why) in [
             ("statsu=failed", 1, "did you mean status?"),
             ("status=failed clas=a", 15, "did you mean class?"),
@@ -510,12 +530,16 @@ mod tests {
             ("status=failed,", 15, "a value is missing"),
             ("status==failed", 7, "there are = !="),
             ("status~fail", 7, "cannot be asked with ~; there are != ="),
-            ("created=2h", 8, "cannot be asked with ="),
-            ("created>soon", 9, "neither an age like 30s"),
-            ("created>5", 9, "neither an age"),
-            ("created>-5s", 9, "neither an age"),
-            ("created>2h,3h", 11, "takes one value"),
-            ("created>1000000d", 9, "more than 100 years"),
+            ("created=now-2h", 8, "cannot be asked with ="),
+            ("created>soon", 9, "not a time; write now-2h"),
+            ("created>2h", 9, "write >now-2h for the last 2h, or <now-2h for longer ago"),
+            ("created>5", 9, "not a time"),
+            ("created>-5s", 9, "not a time"),
+            ("created>now-", 9, "write now, now-2h"),
+            ("created>now--5s", 9, "write now, now-2h"),
+            ("created>now2h", 9, "write now, now-2h"),
+            ("created>now-2h,now-3h", 15, "takes one value"),
+            ("created>now-1000000d", 9, "more than 100 years"),
             ("priority>high", 10, "a whole number, not \"high\""),
             ("id=99999999999999999999", 4, "a whole number"),
             ("error~\"open", 7, "never closed"),
@@ -607,10 +631,11 @@ mod tests {
             Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended
                 if random.bool() =>
             {
-                Value::Age(Duration::from_nanos(random.u64(0..4_000_000_000_000_000)))
+                let nanos = random.i64(-4_000_000_000_000_000..4_000_000_000_000_000);
+                Value::Time(FilterTime::FromNow(SignedDuration::from_nanos(nanos)))
             }
             Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
-                Value::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap())
+                Value::Time(FilterTime::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap()))
             }
             _ => Value::Text(any_text(random)),
         };
