@@ -1,9 +1,8 @@
 //! JSON that is printed, safe for a terminal.
 //!
-//! JSON allows almost every character in a string as it is, also those that a
-//! terminal obeys. Here they are written as `\uXXXX`: the JSON is equal, and a
-//! terminal shows it. Every command prints its JSON through this file
-//! (clippy.toml forbids the other way).
+//! JSON strings may contain characters that a terminal interprets. Here they are
+//! written as `\uXXXX`, which is the same JSON. Every command prints its JSON
+//! through this file (clippy.toml forbids the other way).
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -22,11 +21,10 @@ pub(crate) fn write_json_line(
     out.write_all(b"\n")
 }
 
-/// The same JSON without a character that a terminal obeys, on one line.
+/// The same JSON on one line, without characters that a terminal interprets.
 ///
-/// Valid JSON has such characters inside of strings alone, where an escape means
-/// the same. The exceptions are the three that may stand between values: they
-/// become spaces.
+/// Valid JSON has such characters only inside of strings, where an escape means the
+/// same. Line ends and tabs between values become spaces.
 fn escape_json(json: &str) -> Cow<'_, str> {
     if !json.contains(is_dangerous) {
         return Cow::Borrowed(json);
@@ -105,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Half of the characters are such that something must be done about them.
+    /// Half of the characters need an escape.
     fn random_text(random: &mut fastrand::Rng) -> String {
         let ranges = [
             0..=0x1f,

@@ -1,5 +1,4 @@
-//! What a task has event, as it comes: lines of its log, how many are missing,
-//! and how far it is.
+//! The log and the progress of a task, as they come.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,16 +19,16 @@ use crate::escape::escape;
 use crate::error::CliError;
 use crate::json_output::write_json_line;
 
-/// How often a running task is asked for news.
+/// How often the log of a running task is read.
 const POLL_EVERY: Duration = Duration::from_millis(250);
 const PAGE: u32 = 1000;
 
-/// One thing that an attempt has event.
+/// A line of the log, lines that are missing, or progress.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum LogEvent {
     Line(LogRow),
-    /// Lines that were event here and not kept: how many, and the first of them.
+    /// Lines that were dropped here: how many, and the number of the first.
     Dropped {
         attempt: i32,
         dropped: i32,
@@ -49,7 +48,7 @@ impl LogEvent {
         }
     }
 
-    fn hide(&mut self, secrets: &Redactor) {
+    fn redact(&mut self, secrets: &Redactor) {
         match self {
             Self::Line(line) => secrets.log(std::slice::from_mut(line)),
             Self::Progress { progress, .. } => {
@@ -65,9 +64,9 @@ impl LogEvent {
 pub(crate) struct LogReader {
     id: TaskId,
     only: Option<i32>,
-    /// The attempt and the line that was read last.
+    /// The attempt and the number of the line that was read last.
     at: (i32, i32),
-    /// Since when progress is news; `None` if nobody asks for it.
+    /// Only later progress is new; `None` to leave progress out.
     progress_since: Option<Timestamp>,
 }
 
@@ -77,8 +76,7 @@ impl LogReader {
         Self { id, only, at: (0, 0), progress_since: None }
     }
 
-    /// From after this line on, and with progress that is newer than what this
-    /// task has event.
+    /// From after the shown lines on, with progress that is newer than the task's.
     pub(crate) fn after(task: &TaskDetails, shown: &[LogRow]) -> Self {
         let at = shown.last().map_or((0, 0), |line| (line.attempt, line.line));
         let last = task.executions.iter().filter_map(|execution| execution.progress.as_ref());
@@ -90,8 +88,8 @@ impl LogReader {
         }
     }
 
-    /// Reads all that there is, tells it, and returns the task as it was before:
-    /// all that a task has event is there when its end is.
+    /// Reads and prints all new events. Returns the task as it was read before them:
+    /// if it had ended, its log is complete.
     pub(crate) async fn read(
         &mut self,
         store: &dyn Store,
@@ -126,7 +124,7 @@ impl LogReader {
         Ok(Some(task))
     }
 
-    /// The same until the task has ended.
+    /// Repeats this until the task has ended.
     pub(crate) async fn follow(
         &mut self,
         store: &dyn Store,
@@ -143,8 +141,8 @@ impl LogReader {
         }
     }
 
-    /// What is new, attempt by attempt. Numbers without a line were dropped; at
-    /// the end of an attempt, those up to how many it has event.
+    /// The new events, attempt by attempt. Numbers without a line were dropped; at
+    /// the end of an attempt, its number of lines tells how many.
     fn in_order(
         &mut self,
         executions: &[ExecutionRow],
@@ -182,7 +180,7 @@ fn dropped(attempt: i32, after: i32, up_to: i32) -> Option<LogEvent> {
     (up_to > after).then(|| LogEvent::Dropped { attempt, dropped: up_to - after, first: after + 1 })
 }
 
-/// Prints what is event, each attempt under its own heading.
+/// Prints events, each attempt under its own heading.
 pub(crate) struct LogPrinter<W> {
     out: W,
     zone: TimeZone,
@@ -196,9 +194,9 @@ impl<W: Write> LogPrinter<W> {
         Self { out, zone, attempt: None, json, secrets }
     }
 
-    /// Each thing is seen as soon as it is told.
+    /// Prints and flushes one event.
     pub(crate) fn print(&mut self, mut event: LogEvent) -> io::Result<()> {
-        event.hide(&self.secrets);
+        event.redact(&self.secrets);
         let event = &event;
         if self.json {
             write_json_line(&mut self.out, event)?;
@@ -212,8 +210,8 @@ impl<W: Write> LogPrinter<W> {
     }
 }
 
-/// The same with what is missing between two of them. `after` is the line of the
-/// attempt that the first of them should follow.
+/// Lines, with a `Dropped` where some are missing. `after` is the number of the line
+/// before the first.
 pub(crate) fn with_gaps(rows: &[&LogRow], after: i32) -> Vec<LogEvent> {
     let (mut all, mut last) = (Vec::new(), after);
     for row in rows {
@@ -235,8 +233,8 @@ pub(crate) fn event_text(event: &LogEvent, zone: &TimeZone) -> String {
             format!("… {lines} not kept ({first} to {})", first + dropped - 1)
         }
         LogEvent::Progress { progress, .. } => {
-            let far = progress_text(progress);
-            format!("{}  {:5}  {far}", time(progress.reported_at, zone), "at")
+            let progress_text = progress_text(progress);
+            format!("{}  {:5}  {progress_text}", time(progress.reported_at, zone), "at")
         }
     }
 }
@@ -299,21 +297,21 @@ mod tests {
     }
 
     #[test]
-    fn missing_numbers_are_told_where_they_are_missing() {
+    fn dropped_lines_are_counted_in_place() {
         use ExecutionStatus::{Failure, Running};
         let mut reader = LogReader::new(TaskId(1), None);
         let first = [execution(1, Running, 9)];
         let first_events = read_all(&mut reader, &first, &[(1, 1), (1, 2), (1, 5), (1, 6)]);
         assert_eq!(first_events, ["1.1", "1.2", "1: 2 dropped", "1.5", "1.6"]);
-        assert!(read_all(&mut reader, &first, &[]).is_empty(), "it may still say more");
+        assert!(read_all(&mut reader, &first, &[]).is_empty(), "it may still log more");
         let both = [execution(1, Failure, 9), execution(2, Running, 3)];
         let later_events = read_all(&mut reader, &both, &[(2, 3)]);
         assert_eq!(later_events, ["1: 3 dropped", "2: 2 dropped", "2.3"]);
-        assert!(read_all(&mut reader, &both, &[]).is_empty(), "each thing once");
+        assert!(read_all(&mut reader, &both, &[]).is_empty(), "each event once");
     }
 
     #[test]
-    fn one_attempt_alone() {
+    fn reads_one_attempt_only() {
         use ExecutionStatus::Failure;
         let mut reader = LogReader::new(TaskId(1), Some(2));
         let all = [execution(1, Failure, 9), execution(2, Failure, 1), execution(3, Failure, 4)];
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_cannot_talk_to_the_terminal() {
+    fn lines_are_escaped_for_terminal() {
         let row = rows(&[(1, 1)]).remove(&1).unwrap().remove(0);
         let line = event_text(&LogEvent::Line(row), &TimeZone::UTC);
         assert_eq!(line, r"00:00:00.000  info   a\u{1b}[2Jb");

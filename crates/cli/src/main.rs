@@ -56,11 +56,11 @@ fn main() -> ExitCode {
     let cli = help::parse_arguments();
     let console = Console::new(cli.common);
     match run(&console, cli.command) {
-        // Whoever read the output has seen enough, as in `task-engine tasks | head`.
+        // The reader has closed the pipe, as in `task-engine tasks | head`.
         Ok(()) | Err(CliError::OutputClosed) => ExitCode::SUCCESS,
-        Err(fault) => {
-            console.complain(&fault);
-            fault.code()
+        Err(error) => {
+            console.print_error(&error);
+            error.code()
         }
     }
 }
@@ -70,7 +70,7 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::Failure(format!("no threads to work with: {error}")))?;
+        .map_err(|error| CliError::Failure(format!("could not start threads: {error}")))?;
     let done = runtime.block_on(async {
         match command {
             Command::Demo(args) => commands::demo::run(console, args).await,
@@ -113,7 +113,7 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
     });
     runtime.block_on(database::close_all());
     // A task that blocks its thread for ever must not keep the process from
-    // ending: its attempt has been given back, or is left to recovery.
+    // ending: its attempt has been released, or is left to recovery.
     runtime.shutdown_background();
     log.end();
     done

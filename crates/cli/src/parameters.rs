@@ -12,7 +12,7 @@ use crate::console::Console;
 use crate::error::CliError;
 
 /// Reads and checks the parameters: `JSON`, `@FILE`, or `-` for the standard
-/// input. Never reads much more than a task may have.
+/// input. Reads little more than the limit of a task.
 pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, CliError> {
     let text = match given {
         None => return Ok(Json::empty_object()),
@@ -39,22 +39,22 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, CliEr
     })
 }
 
-/// What was copied from a page or a command that hides secrets is not stored.
-/// `inside`: of a class that has secrets, also within other texts.
+/// Refuses parameters with a placeholder of a hidden secret, copied from a page or
+/// an output. `inside`: the class has secrets, so placeholders within texts count.
 pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), CliError> {
-    secret::refuse_placeholders(parameters, inside).map_err(|found| stray(&found))
+    secret::refuse_placeholders(parameters, inside).map_err(|found| placeholder_error(&found))
 }
 
-pub(crate) fn stray(stray: &UnexpectedPlaceholder) -> CliError {
-    CliError::Usage(format!("parameters: {stray}"))
+pub(crate) fn placeholder_error(found: &UnexpectedPlaceholder) -> CliError {
+    CliError::Usage(format!("parameters: {found}"))
 }
 
-/// Shells take quotes away, and JSON has only double ones.
+/// Shells remove quotes, and JSON has only double ones.
 const QUOTES: &str = r#"; on a command line, write single quotes around it and double quotes inside, like '{"name": "value"}'"#;
 
 fn read_text(from: &str, input: impl Read) -> Result<String, CliError> {
     let mut bytes = Vec::new();
-    // White space around the object does not count, so a little more is read.
+    // White space around the object does not count.
     const MARGIN: usize = 4096;
     let limit = BYTES_MAX + MARGIN;
     input
@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endless_input_is_not_read_to_its_end() {
+    fn endless_input_is_cut_off() {
         let error = read_text("the pipe", io::repeat(b' ')).unwrap_err();
         assert!(error.to_string().contains("the pipe has more than"), "{error}");
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_place() {
+    fn invalid_utf8_is_refused_with_position() {
         let error = read_text("f", &b"{\"a\":\xff}"[..]).unwrap_err();
         assert!(error.to_string().contains("f is not text in UTF-8 (at byte 5)"), "{error}");
     }

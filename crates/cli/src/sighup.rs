@@ -1,10 +1,10 @@
-//! What a closed terminal means.
+//! SIGHUP: the terminal was closed.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::CliError;
 
-/// SIGHUP, unless whoever started this said that it should not matter (`nohup`).
+/// Waits for SIGHUP, unless this process was started with it ignored (`nohup`).
 #[derive(Debug)]
 pub(crate) struct SighupListener(Option<Signal>);
 
@@ -16,7 +16,7 @@ impl SighupListener {
         let listener = signal(SignalKind::hangup());
         listener
             .map(|listener| Self(Some(listener)))
-            .map_err(|error| CliError::Failure(format!("no signal handlers: {error}")))
+            .map_err(|error| CliError::Failure(format!("could not install signal handlers: {error}")))
     }
 
     pub(crate) async fn recv(&mut self) {
@@ -27,7 +27,7 @@ impl SighupListener {
     }
 }
 
-/// Where that cannot be found out, the signal is left to do what it does.
+/// Where this is unknown, the signal is left alone.
 fn is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

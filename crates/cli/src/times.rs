@@ -1,11 +1,11 @@
-//! Times and durations as people type them.
+//! Times and durations as arguments.
 
 use std::time::Duration;
 
 pub(crate) use task_engine_core::parse::{duration, future_time, past_time};
 use task_engine_store::audit::check_prune;
 
-/// How long something is kept: a duration, or for ever.
+/// How long data is kept: a duration, or for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
     For(Duration),
@@ -18,7 +18,7 @@ impl Retention {
             "never" => Ok(Self::Forever),
             text => duration(text)
                 .map(Self::For)
-                .map_err(|why| format!("{why}; or `never`, to remove nothing")),
+                .map_err(|why| format!("{why}; or `never` to remove nothing")),
         }
     }
 
@@ -30,7 +30,7 @@ impl Retention {
     }
 }
 
-/// The same for the audit, of which nothing young is removed.
+/// The same for the audit, whose recent entries are always kept.
 pub(crate) fn audit_retention(text: &str) -> Result<Retention, String> {
     let keep = Retention::parse(text)?;
     match keep.age().map(check_prune) {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn something_may_be_kept_for_ever() {
+    fn retention_may_be_forever() {
         assert_eq!(Retention::parse("never"), Ok(Retention::Forever));
         assert_eq!(Retention::parse("5s"), Ok(Retention::For(Duration::from_secs(5))));
         assert!(Retention::parse("ever").unwrap_err().contains("never"));

@@ -17,8 +17,8 @@ use crate::table::table;
 
 /// Check the file task-engine.toml, without a database
 ///
-/// Prints the classes and the programs that were found for them. Every mistake has
-/// its line and column (exit code 2).
+/// Prints the classes and the programs that were found for them. Every error has its
+/// line and column (exit code 2).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The file [default: task-engine.toml]
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
     config: Option<PathBuf>,
     /// One JSON document: {"file", "classes": […], "schedules": […],
-    /// "mistakes": [{"line", "column", "message"}]}
+    /// "errors": [{"line", "column", "message"}]}
     #[arg(long)]
     json: bool,
 }
@@ -38,9 +38,9 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let Some(LoadedConfig { file, config }) = executables::read(Some(&file), ConfigPurpose::Run)? else {
         return Ok(());
     };
-    let (config, mistakes) = match config {
+    let (config, errors) = match config {
         Ok(config) => (config, Vec::new()),
-        Err(mistakes) => (Config::default(), mistakes),
+        Err(errors) => (Config::default(), errors),
     };
     let classes = &config.classes;
     let mut out = console.results();
@@ -49,16 +49,16 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
             "file": file.display().to_string(),
             "classes": classes.iter().map(class).collect::<Vec<_>>(),
             "schedules": config.schedules.iter().map(schedule).collect::<Vec<_>>(),
-            "mistakes": mistakes.iter().map(mistake).collect::<Vec<_>>(),
+            "errors": errors.iter().map(error).collect::<Vec<_>>(),
         });
         write_json_line(&mut out, &document)?;
-    } else if mistakes.is_empty() {
+    } else if errors.is_empty() {
         let rows = classes.iter().map(row).collect();
         writeln!(out, "{}", table(&["CLASS", "MODE", "TIMEOUT", "QUEUE", "PROGRAM"], &[], rows))?;
     }
     out.flush()?;
-    if !mistakes.is_empty() {
-        return Err(executables::config_error(&file, &mistakes));
+    if !errors.is_empty() {
+        return Err(executables::config_error(&file, &errors));
     }
     let classes = match classes.len() {
         1 => "1 class".to_owned(),
@@ -68,7 +68,7 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
         0 => String::new(),
         number => format!(", {}", count(number, "schedule")),
     };
-    console.say(format_args!("{}: {classes}{schedules}, no mistakes", file.display()));
+    console.say(format_args!("{}: {classes}{schedules}, no errors", file.display()));
     Ok(())
 }
 
@@ -117,6 +117,6 @@ fn class(executable: &Executable) -> serde_json::Value {
     })
 }
 
-fn mistake(mistake: &ConfigError) -> serde_json::Value {
-    json!({ "line": mistake.line, "column": mistake.column, "message": mistake.message })
+fn error(error: &ConfigError) -> serde_json::Value {
+    json!({ "line": error.line, "column": error.column, "message": error.message })
 }

@@ -62,7 +62,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if let (Some(new), Some(before)) = (&edit.parameters, &before) {
         let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(before);
         let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
-        edit.parameters = Some(restored.map_err(|found| parameters::stray(&found))?);
+        edit.parameters = Some(restored.map_err(|found| parameters::placeholder_error(&found))?);
     }
     let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
         "parameters": edit.parameters.is_some(),

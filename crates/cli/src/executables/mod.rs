@@ -1,13 +1,13 @@
-//! Tasks in any language: executables that run for classes, as
-//! `task-engine.toml` says.
+//! Tasks in any language: executables that run for classes, configured in
+//! `task-engine.toml`.
 //!
 //! - `config`: the file;
-//! - `once`: one process a task; `lines`: processes that stay, and `protocol`: what
-//!   is said to them and by them;
-//! - `log`: what they print to the standard error; `exception`: what they die of;
+//! - `once`: one process a task; `lines`: processes that stay, and `protocol`: the
+//!   lines they exchange with the engine;
+//! - `log`: their standard error; `exception`: uncaught exceptions in it;
 //! - `resources`: how many of them fit into the limits of the system;
 //! - `child`: a process as the engine sees it; `supervisor`: the process between
-//!   them, which leaves nothing behind.
+//!   the two, which ends all that the executable started.
 
 mod child;
 mod config;
@@ -31,7 +31,7 @@ pub(crate) use self::config::{Config, Executable, FILE, ConfigError, ExecutableM
 use crate::escape::escape;
 use crate::error::CliError;
 
-/// What a file says.
+/// A file and its content.
 #[derive(Debug)]
 pub(crate) struct LoadedConfig {
     pub(crate) file: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) struct LoadedConfig {
 }
 
 /// Reads the named file; without a name, the one in the working folder, if it
-/// is there.
+/// exists.
 pub(crate) fn read(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Option<LoadedConfig>, CliError> {
     let path = file.unwrap_or(Path::new(FILE));
     let wrong =
@@ -59,12 +59,12 @@ pub(crate) fn read(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Option
     Ok(Some(LoadedConfig { file: path.to_owned(), config: config::parse(&text, folder, purpose) }))
 }
 
-/// What a file says that must have no mistakes; nothing without a file.
+/// The content of a file that must have no errors; empty without a file.
 pub(crate) fn load(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Config, CliError> {
     match read(file, purpose)? {
         None => Ok(Config::default()),
         Some(LoadedConfig { config: Ok(config), .. }) => Ok(config),
-        Some(LoadedConfig { file, config: Err(mistakes) }) => Err(config_error(&file, &mistakes)),
+        Some(LoadedConfig { file, config: Err(errors) }) => Err(config_error(&file, &errors)),
     }
 }
 
@@ -74,14 +74,14 @@ pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, CliError> {
     Ok(config.classes.iter().find(|one| one.class == class).map(Executable::rules))
 }
 
-/// All mistakes of a file, one a line.
-pub(crate) fn config_error(file: &Path, mistakes: &[ConfigError]) -> CliError {
-    let place = file.display();
-    let lines = mistakes.iter().map(|ConfigError { line, column, message }| {
-        format!("\n  {place}:{line}:{column}: {}", escape(message))
+/// All errors of a file, one a line.
+pub(crate) fn config_error(file: &Path, errors: &[ConfigError]) -> CliError {
+    let file = file.display();
+    let lines = errors.iter().map(|ConfigError { line, column, message }| {
+        format!("\n  {file}:{line}:{column}: {}", escape(message))
     });
     let lines: String = lines.collect();
-    CliError::Usage(format!("{} in {place}:{lines}", count(mistakes.len(), "mistake")))
+    CliError::Usage(format!("{} in {file}:{lines}", count(errors.len(), "error")))
 }
 
 /// How many processes of programs run at a time, with so many workers for those
@@ -135,7 +135,7 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
     engine
 }
 
-/// Which attempt this is, as variables.
+/// The environment variables that identify the attempt.
 fn variables(run: &Run<()>) -> Vec<(&'static str, String)> {
     let parent = run.parent_id().map(|id| id.to_string()).unwrap_or_default();
     let values = [

@@ -179,7 +179,7 @@ fn deletes_and_prunes(place: &Place) {
 }
 
 #[test]
-fn tasks_by_filter_on_an_embedded_database() {
+fn tasks_by_filter_on_sqlite() {
     tasks_by_filter(&Place::new());
 }
 
@@ -193,7 +193,7 @@ async fn tasks_by_filter_on_postgresql() {
 
 /// Many tasks are told in groups.
 #[test]
-fn a_crowd_is_told_in_groups() {
+fn large_selections_are_summed_up() {
     let place = Place::new();
     place.ok(&["create", "a", "--count", "450", "--in", "1h"]);
     let cancelled = place.run(&["cancel", "class=a", "--yes"]);
@@ -204,7 +204,7 @@ fn a_crowd_is_told_in_groups() {
 }
 
 #[test]
-fn mistakes_in_filters_are_pointed_at() {
+fn filter_errors_name_their_position() {
     let place = Place::new();
     place.ok(&["create", "a", "--in", "1h"]);
     for (args, words) in [
@@ -238,7 +238,7 @@ fn mistakes_in_filters_are_pointed_at() {
 
 /// Whoever may create tasks must not reach the terminal of whoever lists them.
 #[test]
-fn hostile_text_is_shown_and_not_obeyed() {
+fn hostile_text_is_escaped() {
     let place = Place::new();
     let class = "evil\u{202e}\u{2066}";
     place.ok(&["create", class, r#"{"a": "\u001b]0;evil\u0007"}"#, "--in", "1h"]);

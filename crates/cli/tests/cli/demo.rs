@@ -24,7 +24,7 @@ fn check(demo: &Finished, first: u32) {
 }
 
 #[test]
-fn a_demo_ends_by_itself_and_can_be_repeated() {
+fn demo_ends_and_can_be_repeated() {
     let place = Place::new();
     check(&place.run(&["demo"]), 1);
     check(&place.run(&["demo"]), 107);
@@ -39,7 +39,7 @@ fn a_demo_ends_by_itself_and_can_be_repeated() {
 }
 
 #[test]
-fn the_environment_does_not_choose_the_database_of_a_demo() {
+fn demo_ignores_database_variable() {
     let place = Place::with_database("sqlite:production.db");
     let demo = place.start(&["demo"]);
     demo.says("tasks done");
@@ -56,7 +56,7 @@ fn the_environment_does_not_choose_the_database_of_a_demo() {
 }
 
 #[test]
-fn a_demo_can_do_without_a_file() {
+fn demo_runs_in_memory() {
     let place = Place::new();
     let demo = place.run(&["-q", "demo", "--database", "sqlite::memory:"]);
     assert_eq!(demo.code, Some(0), "{demo:?}");

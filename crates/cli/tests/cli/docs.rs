@@ -40,7 +40,7 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
 }
 
 #[test]
-fn every_command_in_the_documents_works() {
+fn commands_in_documents_work() {
     let mut run = 0;
     for document in documents() {
         let mut reader = Reader::new();
@@ -259,7 +259,7 @@ fn driver(language: &str) -> Option<String> {
 }
 
 #[test]
-fn every_statement_in_the_documents_works() {
+fn statements_in_documents_work() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut run = 0;
     for document in documents() {

@@ -12,7 +12,7 @@ fn schedules_of_the_file_run() {
         "[schedule.often]\nclass = \"tidy\"\nevery = \"1s\"\nparameters = { deep = true }\n";
     file(&place, &format!("{tidy}{schedule}"));
     let checked = place.run(&["check"]);
-    assert!(checked.err.contains("1 class, 1 schedule, no mistakes"), "{}", checked.err);
+    assert!(checked.err.contains("1 class, 1 schedule, no errors"), "{}", checked.err);
     let engine = place.start(&["start"]);
     engine.says("started with");
     eventually("it fires", || !place.tasks().is_empty());

@@ -128,7 +128,7 @@ fn engine_log(
 }
 
 #[test]
-fn secrets_stay_secret_on_an_embedded_database() {
+fn secrets_stay_secret_on_sqlite() {
     secrets_stay_secret(&Place::new());
 }
 
@@ -142,7 +142,7 @@ async fn secrets_stay_secret_on_postgresql() {
 
 /// A process that stays talks about several tasks at once.
 #[test]
-fn a_process_that_stays_keeps_secrets_too() {
+fn persistent_process_keeps_secrets() {
     let place = Place::new();
     let script = r#"
 while read -r line; do
@@ -162,7 +162,7 @@ done"#;
 }
 
 #[test]
-fn a_bad_path_is_told_with_its_place() {
+fn invalid_secret_path_has_position() {
     let place = Place::new();
     for (secret, words) in [
         ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),

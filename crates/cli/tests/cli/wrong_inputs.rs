@@ -166,7 +166,7 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
     ]
 }
 
-fn refuses_all_mistakes(place: &Place) {
+fn refuses_wrong_input(place: &Place) {
     place.ok(&["create", "first"]);
     let before = place.tasks();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
@@ -186,12 +186,12 @@ fn refuses_all_mistakes(place: &Place) {
 }
 
 #[test]
-fn mistakes_on_an_embedded_database() {
-    refuses_all_mistakes(&Place::new());
+fn wrong_input_on_sqlite() {
+    refuses_wrong_input(&Place::new());
 }
 
 #[test]
-fn mistakes_that_only_files_allow() {
+fn wrong_files_are_refused() {
     let place = Place::new();
     let refused = place.run(&["create", "a", "--schema", "jobs"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -205,13 +205,13 @@ fn mistakes_that_only_files_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_on_postgresql() {
+async fn wrong_input_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     let missing = place.run(&["tasks"]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.contains("task-engine migrate"), "{}", missing.err);
-    refuses_all_mistakes(&place);
+    refuses_wrong_input(&place);
     let refused = place.run(&["tasks", "--schema", "no such"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert_eq!(place.ok(&["create", "a", "--schema", "jobs"]), "1\n");
@@ -287,7 +287,7 @@ fn tables_are_checked_without_a_migration_on_postgresql() {
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn doctor_reports_unreachable_server() {
     // Port 1 belongs to nobody.
     let place = Place::with_database("postgres://u:secret@127.0.0.1:1/d");
     for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
