@@ -1,5 +1,5 @@
-//! The help of the program: its commands in groups; and what an unknown command
-//! is answered.
+//! The help of the program, with its commands in groups; and the answer to an
+//! unknown command.
 
 use std::fmt::Write as _;
 
@@ -25,12 +25,12 @@ const GROUPS: [(&str, &[&str]); 5] = [
 /// Wider lines are hard to read, and a narrower terminal has its own width.
 const COLUMNS_MAX: usize = 80;
 
-/// Commands that take something away. They are never suggested: a user who
-/// copies a suggestion without reading it must lose nothing.
+/// Commands that remove something. They are never suggested: a user may copy a
+/// suggestion without reading it.
 const DESTRUCTIVE: [&str; 5] = ["delete", "prune", "cancel", "remove", "revoke"];
 
-/// Words from other systems, and what they are here. `{}` is the word that was
-/// typed next.
+/// Words of other systems, and the command for each. `{}` is the next word that the
+/// user typed.
 const KNOWN_WORDS: &[(&[&str], &[&str])] = &[
     (
         &["pause"],
@@ -99,8 +99,7 @@ pub(crate) fn command() -> Command {
     command.help_template(template)
 }
 
-/// Reads the arguments of this process, or ends it: with help, or with what is
-/// wrong about them.
+/// Reads the arguments of this process, or ends it with help or an error.
 pub(crate) fn parse_arguments() -> Cli {
     let arguments: Vec<_> = std::env::args_os().collect();
     let parsed = command()
@@ -138,8 +137,8 @@ fn template(command: &Command) -> String {
     )
 }
 
-/// Replaces clap's suggestions: none that takes something away, and the right
-/// command for a word that other systems use.
+/// Replaces clap's suggestions: none that removes something, and the right command
+/// for a word that other systems use.
 fn explain_unknown(error: &mut clap::Error, words: &[String]) {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
         return;
@@ -152,7 +151,7 @@ fn explain_unknown(error: &mut clap::Error, words: &[String]) {
         Some(ContextValue::String(name)) => vec![name],
         _ => Vec::new(),
     };
-    // What clap proposes besides is to pass the word as a value: there is none.
+    // clap also suggests to pass the word as a value, which no command takes.
     error.remove(ContextKind::Suggested);
     let is_of_root = !before.iter().any(|word| Cli::command().find_subcommand(word).is_some());
     let next = after.get(1).filter(|word| !word.starts_with('-')).map(String::as_str);

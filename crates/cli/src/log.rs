@@ -20,9 +20,9 @@ use crate::error::CliError;
 
 const VARIABLE: &str = "TASK_ENGINE_LOG";
 
-/// Begins to log. `watched` is for commands whose log is what one looks at.
+/// Starts the log. `watched`: the command logs at level info by default.
 pub(crate) fn begin(console: &Console, watched: bool) -> Result<LogGuard, CliError> {
-    // That a connection was lost is told by who needed it.
+    // The code that uses a connection reports that it was lost.
     let default = match (console.is_verbose(), console.is_quiet(), watched) {
         (true, _, _) => "warn,task_engine=debug",
         (_, false, true) => "warn,deadpool=error,task_engine=info",
@@ -43,7 +43,7 @@ pub(crate) fn begin(console: &Console, watched: bool) -> Result<LogGuard, CliErr
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(coloured)
-        // It would complain on the standard error that this cannot be written to.
+        // It would report to the standard error that it cannot be written to.
         .log_internal_errors(false)
         .with_writer(|| StderrWriter)
         .event_format(LogFormat { zone: TimeZone::system() })
@@ -51,7 +51,7 @@ pub(crate) fn begin(console: &Console, watched: bool) -> Result<LogGuard, CliErr
     Ok(LogGuard::default())
 }
 
-/// The log of this run, until its end.
+/// Keeps the log until the end of the run.
 #[derive(Debug, Default)]
 pub(crate) struct LogGuard {
     #[cfg(feature = "otlp")]
@@ -59,7 +59,7 @@ pub(crate) struct LogGuard {
 }
 
 impl LogGuard {
-    /// Sends what has not been sent yet.
+    /// Sends the remaining spans.
     #[cfg_attr(not(feature = "otlp"), allow(clippy::unused_self))]
     pub(crate) fn end(self) {
         #[cfg(feature = "otlp")]
@@ -69,7 +69,7 @@ impl LogGuard {
     }
 }
 
-/// Logs, and exports spans, if the environment says where to.
+/// Logs and exports spans, if the environment names a collector.
 #[cfg(feature = "otlp")]
 fn export(lines: EnvFilter, coloured: bool) -> Result<Option<task_engine::otlp::Export>, CliError> {
     use tracing_subscriber::filter::LevelFilter;
@@ -97,8 +97,8 @@ const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// From now on lines go above these bars instead of through them.
-pub(crate) fn keep_clear_of(bars: &MultiProgress) {
+/// From now on, log lines are printed above these progress bars.
+pub(crate) fn print_above(bars: &MultiProgress) {
     let _ = BARS.set(bars.clone());
 }
 
@@ -155,8 +155,8 @@ fn level(level: Level, coloured: bool) -> String {
     if coloured { format!("\u{1b}[{colour}m{level:5}\u{1b}[0m") } else { format!("{level:5}") }
 }
 
-/// The message, then the other fields. What tasks say ends up here, so line
-/// ends and escape sequences in it must not be more than text.
+/// The message, then the other fields. Tasks contribute text to it, so line ends and
+/// escape sequences are escaped.
 #[derive(Default)]
 struct EventText {
     text: String,

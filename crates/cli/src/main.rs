@@ -1,20 +1,20 @@
 //! The command `task-engine`: run, create, watch and repair tasks.
 //!
 //! # Map
-//! - `args`: what can be typed; `help`: the commands in groups, unknown ones;
+//! - `args`: the arguments; `help`: the help in groups, and unknown commands;
 //! - `commands`: one file a command;
-//! - `database`: which database a URL means, and how it is opened;
-//! - `deed`: what changes something, and its trace in the audit;
-//! - `exit`: what can go wrong, and the exit code that says so;
-//! - `sighup`: what a closed terminal means;
-//! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
-//! - `console`, `log`, `table`, `json_output`: what is printed, where, and how;
-//! - `pools`: workers and queues, as they are typed and shown;
-//! - `times`, `escape`, `pretty`: pure functions behind them; words that a page has,
-//!   too, are in the model;
-//! - `said`: what a task has said;
+//! - `database`: reads a database URL and opens the database;
+//! - `deed`: operations that change something, and their audit entries;
+//! - `error`: errors and their exit codes;
+//! - `sighup`: a closed terminal;
+//! - `choice`, `bulk`: the selection of tasks, and operations on many of them;
+//! - `console`, `log`, `table`, `json_output`: output;
+//! - `pools`: workers and queues as arguments and as text;
+//! - `times`, `escape`, `pretty`: pure functions; text that pages show, too, is in
+//!   `task_engine_core::display`;
+//! - `log_follow`: the log and progress of a task, as they come;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
-//! - `executables`: tasks in any language, as `task-engine.toml` says;
+//! - `executables`: tasks in any language, configured in `task-engine.toml`;
 //! - `web`: the dashboard beside an engine, or on its own;
 //! - `witness`: a task class that leaves traces outside the database.
 
@@ -50,7 +50,7 @@ use crate::console::Console;
 use crate::error::CliError;
 
 fn main() -> ExitCode {
-    if let Some(code) = executables::supervisor::run_if_asked() {
+    if let Some(code) = executables::supervisor::run_if_requested() {
         return code;
     }
     let cli = help::parse_arguments();

@@ -1,4 +1,4 @@
-//! Workers and queues, as they are typed and as they are shown.
+//! Workers and queues, as arguments and as text.
 
 use task_engine::Engine;
 use task_engine_core::queue::Pool;
@@ -60,7 +60,7 @@ fn number_of_workers(text: &str, example: &str) -> Result<u16, String> {
     }
 }
 
-/// Workers and queues as they were typed.
+/// The arguments about workers and queues.
 #[derive(Debug)]
 pub(crate) struct WorkerArgs {
     pub(crate) workers: Option<u16>,
@@ -68,22 +68,22 @@ pub(crate) struct WorkerArgs {
     pub(crate) reserve: Vec<ReserveArg>,
 }
 
-/// What an engine has if nothing is said.
+/// The default of --workers.
 const DEFAULT_WORKERS: u16 = 5;
 
 impl WorkerArgs {
-    /// Fewer workers, if the system does not allow as many programs as they would
-    /// run; then it is said.
+    /// Fewer workers, with a warning, if the system does not allow as many programs
+    /// as they would run.
     pub(crate) fn limited(mut self, executables: &[Executable]) -> Self {
         let wanted = programs(executables, self.count());
-        let Some(room) = resources::program_limit().filter(|room| room.programs < wanted) else {
+        let Some(limit) = resources::program_limit().filter(|limit| limit.programs < wanted) else {
             return self;
         };
         let asked = self.count();
-        let fit = |workers: u16| resources::scaled(workers, wanted, room.programs);
+        let fit = |workers: u16| resources::scaled(workers, wanted, limit.programs);
         self.workers = match self.workers {
             Some(0) => Some(0),
-            // The default queue has workers of its own: there may be no others.
+            // The default queue has its own workers, and no other queue shares any.
             None if !self.shares() => None,
             workers => Some(fit(workers.unwrap_or(DEFAULT_WORKERS))),
         };
@@ -94,15 +94,15 @@ impl WorkerArgs {
             reserved.workers = fit(reserved.workers);
         }
         tracing::warn!(
-            "{} workers instead of {asked}: {} programs fit, because {}",
+            "{} workers instead of {asked}: the limits allow {} programs, because {}",
             self.count(),
-            room.programs,
-            room.because
+            limit.programs,
+            limit.because
         );
         self
     }
 
-    /// Whether it surely has workers that share queues.
+    /// Whether some workers share queues.
     fn shares(&self) -> bool {
         let is_default = |queue: &QueueArg| queue.name == DEFAULT_QUEUE;
         let own = self.queues.iter().any(|queue| is_default(queue) && queue.workers.is_some());
@@ -116,7 +116,7 @@ impl WorkerArgs {
         own.chain(reserved).chain([shared]).map(u64::from).sum()
     }
 
-    /// Gives an engine these workers.
+    /// Configures an engine with these workers.
     pub(crate) fn apply(self, mut engine: Engine<()>) -> Engine<()> {
         if let Some(workers) = self.workers {
             engine = engine.workers(workers);

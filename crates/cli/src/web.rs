@@ -20,7 +20,7 @@ use crate::sighup::SighupListener;
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
 
-/// Who may come to the dashboard.
+/// Access to the dashboard.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Dashboard")]
 pub(crate) struct WebOptions {
@@ -60,7 +60,7 @@ impl WebOptions {
         let anonymous = match (self.web_role, &password) {
             (Some(AnonymousRole(role)), _) => role,
             (None, Some(_)) => None,
-            // What has a URL of its own has a proxy, and so is not of this machine alone.
+            // A public URL means a proxy, so users come from other machines.
             (None, None) if self.web_url.is_some() => None,
             (None, None) => address.ip().is_loopback().then_some(Role::Admin),
         };
@@ -75,7 +75,7 @@ impl WebOptions {
     }
 }
 
-/// The signals that end a dashboard: there is nothing to be finished first.
+/// The signals that end a dashboard.
 pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -85,7 +85,7 @@ pub(crate) struct StopSignals {
 impl StopSignals {
     pub(crate) fn listen() -> Result<Self, CliError> {
         let on =
-            |kind| signal(kind).map_err(|e| CliError::Failure(format!("no signal handlers: {e}")));
+            |kind| signal(kind).map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")));
         Ok(Self {
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
@@ -102,23 +102,23 @@ impl StopSignals {
     }
 }
 
-/// Keeps the metrics of the engine in this process, for `/metrics`.
+/// Records the metrics of the engine in this process, for `/metrics`.
 pub(crate) fn keep_metrics() -> Result<Recorder, CliError> {
     let recorder = Recorder::install().map_err(|taken| CliError::Failure(taken.to_string()))?;
     tokio::spawn(recorder.clone().keep());
     Ok(recorder)
 }
 
-/// A dashboard that is being served.
+/// A running dashboard.
 pub(crate) struct DashboardServer {
-    /// Where browsers find it.
+    /// Its address for browsers.
     pub(crate) url: String,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
 }
 
 impl DashboardServer {
-    /// Binds first, so that whoever sees the address can use it.
+    /// Binds before it prints the address, so that the address works at once.
     pub(crate) async fn begin(
         console: &Console,
         store: Arc<dyn Store>,
@@ -131,12 +131,12 @@ impl DashboardServer {
         let has_tokens = tokens.iter().any(|token| token.revoked_at.is_none());
         access.check(address, has_tokens).map_err(|bad| {
             CliError::Usage(format!(
-                "{bad}. A password is read from {PASSWORD_VARIABLE}; a token is made by `task-engine tokens create NAME --role admin`"
+                "{bad}. Set a password in {PASSWORD_VARIABLE}, or create a token with `task-engine tokens create NAME --role admin`"
             ))
         })?;
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let advice = match error.kind() {
-                ErrorKind::AddrInUse => "; something listens there already, perhaps another dashboard: choose another port",
+                ErrorKind::AddrInUse => "; another program uses this port, perhaps another dashboard: choose another port",
                 ErrorKind::PermissionDenied => "; choose a port from 1024 up",
                 _ => "",
             };
@@ -154,19 +154,19 @@ impl DashboardServer {
         Ok(Self { url, stop, task })
     }
 
-    /// Ends it, with what is being answered.
+    /// Stops it after the open requests.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         let _ = self.task.await;
     }
 
-    /// Until it breaks.
-    pub(crate) async fn broken(&mut self) -> CliError {
+    /// Waits until it fails.
+    pub(crate) async fn failed(&mut self) -> CliError {
         let why = match (&mut self.task).await {
             Ok(Ok(())) => "it ended".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        CliError::Failure(format!("the dashboard broke: {why}"))
+        CliError::Failure(format!("the dashboard failed: {why}"))
     }
 }

@@ -12,7 +12,7 @@ use crate::help::command;
 /// Print the completions for a shell
 #[derive(Debug, Clone, Copy, Args)]
 #[command(after_help = "\
-Where to put them:
+Where to install them:
   bash        task-engine completions bash > ~/.local/share/bash-completion/completions/task-engine
   zsh         task-engine completions zsh > a folder of $fpath, as _task-engine
   fish        task-engine completions fish > ~/.config/fish/completions/task-engine.fish")]

@@ -1,5 +1,5 @@
-//! `task-engine demo`: the engine at work, on tasks of every kind, with an
-//! account of what happened.
+//! `task-engine demo`: an engine executes sample tasks of every kind, and a summary
+//! shows what happened.
 
 mod summary;
 mod progress;
@@ -29,7 +29,7 @@ use progress::DemoProgress;
 ///
 /// Most wait for a moment, some fail in different ways, one is scheduled a few
 /// seconds ahead. Watch it on the dashboard, whose address is printed first. At
-/// the end it tells what happened. The database, task-engine-demo.db in the
+/// the end it prints what happened. The database, task-engine-demo.db in the
 /// current folder, stays for you to look around.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -52,12 +52,12 @@ const SCHEDULED_AHEAD: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    // Not by the environment: that may name a database of real tasks.
+    // The environment may name a database of real tasks, so it is ignored.
     let named = console.named_database()?;
     if args.fresh {
         if named.is_some() {
             return Err(CliError::Usage(
-                "--fresh removes the demo's own file, and no other database; leave out --fresh or --database".to_owned(),
+                "--fresh removes only the demo's own file; leave out --fresh or --database".to_owned(),
             ));
         }
         remove(Path::new(FILE)).await?;
@@ -75,9 +75,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     console.say(format_args!("Created {} tasks; {WORKERS} workers execute them.", ids.len()));
     if due > 0 {
         let earlier = count(usize::try_from(due).unwrap_or(usize::MAX), "task");
-        console.say(format_args!("Before them {earlier} of earlier times, still due here."));
+        console.say(format_args!("{earlier} of earlier demos are still due and run first."));
     }
-    // Tidying up is not for a guest, who may have been given somebody's database.
+    // No retention: --database may name a database of real tasks.
     let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
     let engine = handle_samples(engine);
     let stop = engine.stop_handle();
@@ -85,7 +85,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let mut running = tokio::spawn(engine.run());
     let mut progress = DemoProgress::new(console, ids.len());
     let (ended, to_its_end) = tokio::select! {
-        // Ctrl-C, or something is wrong.
+        // Ctrl-C, or an error.
         ended = &mut running => (ended, false),
         watched = watch(&*store, &ids, &mut progress) => {
             stop.stop();
@@ -96,7 +96,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     };
     let took = began.elapsed();
     progress.finish();
-    let stopped = ended.map_err(|error| CliError::Failure(format!("the engine broke: {error}")))??;
+    let stopped = ended.map_err(|error| CliError::Failure(format!("the engine failed: {error}")))??;
 
     let rows = look(&*store, &ids).await?;
     let scheduled = ids[ids.len() - 1];
@@ -109,11 +109,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         StopSignals::listen()?.recv().await;
     }
     web.end().await;
-    start::verdict(stopped)
+    start::exit_result(stopped)
 }
 
-/// On the usual port if it is free, and on any other one if not: a demo should
-/// not fail because somebody else is there.
+/// On the default port if it is free, else on any other, so that a demo does not
+/// fail because of it.
 async fn dashboard(
     console: &Console,
     database: &Database,
@@ -121,7 +121,7 @@ async fn dashboard(
     asked: Option<SocketAddr>,
 ) -> Result<DashboardServer, CliError> {
     let watched = match database {
-        // Nobody else could see it.
+        // No second connection could see it.
         Database::Memory => Arc::clone(store),
         lasting => lasting.open_to_watch().await?,
     };
@@ -173,7 +173,7 @@ fn sample_tasks() -> Result<Vec<NewTask>, CliError> {
     Ok(tasks)
 }
 
-/// Until all tasks have ended, or wait for a retry.
+/// Waits until all tasks have ended, or wait for a retry.
 async fn watch(
     store: &dyn Store,
     ids: &[TaskId],
@@ -227,17 +227,17 @@ async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, Cli
     }))
 }
 
-/// Removes the demo's database, unless a demo is at work on it.
+/// Removes the demo's database, unless an engine uses it.
 async fn remove(file: &Path) -> Result<(), CliError> {
     if !file.exists() {
         return Ok(());
     }
-    // What cannot be opened or read is no reason to keep it.
+    // A file that cannot be opened or read is removed, too.
     if let Ok(store) = Database::File(file.into()).open(OpenMode::MustExist).await {
         let engines = store.instances(None).await.unwrap_or_default();
         if let Some(engine) = engines.iter().find(|engine| engine.is_alive()) {
             return Err(CliError::Conflict(format!(
-                "an engine works on {}: {}, process {}; stop it first",
+                "an engine uses {}: {}, process {}; stop it first",
                 file.display(),
                 engine.name,
                 engine.pid

@@ -12,17 +12,17 @@ use crate::escape::{escape, escape_lines};
 use crate::error::CliError;
 use crate::json_output::write_json_line;
 
-/// More lines of a remedy than these are for --json.
+/// Of a longer remedy, --json has all lines.
 const REMEDY_LINES: usize = 12;
 
 /// Check the database, engines and tasks, and say how to fix them
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Verdicts: ok, warning (it may be meant so, or is about to become wrong), wrong,
-unknown (it could not be found out). The exit code is 6 if something is wrong.
+Verdicts: ok, warning (it may be intended, or may become wrong), wrong, unknown
+(it could not be checked). The exit code is 6 if something is wrong.
 
-Nothing is changed: to compare the tables with what they should be, PostgreSQL
-makes a schema and takes it back, and a notification is sent and received.")]
+Nothing is changed. To compare the tables, a schema is created in a transaction
+that is rolled back; and a notification is sent and received.")]
 pub(crate) struct Arguments {
     /// Also read everything: the invariants of all tasks, and all of an SQLite file
     #[arg(long)]
@@ -43,11 +43,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             };
             (store.place(), checks)
         }
-        // What cannot be reached is the first thing that a doctor can tell.
+        // An unreachable server is a finding, too.
         Err(CliError::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
             ("postgres".to_owned(), vec![cannot_be_opened(&why)])
         }
-        Err(fault) => return Err(fault),
+        Err(error) => return Err(error),
     };
     let mut out = console.results();
     if args.json {

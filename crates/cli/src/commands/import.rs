@@ -10,7 +10,7 @@ use task_engine_core::display::count;
 use task_engine_core::recovery::Reclaim;
 use task_engine_store::export::{File, Ids, Imported};
 
-use super::export::words;
+use super::export::content_text;
 use crate::console::Console;
 use crate::database::OpenMode;
 use crate::error::CliError;
@@ -20,9 +20,9 @@ use crate::json_output::write_json_line;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Ids are kept, so the database must have neither tasks nor schedules. With
---new-ids, tasks are put behind those that are there: every id of the file grows
-by the same number, which is printed, and so do ids by which tasks name each
-other. A unique key stays with the task that has it here already.")]
+--new-ids, tasks are added after the existing ones: every id of the file grows by
+the same number, which is printed, and so do references between tasks. A unique
+key stays with the existing task.")]
 pub(crate) struct Arguments {
     /// The file [default: the standard input]
     #[arg(value_name = "FILE")]
@@ -48,7 +48,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         },
         None if io::stdin().is_terminal() => {
             return Err(CliError::Usage(
-                "name a file, or send one: task-engine import < FILE".to_owned(),
+                "name a file, or redirect one: task-engine import < FILE".to_owned(),
             ));
         }
         None => Box::new(BufReader::new(io::stdin())),
@@ -67,11 +67,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),
     };
-    // All is there, and the holders are over on record: should this be cut off,
-    // any engine that recovers, or `task-engine recover`, does the same.
-    let mut taken = 0;
+    // Everything is imported, and the holders are recorded as ended. If this is
+    // interrupted, any recovering engine, or `task-engine recover`, does the same.
+    let mut reclaimed = 0;
     for holder in holders {
-        taken += store.reclaim(Reclaim::Lost(holder)).await?.len();
+        reclaimed += store.reclaim(Reclaim::Lost(holder)).await?.len();
     }
     let mut out = console.results();
     if args.json {
@@ -81,18 +81,18 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             "paused_queues": read.paused_queues,
             "instances": read.instances,
             "ids_grew_by": shift.tasks,
-            "reclaimed": taken,
+            "reclaimed": reclaimed,
         });
         write_json_line(&mut out, &report)?;
     } else if args.new_ids {
         writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
     }
     out.flush()?;
-    console.say(format_args!("Imported {} into {}.", words(read), store.place()));
-    if taken > 0 {
+    console.say(format_args!("Imported {} into {}.", content_text(read), store.place()));
+    if reclaimed > 0 {
         console.say(format_args!(
-            "{} ran when the file was written; recorded as InstanceLost, and what comes next is by the rule of the class.",
-            count(taken, "task")
+            "{} ran when the file was written; recorded as InstanceLost, and the retry rule of the class decides what comes next.",
+            count(reclaimed, "task")
         ));
     }
     Ok(())

@@ -34,7 +34,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
     if engines.is_empty() {
         console.say(format_args!(
-            "No engine has run lately on {}. Start one: {}",
+            "No engine has run recently on {}. Start one: {}",
             store.place(),
             console.command("start")
         ));

@@ -9,7 +9,7 @@ use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::log_follow::{LogPrinter, LogReader};
 
-/// Show what a task has logged
+/// Show the log of a task
 ///
 /// Lines that were dropped, because there were too many, are counted in their place.
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// The task, by its id
     #[arg(value_name = "ID", allow_negative_numbers = true)]
     id: TaskId,
-    /// Go on until the task has ended, and print its progress, too
+    /// Follow until the task has ended, with its progress
     #[arg(short, long)]
     follow: bool,
     /// Only this attempt
@@ -38,9 +38,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let mut reader = LogReader::new(args.id, args.attempt);
     let zone = now().time_zone().clone();
     let mut printer = LogPrinter::new(console.results(), zone, args.json, secrets);
-    let mut anything = false;
+    let mut is_empty = true;
     let mut print = |event| {
-        anything = true;
+        is_empty = false;
         printer.print(event)
     };
     let task = if args.follow {
@@ -54,13 +54,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let begun = |attempt| task.executions.iter().any(|one| one.attempt == attempt);
     if let Some(attempt) = args.attempt.filter(|attempt| !begun(*attempt)) {
         return Err(CliError::NotFound(format!(
-            "task {} has no attempt {attempt}; it has had {}",
+            "task {} has no attempt {attempt}; it has {}",
             args.id,
             task.executions.len()
         )));
     }
-    if !anything {
-        console.say(format_args!("Task {} has said nothing.", args.id));
+    if is_empty {
+        console.say(format_args!("Task {} has logged nothing.", args.id));
     }
     if args.follow {
         console.say(format_args!("Task {} is {}.", args.id, task.row.status));

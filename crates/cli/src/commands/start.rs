@@ -24,13 +24,13 @@ use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
 ///
-/// It runs executables in any language, as task-engine.toml in the working folder
-/// says; the example is below. An application in Rust has an engine of its own,
-/// with its own classes.
+/// It runs executables in any language, configured in task-engine.toml in the
+/// working folder; see the example below. An application in Rust contains its own
+/// engine, with its own classes.
 ///
 /// The first signal, or the end of the terminal (unless started with `nohup`),
-/// lets running tasks finish (exit code 0); the second signal, or the
-/// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
+/// lets running tasks finish (exit code 0). The second signal, or the end of
+/// --stop-timeout, releases them without using a retry (exit code 9).
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Arguments {
@@ -62,10 +62,10 @@ pub(crate) struct Arguments {
     /// How long running tasks may go on after the first signal [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     stop_timeout: Option<Duration>,
-    /// How often the engine says that it is alive
+    /// How often the engine sends a heartbeat
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     heartbeat: Duration,
-    /// How long after its last heartbeat it counts as dead
+    /// How long after its last heartbeat other engines declare it dead
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     dead_after: Duration,
     /// How often it looks for work without a wake-up, at most 10s
@@ -81,16 +81,16 @@ pub(crate) struct Arguments {
     /// Warn about executions that take longer than this
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     warn_after: Option<Duration>,
-    /// The file that says which executables run for which classes [default:
-    /// task-engine.toml, if there is one]
+    /// The file that names the executable of each class [default:
+    /// task-engine.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Leave the tables as they are
+    /// Do not create or update the tables
     #[arg(long)]
     no_migrate: bool,
     /// Also know the sample classes: WaitingTask {"waiting_time": SECONDS},
     /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
-    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
+    /// ReportingTask {"steps": N, "step_time": SECONDS}, which reports progress
     #[arg(long)]
     samples: bool,
     /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
@@ -108,7 +108,7 @@ pub(crate) struct Arguments {
 
 const EXAMPLE: &str = r#"Example of task-engine.toml:
 
-  [class.hello]                     # a program for each task
+  [class.hello]                     # one process a task
   command = ["./hello.py"]
   timeout = "30s"
 
@@ -144,18 +144,18 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let config = executables::load(args.config.as_deref(), ConfigPurpose::Run)?;
     resources::raise_descriptor_limit();
     let stop = StopHandle::new();
-    stop.stop_on_signals().map_err(|e| CliError::Failure(format!("no signal handlers: {e}")))?;
+    stop.stop_on_signals().map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))?;
     stop_on_sighup(stop.clone())?;
     let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {
         opened = open(console, &database, &args) => opened?,
         () = stop.requested() => {
-            console.say("Stopped before the database was connected to.");
+            console.say("Stopped before the database was connected.");
             return Ok(());
         }
     };
     if io::stderr().is_terminal() {
-        console.say("Ctrl-C stops it; until then it waits for tasks.");
+        console.say("Waiting for tasks; Ctrl-C stops.");
     }
     let mut engine = Engine::new(store, ())
         .recovery(args.recovery.into())
@@ -187,7 +187,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
     if config.classes.is_empty() && !args.samples && args.witness.is_none() {
         tracing::warn!(
-            "this engine knows no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
+            "this engine has no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
         );
     }
     if let Some(file) = args.witness {
@@ -197,10 +197,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if let Some(web) = web {
         web.end().await;
     }
-    verdict(stopped?)
+    exit_result(stopped?)
 }
 
-/// The database, and the dashboard if one is wanted.
+/// The database, and the dashboard with --web.
 async fn open(
     console: &Console,
     database: &Database,
@@ -213,7 +213,7 @@ async fn open(
         return Ok((store, None));
     };
     if !args.no_migrate {
-        // The dashboard may be looked at before the engine is ready.
+        // The dashboard may be used before the engine is ready.
         store.migrate().await?;
     }
     let watched = database.open_to_watch().await?;
@@ -222,8 +222,8 @@ async fn open(
     Ok((store, Some(web)))
 }
 
-/// A terminal that is closed stops an engine in good order. By default it would
-/// kill it, and leave its tasks to recovery.
+/// Stops the engine gracefully when its terminal is closed. By default the signal
+/// would kill it, and leave its tasks to recovery.
 pub(crate) fn stop_on_sighup(stop: StopHandle) -> Result<(), CliError> {
     let mut sighup = SighupListener::listen()?;
     tokio::spawn(async move {
@@ -234,23 +234,23 @@ pub(crate) fn stop_on_sighup(stop: StopHandle) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the end of an engine means for whoever started it.
-pub(crate) fn verdict(stopped: Stopped) -> Result<(), CliError> {
+/// The exit code of an engine that stopped.
+pub(crate) fn exit_result(stopped: Stopped) -> Result<(), CliError> {
     let Stopped { forced, released, unrecorded, .. } = stopped;
     if unrecorded > 0 {
         return Err(CliError::Failure(format!(
-            "the results of {} could not be written, as the log says; recovery decides about them",
+            "could not record the results of {}; see the log. Recovery decides about them",
             count(unrecorded, "task")
         )));
     }
     if released > 0 {
         return Err(CliError::Released(format!(
-            "stopped before {} had ended: given back to wait, at no cost",
+            "stopped before {} had ended: released to wait again, without using a retry",
             count(released, "task")
         )));
     }
     if forced {
-        return Err(CliError::Released("stopped at once; no task was running any more".to_owned()));
+        return Err(CliError::Released("stopped at once; no task was running".to_owned()));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! `task-engine tail`.
 //!
-//! There is no index by the time of an end. What ends is found because it was
-//! seen before: it ran at the last look, or was among the first of its lane, or
-//! was created since. Each look is bounded, however much history there is.
+//! There is no index by the time of an end. An ended attempt is found because its task
+//! ran at the last poll, was among the first of its lane, or was created since. Each
+//! poll is bounded, however much history there is.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
@@ -49,14 +49,14 @@ pub(crate) struct Arguments {
 }
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
-/// What will be due before the look after the next.
+/// Tasks that will be due before the poll after the next.
 const SOON: Duration = Duration::from_secs(2);
 const PER_LANE: i64 = 500;
 const ENDINGS_MAX: i64 = 5_000;
 /// A task may become visible after one with a higher id.
 const LATE_IDS: i64 = 1_000;
 
-/// The cost of asking ends before that of forgetting begins.
+/// How many printed endings are remembered.
 const SEEN_MAX: usize = 100_000;
 
 #[derive(Debug, Serialize)]
@@ -71,7 +71,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let begun = Instant::now();
     let look = ActivityQuery { per_lane: PER_LANE, soon: SOON };
     let mut last = store.activity(look).await?;
-    console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.place()));
+    console.say(format_args!("Following attempts on {}; Ctrl-C stops.", store.place()));
     let since = last.now;
     let mut seen = PrintedEndings::default();
     let mut printer = TailPrinter { out: console.results(), zone: now().time_zone().clone(), args };
@@ -79,7 +79,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         let left = printer.args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
         tokio::time::sleep(POLL_EVERY.min(left.unwrap_or(POLL_EVERY))).await;
         let moving = store.activity(look).await?;
-        let mut endings = store.endings(&moved(&last, &moving, since)).await?;
+        let mut endings = store.endings(&endings_between(&last, &moving, since)).await?;
         endings.retain(|ending| ending.stopped_at >= since && seen.is_new(ending));
         printer.ended(&endings)?;
         printer.started(&last, &moving)?;
@@ -90,8 +90,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
 }
 
-/// Where to look for what has ended between two looks.
-fn moved(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
+/// The tasks that may have ended between two polls.
+fn endings_between(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
     let age = Duration::try_from(moving.now.duration_since(since)).unwrap_or_default();
     let mut look = EndingsQuery::new(ENDINGS_MAX, age + Duration::from_secs(60));
     let runs: HashSet<_> = moving.held.iter().map(|held| (held.task_id, held.attempt)).collect();
@@ -110,7 +110,7 @@ fn moved(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
     look
 }
 
-/// What was told, so that nothing is told twice.
+/// Printed endings, so that none is printed twice.
 #[derive(Debug, Default)]
 struct PrintedEndings(BTreeSet<(Timestamp, AttemptId)>);
 
@@ -180,7 +180,7 @@ fn line(ending: &EndingRow) -> String {
             match after.and_then(|after| Duration::try_from(after).ok()) {
                 Some(after) if ending.error.is_none() => format!("snoozed for {}", span(after)),
                 Some(after) if !after.is_zero() => format!("retried in {}", span(after)),
-                _ => "waits again".to_owned(),
+                _ => "waiting again".to_owned(),
             }
         }
     };

@@ -33,14 +33,14 @@ pub(crate) struct Arguments {
     /// Only those of this class: the same as the filter class=CLASS
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// How many at the most
+    /// How many to list
     #[arg(long, default_value_t = 50, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// Only those older than this one: the next page
+    /// Only tasks before this id: the next page
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     before: Option<TaskId>,
-    /// Show the list anew every two seconds, until Ctrl-C; needs a terminal
+    /// Refresh the list every two seconds, until Ctrl-C; needs a terminal
     #[arg(long, conflicts_with = "json")]
     watch: bool,
     /// Print JSON, one task a line
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 }
 
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// Home, and everything below is cleared.
+/// Clears the screen.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
@@ -62,7 +62,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
     if args.watch && !io::stdout().is_terminal() {
         return Err(CliError::Usage(
-            "--watch draws on a terminal, and the output is none; leave it out to list the tasks once".to_owned(),
+            "Not a terminal: leave out --watch to list the tasks once.".to_owned(),
         ));
     }
     let store = console.database()?.open(OpenMode::MustExist).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         }
         out.flush()?;
         drop(out);
-        say_the_rest(console, &search, &found, &store.place());
+        print_hint(console, &search, &found, &store.place());
         if !args.watch {
             return Ok(());
         }
@@ -123,8 +123,8 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// Where to go on; and an empty answer is the moment to say what there is to do.
-fn say_the_rest(console: &Console, search: &Search, found: &SearchPage, place: &str) {
+/// The next page, or what to do if there are no tasks.
+fn print_hint(console: &Console, search: &Search, found: &SearchPage, database: &str) {
     let shown = found.tasks.len();
     if let Some(next) = found.next {
         let words = quoted(&search.filter.to_string());
@@ -132,22 +132,22 @@ fn say_the_rest(console: &Console, search: &Search, found: &SearchPage, place: &
         let more = console.command(&format!("tasks{words} --before {next}"));
         if shown >= search.limit as usize {
             console.say(format_args!(
-                "{} shown; there may be older ones: {more}",
+                "{} shown. Older ones: {more}",
                 count(shown, "task")
             ));
         } else {
             console.say(format_args!(
-                "{} found so far, searched down to task {next}. Go on with: {more}",
+                "{} found so far, down to task {next}. Continue: {more}",
                 count(shown, "task")
             ));
         }
     } else if shown == 0 && (!search.filter.is_empty() || search.before.is_some()) {
-        console.say(format_args!("No such tasks on {place}."));
+        console.say(format_args!("No tasks match {:?} on {database}.", search.filter.to_string()));
     } else if shown == 0 {
         console.say(format_args!(
-            "There are no tasks on {place} yet.\nCreate one: {}\nExecute it: {}",
+            "There are no tasks on {database} yet.\nCreate one: {}\nExecute it: {}",
             console.command(r#"create WaitingTask '{"waiting_time": 2}'"#),
-            console.command("start")
+            console.command("start --samples")
         ));
     }
 }

@@ -43,13 +43,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         }
         return Ok(out.flush()?);
     }
-    let terminal = RawTerminal::take()?;
+    let terminal = RawTerminal::enter()?;
     let done = watch(&*store, first, Duration::from_secs(args.every)).await;
     drop(terminal);
     done
 }
 
-/// What event while the screen was shown.
+/// What can happen while the screen is shown.
 enum ScreenEvent {
     Key(u8),
     Time,
@@ -60,11 +60,11 @@ async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Resu
     let mut keys = keys();
     let mut stop = stop_signal()?;
     let (mut look, mut before) = (first, None);
-    let (mut is_paused, mut trouble) = (false, None);
+    let (mut is_paused, mut error) = (false, None);
     let mut clock = tokio::time::interval(every);
     clock.tick().await;
     loop {
-        draw(&look, before.as_ref(), is_paused, trouble.as_deref())?;
+        draw(&look, before.as_ref(), is_paused, error.as_deref())?;
         let event = tokio::select! {
             Some(key) = keys.recv() => ScreenEvent::Key(key),
             _ = clock.tick() => ScreenEvent::Time,
@@ -77,18 +77,18 @@ async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Resu
             ScreenEvent::Time if !is_paused => match StatsSnapshot::take(store).await {
                 Ok(new) => {
                     before = Some(std::mem::replace(&mut look, new));
-                    trouble = None;
+                    error = None;
                 }
-                // It may come back; what was seen last stays.
-                Err(fault) => trouble = Some(fault.to_string()),
+                // It may recover; the last state stays on the screen.
+                Err(failed) => error = Some(failed.to_string()),
             },
             ScreenEvent::Key(_) | ScreenEvent::Time => {}
         }
     }
 }
 
-/// Keys, as bytes. A thread of its own, because reading them cannot be given up;
-/// it ends with the process.
+/// Keys, as bytes. Reading them cannot be cancelled, so its own thread does it and
+/// ends with the process.
 fn keys() -> mpsc::Receiver<u8> {
     let (send, receive) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -107,7 +107,7 @@ type Stop = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 #[cfg(unix)]
 fn stop_signal() -> Result<Stop, CliError> {
     use tokio::signal::unix::{SignalKind, signal};
-    let wrong = |error| CliError::Failure(format!("signals cannot be heard: {error}"));
+    let wrong = |error| CliError::Failure(format!("could not install signal handlers: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
     let mut sighup = signal(SignalKind::hangup()).map_err(wrong)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
@@ -131,16 +131,16 @@ fn draw(
     look: &StatsSnapshot,
     before: Option<&StatsSnapshot>,
     is_paused: bool,
-    trouble: Option<&str>,
+    error: Option<&str>,
 ) -> Result<(), CliError> {
     let (width, height) = size().unwrap_or((80, 24));
     let (width, height) = (usize::from(width), usize::from(height));
     let mut lines = screen::lines(look, before, height.saturating_sub(1));
     lines.truncate(height.saturating_sub(1));
-    let foot = match (trouble, is_paused) {
-        (Some(trouble), _) => format!("no news: {}", crate::escape::summary(trouble, 200)),
-        (None, true) => "paused; p goes on, q ends".to_owned(),
-        (None, false) => "p pauses, q ends".to_owned(),
+    let foot = match (error, is_paused) {
+        (Some(error), _) => format!("could not refresh: {}", crate::escape::summary(error, 200)),
+        (None, true) => "paused; p resumes, q quits".to_owned(),
+        (None, false) => "p pauses, q quits".to_owned(),
     };
     let mut out = io::stdout().lock();
     queue!(out, MoveTo(0, 0))?;
@@ -158,16 +158,16 @@ fn draw(
     Ok(out.flush()?)
 }
 
-/// The terminal while it is ours; given back when this is dropped, and before a
-/// panic is printed.
+/// The terminal in raw mode; restored when this is dropped, and before a panic is
+/// printed.
 struct RawTerminal;
 
 impl RawTerminal {
-    fn take() -> Result<Self, CliError> {
-        let wrong = |error| CliError::Failure(format!("the terminal cannot be used: {error}"));
+    fn enter() -> Result<Self, CliError> {
+        let wrong = |error| CliError::Failure(format!("cannot use the terminal: {error}"));
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            release();
+            restore();
             hook(panic);
         }));
         enable_raw_mode().map_err(wrong)?;
@@ -179,11 +179,11 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        release();
+        restore();
     }
 }
 
-fn release() {
+fn restore() {
     let _ = execute!(io::stdout(), Show, EnableLineWrap, LeaveAlternateScreen);
     let _ = disable_raw_mode();
 }

@@ -15,7 +15,7 @@ use crate::database::OpenMode;
 use crate::escape::escape;
 use crate::error::CliError;
 
-/// Show which tasks belong together, and which created which
+/// Show the tasks of a flow as a tree
 ///
 /// Prints the tree of a flow: how long each task was due before it started, how
 /// long it ran, and how it ended. Name the flow by its correlation id, or by any
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Read a number as a correlation id, not as the id of a task
     #[arg(long)]
     correlation: bool,
-    /// How many tasks at the most, oldest first
+    /// How many tasks to show, oldest first
     #[arg(long, default_value_t = 1000, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(LIMIT_MAX)))]
     limit: u32,
@@ -49,7 +49,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (tasks, more) = read(&*store, &correlation_id, args.limit).await?;
     if tasks.is_empty() {
         return Err(CliError::NotFound(format!(
-            "there is no task and no flow {} on {}; it may have been removed by retention",
+            "there is no task and no flow {} on {}; retention may have removed it",
             escape(&args.flow),
             store.place()
         )));
@@ -79,7 +79,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 /// How to see more, if that is possible.
 fn more_of(console: &Console, args: &Arguments) -> String {
     if args.limit == LIMIT_MAX {
-        return ", which is the most there can be.".to_owned();
+        return ", which is the maximum.".to_owned();
     }
     let limit = args.limit.saturating_mul(10).min(LIMIT_MAX);
     let correlation = if args.correlation { " --correlation" } else { "" };
@@ -87,7 +87,7 @@ fn more_of(console: &Console, args: &Arguments) -> String {
     format!("; to see more: {}", console.command(&command))
 }
 
-/// The flow that was meant, and the task that it was named by.
+/// The selected flow, and the task that it was named by.
 async fn flow_of(store: &dyn Store, args: &Arguments) -> Result<(String, Option<TaskId>), CliError> {
     if !args.correlation
         && let Ok(id) = args.flow.parse::<TaskId>()

@@ -11,7 +11,7 @@ use crate::escape::escape;
 use crate::error::CliError;
 use crate::json_output::write_json_line;
 
-/// Check that no task is lost or in two places (reads everything)
+/// Check that no task is lost or stored twice (reads everything)
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object
@@ -39,7 +39,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     out.flush()?;
     let many = |number: i64, what| count(usize::try_from(number).unwrap_or(0), what);
     let scope = format!(
-        "{} ({} waiting, {} running), {} on record, {}",
+        "{} ({} waiting, {} running), {}, {}",
         many(checked.tasks, "task"),
         checked.waiting,
         checked.running,

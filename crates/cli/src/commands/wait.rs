@@ -48,12 +48,12 @@ struct EndedOutput<'a> {
     error: Option<&'a TaskError>,
 }
 
-/// The first look comes soon, for tasks that are quick; later ones are rarer.
-const LOOK_FIRST: Duration = Duration::from_millis(20);
-const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How often it is checked that a task which does not end is still there.
+/// The first poll comes soon, for quick tasks; later ones are rarer.
+const POLL_FIRST: Duration = Duration::from_millis(20);
+const POLL_MAX: Duration = Duration::from_secs(1);
+/// How often to check that an open task still exists.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// No end is older.
+/// Older than any end.
 const EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
@@ -64,7 +64,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let all = awaited.open.len();
     let mut checked = begun;
     awaited.check(&*store).await?;
-    let mut pause = LOOK_FIRST;
+    let mut pause = POLL_FIRST;
     while !awaited.is_enough() {
         let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
@@ -75,7 +75,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             )));
         }
         tokio::time::sleep(pause.min(left.unwrap_or(pause))).await;
-        pause = (pause * 3 / 2).min(LOOK_MAX);
+        pause = (pause * 3 / 2).min(POLL_MAX);
         if checked.elapsed() >= CHECK_EVERY || awaited.anything_new(&*store).await? {
             checked = Instant::now();
             awaited.check(&*store).await?;
@@ -93,7 +93,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 
 struct AwaitedTasks<'a> {
     console: &'a Console,
-    /// One is enough.
+    /// Wait only for the first.
     any: bool,
     open: Vec<TaskId>,
     failed: usize,

@@ -10,8 +10,8 @@ use crate::web::{DEFAULT_ADDRESS, DashboardServer, StopSignals, WebOptions, addr
 
 /// Serve the dashboard and the HTTP API, without an engine
 ///
-/// Listens on this machine alone, where everybody may do everything. On any
-/// other address it needs a password (TASK_ENGINE_WEB_PASSWORD) or a token
+/// Listens on this machine only, where every user may do everything. Any other
+/// address needs a password (TASK_ENGINE_WEB_PASSWORD) or a token
 /// (`task-engine tokens create`).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -29,15 +29,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         console.say(format_args!("Database: {}", store.place()));
         DashboardServer::begin(console, store, args.address, &args.options, None).await
     };
-    let mut serving = tokio::select! {
-        serving = begin => serving?,
+    let mut server = tokio::select! {
+        server = begin => server?,
         () = stop.recv() => return Ok(()),
     };
     tokio::select! {
         () = stop.recv() => {
-            serving.end().await;
+            server.end().await;
             Ok(())
         }
-        fault = serving.broken() => Err(fault),
+        error = server.failed() => Err(error),
     }
 }

@@ -15,7 +15,7 @@ use crate::escape::escape;
 use crate::error::CliError;
 use crate::json_output::write_json_line;
 
-/// Say why a task does not run, or what it does now
+/// Explain why a task does not run, or what it does now
 ///
 /// The reason to look at first comes first. The exit code is 0 whatever the
 /// reason, and 3 if there is no such task.
@@ -36,7 +36,7 @@ struct WhyOutput<'a> {
     task_class: &'a str,
     queue: &'a str,
     priority: i32,
-    /// The time that this was so, by the database's clock.
+    /// When the reasons were read, by the database's clock.
     at: Timestamp,
     reasons: &'a [Reason],
 }
@@ -63,11 +63,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
     let zone = now().time_zone().clone();
     writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
-    for (at_place, reason) in reasons.iter().enumerate() {
+    for (index, reason) in reasons.iter().enumerate() {
         writeln!(
             out,
             "  {}. {}",
-            at_place + 1,
+            index + 1,
             escape(&task_engine_operations::why::sentences::reason(reason, at, &zone))
         )?;
     }

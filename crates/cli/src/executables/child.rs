@@ -21,15 +21,14 @@ use super::supervisor::{INPUT, INPUT_ENDS, KILL, TERMINATE};
 pub(super) enum ProcessEnd {
     Exited(i32),
     Signalled(i32),
-    /// It could not even be started: the system's error number, if it has one,
-    /// and its words.
+    /// It could not be started: the system's error number, if any, and message.
     NotStarted(Option<i32>, String),
-    /// Its supervisor was killed; so was it.
+    /// Its supervisor was killed, so it was killed, too.
     Unsupervised,
 }
 
-/// The way to an executable. When this is dropped it is killed: at once if it
-/// was told to end before, else as when the engine dies.
+/// Controls an executable. Dropping it kills the executable: at once if it was
+/// terminated before, else as when the engine dies.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessControl(UnboundedSender<(u8, Vec<u8>)>);
 
@@ -51,7 +50,7 @@ impl ProcessControl {
     }
 
     fn send(&self, kind: u8, data: Vec<u8>) {
-        // Fails if it has ended already.
+        // Fails if the executable has ended.
         let _ = self.0.send((kind, data));
     }
 }
@@ -109,24 +108,24 @@ async fn write_frames(mut socket: OwnedWriteHalf, mut frames: UnboundedReceiver<
     }
 }
 
-/// The wait for the end of an executable.
+/// Waits for the end of an executable.
 pub(super) struct ExitWaiter {
     answers: OwnedReadHalf,
     supervisor: tokio::process::Child,
 }
 
 impl ExitWaiter {
-    /// How it ended: said when nothing of it is left.
+    /// How it ended. Returns when none of its processes is left.
     pub(super) async fn ending(mut self) -> ProcessEnd {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         // An error is an end, too: a supervisor that has gone without having read
-        // all of its frames resets the socket. What it said comes before that.
-        while let Ok(1..) = self.answers.read_buf(&mut said).await {}
-        let said = String::from_utf8_lossy(&said);
+        // all of its frames resets the socket. Its output comes before that.
+        while let Ok(1..) = self.answers.read_buf(&mut output).await {}
+        let output = String::from_utf8_lossy(&output);
         let _ = self.supervisor.wait().await;
-        let ending = parse(&said);
+        let ending = parse(&output);
         if ending == ProcessEnd::Unsupervised {
-            let started = said.lines().find_map(|line| line.strip_prefix("started "));
+            let started = output.lines().find_map(|line| line.strip_prefix("started "));
             let group = started.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
             if let Some(group) = group {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -137,8 +136,8 @@ impl ExitWaiter {
     }
 }
 
-fn parse(said: &str) -> ProcessEnd {
-    let last = said.lines().last().unwrap_or_default();
+fn parse(output: &str) -> ProcessEnd {
+    let last = output.lines().last().unwrap_or_default();
     let (word, rest) = last.split_once(' ').unwrap_or((last, ""));
     match (word, rest.parse()) {
         ("exited", Ok(code)) => ProcessEnd::Exited(code),

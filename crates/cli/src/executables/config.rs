@@ -457,16 +457,15 @@ fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
 }
 
 fn retry_rule(table: &RetryTable) -> RetryRule {
-    let default = RetryRule::default();
-    let maximum = table.maximum.map(|number| u32::try_from(number.0).unwrap_or(u32::MAX));
-    RetryRule {
-        maximum: maximum.unwrap_or(default.maximum),
-        first_delay: table.first_delay.map_or(default.first_delay, |time| time.0),
-        factor: table.factor.map_or(default.factor, |number| number.0),
-        cap: table.cap.map_or(default.cap, |time| time.0),
-        jitter: table.jitter.map_or(default.jitter, |number| number.0),
-        ..default
+    let mut rule = RetryRule::default();
+    if let Some(maximum) = table.maximum {
+        rule.maximum = u32::try_from(maximum.0).unwrap_or(u32::MAX);
     }
+    rule.first_delay = table.first_delay.map_or(rule.first_delay, |time| time.0);
+    rule.factor = table.factor.map_or(rule.factor, |number| number.0);
+    rule.cap = table.cap.map_or(rule.cap, |time| time.0);
+    rule.jitter = table.jitter.map_or(rule.jitter, |number| number.0);
+    rule
 }
 
 #[cfg(test)]

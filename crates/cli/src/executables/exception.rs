@@ -1,7 +1,7 @@
-//! Exceptions that nobody caught, as interpreters print them before they exit
-//! with code 1: an attempt is recorded under the name of the exception.
+//! Uncaught exceptions, as interpreters print them before they exit with code 1. The
+//! attempt is recorded with the name of the exception.
 
-/// What a program died of.
+/// An uncaught exception.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UncaughtException {
     pub(super) exception: String,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_no_exception() {
+    fn other_text_is_no_exception() {
         for text in [
             "",
             "something went wrong",

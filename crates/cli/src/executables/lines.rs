@@ -1,11 +1,10 @@
-//! Processes that stay: one line of JSON a task, one line an answer.
+//! Persistent processes: one line of JSON a task, one line an answer.
 //!
-//! Each worker has a pool of processes, which are started when tasks want them.
-//! The engine claims no more tasks than there are slots. A task gets a slot at a
-//! process; its line goes in, its answer comes out. A malformed answer fails its
-//! task alone. A process that dies, or prints what cannot be told to belong to a
-//! task, takes the tasks that it has with it: they fail with its last words, and
-//! the next task gets a new one.
+//! Each worker has a pool of processes, which are started on demand. The engine
+//! claims no more tasks than there are slots. A task gets a slot of a process; its
+//! line goes in, its answer comes out. A malformed answer fails only its task. If a
+//! process dies, or prints a line that belongs to no task, all of its tasks fail with
+//! its last log lines, and the next task gets a new process.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -26,22 +25,22 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::child::{self, ProcessControl, ProcessEnd, ExitWaiter};
 use super::config::{Executable, Worker};
 use super::log::{LineSplitter, LogTail};
-use super::once::{not_started, said};
+use super::once::{end_text, not_started};
 use super::protocol::{self, TaskUpdate, WorkerLine, MalformedLine};
 use super::resources::{ShortageWait, give_up, is_shortage, shortage_of};
 
 /// How much longer than a result its line may be.
 const ENVELOPE_BYTES: usize = 64 * 1024;
-/// How many tasks that have ended a process is remembered to have had.
+/// How many ended tasks of a process are remembered.
 const ENDED_MAX: usize = 1000;
-/// More than a pipe holds: enough for all that was said before an answer.
+/// More than a pipe holds: enough for all that was logged before an answer.
 const READS_MAX: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// When a process has ended, all that could write has; this is for the rest.
+/// How long to read the log after a process has ended.
 const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What becomes of a task.
+/// The result of an attempt.
 type AttemptResult = Result<Box<RawValue>, Failure>;
 
 /// The processes of a worker.
@@ -57,7 +56,7 @@ pub(super) struct ProcessPool {
 #[derive(Default)]
 struct PoolState {
     processes: Vec<Arc<Process>>,
-    /// How many died in a row without having answered anything.
+    /// How many died in a row without an answer.
     deaths: u32,
     not_before: Option<Instant>,
 }
@@ -69,8 +68,8 @@ struct Process {
     slots: Mutex<TaskSlots>,
 }
 
-/// The standard error. It is read before an answer counts, so that what was said
-/// before it belongs to its task, and not to the next one.
+/// The standard error. It is read before an answer is handled, so that earlier lines
+/// belong to the answered task, and not to the next one.
 struct StderrLog {
     file: File,
     lines: LineSplitter,
@@ -86,10 +85,9 @@ enum StderrState {
 struct TaskSlots {
     taken: HashMap<String, TaskSlot>,
     all: usize,
-    /// Why it gets no more tasks, and why it is killed.
+    /// Set if it gets no more tasks and is killed: the reason.
     over: Option<String>,
-    /// Tasks that it had a moment ago: what it still says about them is late, and
-    /// does no harm.
+    /// Tasks that it had before: late answers for them are ignored.
     ended: VecDeque<String>,
 }
 
@@ -106,7 +104,7 @@ impl ProcessPool {
         Self { worker, line_bytes_max, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Runs one attempt. Its time begins when a process has it.
+    /// Runs one attempt. Its time limit starts when a process has it.
     pub(super) async fn run(
         self: Arc<Self>,
         executable: Arc<Executable>,
@@ -117,9 +115,9 @@ impl ProcessPool {
         let id = format!("{}.{}", run.task_id(), run.attempt());
         let (process, mut answer) = tokio::select! {
             assigned = self.slot(&id, &executable, &run) => assigned?,
-            () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had it yet")),
+            () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
         };
-        // From here on, whoever drops this attempt drops its process, too.
+        // From here on, dropping this attempt kills its process.
         let mut held = ProcessTaskGuard { process: &process, id: &id, pool: &self, answered: false };
         process.control.input(protocol::request(&id, &parameters, &run)?);
         let limit = executable.timeout;
@@ -145,7 +143,7 @@ impl ProcessPool {
             return answer.unwrap_or_else(|_| Err(no_answer()));
         }
         if timeout(executable.grace, &mut answer).await.is_err() {
-            process.end("a task did not end in its time, nor when it was told to");
+            process.end("a task ended neither within its time limit nor when it was cancelled");
             let _ = answer.await;
         }
         held.answered = true;
@@ -153,7 +151,7 @@ impl ProcessPool {
         Err(Failure::named("Timeout", message).with_trace(Vec::new()))
     }
 
-    /// A slot at a process that has one free, or at a new process.
+    /// A free slot of a process, or of a new process.
     async fn slot(
         self: &Arc<Self>,
         id: &str,
@@ -208,19 +206,19 @@ impl ProcessPool {
             over: None,
             ended: VecDeque::new(),
         };
-        // The runtime has made it one that never blocks.
+        // The runtime has made it non-blocking.
         let stderr = stderr.into_owned_fd()?;
         let file = File::from(stderr.try_clone()?);
         let log = StderrLog { file, lines: LineSplitter::default(), tail: LogTail::default() };
         let (stderr_lock, slots) = (Mutex::new(log), Mutex::new(slots));
         let process = Arc::new(Process { control, stderr: stderr_lock, slots });
         let stderr = pipe::Receiver::from_owned_fd(stderr)?;
-        tokio::spawn(self.clone().attend(process.clone(), stdout, stderr, waiting));
+        tokio::spawn(self.clone().watch_process(process.clone(), stdout, stderr, waiting));
         Ok(process)
     }
 
-    /// Listens to a process until its end.
-    async fn attend(
+    /// Reads from a process until it ends.
+    async fn watch_process(
         self: Arc<Self>,
         process: Arc<Process>,
         stdout: ChildStdout,
@@ -228,11 +226,11 @@ impl ProcessPool {
         waiting: ExitWaiter,
     ) {
         let logging = tokio::spawn(log(self.worker.name.clone(), process.clone(), stderr));
-        let why = self.listen(&process, stdout).await;
+        let why = self.read_answers(&process, stdout).await;
         let why = lock(&process.slots).without_secrets(&why).into_owned();
         process.end(&why);
         let ended = waiting.ending().await;
-        // Its last words belong to the errors of its tasks.
+        // Its last log lines belong to the errors of its tasks.
         let _ = timeout(LOG_TIMEOUT, logging).await;
         let why = lock(&process.slots).over.clone().unwrap_or(why);
         {
@@ -243,7 +241,7 @@ impl ProcessPool {
             state.deaths += 1;
         }
         let name = &self.worker.name;
-        tracing::warn!("Worker process {name} ended ({}): {why}", said(&ended));
+        tracing::warn!("Worker process {name} ended ({}): {why}", end_text(&ended));
         let taken: Vec<TaskSlot> = lock(&process.slots).taken.drain().map(|(_, slot)| slot).collect();
         let alone = taken.len() == 1;
         for slot in taken {
@@ -253,9 +251,9 @@ impl ProcessPool {
         self.changed.notify_waiters();
     }
 
-    /// Takes what a process says, until it says no more or what cannot be told to
-    /// belong to a task: why it is over.
-    async fn listen(&self, process: &Process, stdout: ChildStdout) -> String {
+    /// Handles the lines of a process. Returns why it ended: its output was closed, or
+    /// a line belongs to no task.
+    async fn read_answers(&self, process: &Process, stdout: ChildStdout) -> String {
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         loop {
@@ -277,8 +275,8 @@ impl ProcessPool {
         }
     }
 
-    /// Does what a line says. An error is a reason to end the process: whose line
-    /// it was cannot be told, so every task may be the one that waits for it.
+    /// Handles a line. An error ends the process: the line belongs to an unknown task,
+    /// so every task might wait for it.
     fn take(&self, process: &Process, line: Result<WorkerLine, MalformedLine>) -> Result<(), String> {
         let update = match line {
             Ok(WorkerLine::Concurrency(number)) => {
@@ -304,7 +302,6 @@ impl ProcessPool {
         let mut slots = lock(&process.slots);
         let Some(slot) = slots.taken.get(&update.id) else {
             let is_late = update.answer.is_none() || slots.ended.contains(&update.id);
-            // Words that come late do no harm.
             return if is_late {
                 Ok(())
             } else {
@@ -334,16 +331,16 @@ impl ProcessPool {
     }
 }
 
-/// What a task waits for that has no slot.
+/// What a task without a slot waits for.
 enum NextStep {
-    /// Another task's end, or this time.
+    /// The end of another task, or this time.
     At(Option<Instant>),
     /// A process could not be started.
     StartFailed(std::io::Error),
 }
 
 impl TaskSlot {
-    /// The answer, if it is within the bounds of the class.
+    /// The answer, if it is within the limits of the class.
     fn checked(&self, answer: protocol::TaskAnswer) -> AttemptResult {
         match answer {
             protocol::TaskAnswer::Result(result)
@@ -360,8 +357,8 @@ impl TaskSlot {
     }
 }
 
-/// The failure of a task whose process has ended without an answer. The exception
-/// that the process died of is this task's if it had no other.
+/// The failure of a task whose process ended without an answer. An uncaught exception
+/// of the process belongs to the task if it was its only one.
 fn process_ended(slot: &TaskSlot, ended: &ProcessEnd, why: &str, alone: bool, tail: &LogTail) -> Failure {
     if let ProcessEnd::NotStarted(number, why) = ended {
         return if is_shortage(*number) {
@@ -376,7 +373,7 @@ fn process_ended(slot: &TaskSlot, ended: &ProcessEnd, why: &str, alone: bool, ta
         _ => {
             let last =
                 tail.last().map_or_else(String::new, |last| format!("; its last words: {last}"));
-            let how = said(ended);
+            let how = end_text(ended);
             let message = format!("its process ended before it had answered ({how}): {why}{last}");
             tail.of(Failure::named("ProcessEnded", message))
         }
@@ -457,15 +454,15 @@ impl Process {
         StderrState::Flooding
     }
 
-    /// It gets no more tasks, and is killed.
+    /// Assigns no more tasks to it, and kills it.
     fn end(&self, why: &str) {
         lock(&self.slots).over.get_or_insert_with(|| why.to_owned());
         self.control.kill();
     }
 }
 
-/// A task that a process has. If it is dropped without an answer, the process
-/// still works on it: it is killed, so that no attempt goes on after its end.
+/// A task that a process has. Dropped without an answer, it kills the process, so
+/// that no attempt continues after its end.
 struct ProcessTaskGuard<'a> {
     process: &'a Process,
     id: &'a str,
@@ -477,13 +474,13 @@ impl Drop for ProcessTaskGuard<'_> {
     fn drop(&mut self) {
         let left = lock(&self.process.slots).end(self.id).is_some();
         if left && !self.answered {
-            self.process.end("a task was told to end and did not");
+            self.process.end("a task was cancelled and did not end");
         }
         self.pool.changed.notify_waiters();
     }
 }
 
-/// Reads the standard error whenever there is something.
+/// Reads the standard error whenever it has data.
 async fn log(worker: String, process: Arc<Process>, stderr: pipe::Receiver) {
     while stderr.readable().await.is_ok() {
         match process.read_log(&worker, |_, buffer| stderr.try_read(buffer)) {

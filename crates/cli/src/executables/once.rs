@@ -1,4 +1,5 @@
-//! One process a task: parameters in, result out, and the log beside.
+//! One process a task: parameters on the standard input, the result on the standard
+//! output, the log on the standard error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) const DO_NOT_RETRY: i32 = 100;
 /// Exit code: not now, but later (`EX_TEMPFAIL` of sysexits.h).
 pub(crate) const SNOOZE: i32 = 75;
 
-/// When a process has ended, all that could write has; this is for the rest.
+/// How long to read the output after a process has ended.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_CHARS: usize = 100;
 /// A control character in a JSON string, like \u001b.
@@ -31,7 +32,7 @@ const ESCAPED_BYTES_MAX: usize = 7;
 
 type StartedProcess = (ProcessControl, ChildStdout, ChildStderr, ExitWaiter);
 
-/// What was printed for the result.
+/// What the process printed as its result.
 enum ResultOutput {
     Whole(Vec<u8>),
     TooMuch,
@@ -60,7 +61,7 @@ pub(super) async fn run(
                 let finished = watch(&executable, &parameters, &run, started).await;
                 match &finished.ended {
                     ProcessEnd::NotStarted(number, why) if is_shortage(*number) => why.clone(),
-                    _ => return verdict(&executable, finished, &run),
+                    _ => return attempt_result(&executable, finished, &run),
                 }
             }
             Err(error) => match shortage_of(&error) {
@@ -72,7 +73,7 @@ pub(super) async fn run(
     }
 }
 
-/// Gives a program its input and takes what it prints, until it has ended.
+/// Passes the input to a program and reads its output until it has ended.
 async fn watch(
     executable: &Executable,
     parameters: &RawValue,
@@ -95,7 +96,7 @@ async fn watch(
         }));
         let mut logged = false;
         let mut deadline = executable.timeout.map(|limit| Instant::now() + limit);
-        let mut told = false;
+        let mut terminated = false;
         let ended = loop {
             let time_is_over = async {
                 match deadline {
@@ -113,8 +114,8 @@ async fn watch(
                 }
                 () = &mut logging, if !logged => logged = true,
                 // The engine drops this when the grace is over, which kills.
-                () = run.cancelled(), if !told => {
-                    told = true;
+                () = run.cancelled(), if !terminated => {
+                    terminated = true;
                     control.terminate();
                 }
                 () = time_is_over => {
@@ -143,8 +144,8 @@ async fn watch(
     FinishedRun { ended, output, timed_out, tail }
 }
 
-/// What the end of a process means for its task.
-fn verdict(
+/// The result of an attempt, by the end of its process.
+fn attempt_result(
     executable: &Executable,
     FinishedRun { ended, output, timed_out, tail }: FinishedRun,
     run: &Run<()>,
@@ -152,11 +153,11 @@ fn verdict(
     let failure = |name: &str, message: String| Failure::named(name, message);
     match &ended {
         ProcessEnd::NotStarted(_, why) => return Err(not_started(executable, why)),
-        ProcessEnd::Unsupervised => return Err(tail.of(failure("Unsupervised", said(&ended)))),
+        ProcessEnd::Unsupervised => return Err(tail.of(failure("Unsupervised", end_text(&ended)))),
         ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) => {}
     }
     if let Some(limit) = executable.timeout.filter(|_| timed_out) {
-        let message = format!("not finished after {}; {}", span(limit), said(&ended));
+        let message = format!("not finished after {}; {}", span(limit), end_text(&ended));
         return Err(tail.of(failure("Timeout", message)));
     }
     let output = match output {
@@ -164,7 +165,7 @@ fn verdict(
         Some(ResultOutput::TooMuch) => {
             let limit = count(executable.result_bytes, "byte");
             let message = format!(
-                "it printed more than {limit} to its standard output, which is for the result alone, and was killed; print other words to the standard error"
+                "it printed more than {limit} to its standard output, which is for the result only, and was killed; print other text to the standard error"
             );
             return Err(tail.of(failure("ResultTooLong", message)));
         }
@@ -174,7 +175,7 @@ fn verdict(
         }
     };
     let message =
-        tail.last().map_or_else(|| said(&ended), |last| format!("{}: {last}", said(&ended)));
+        tail.last().map_or_else(|| end_text(&ended), |last| format!("{}: {last}", end_text(&ended)));
     match ended {
         ProcessEnd::Exited(0) => Ok(result(&output)),
         ProcessEnd::Exited(DO_NOT_RETRY) => {
@@ -206,8 +207,8 @@ fn snoozed(executable: &Executable, output: &[u8], reason: String, run: &Run<()>
     Failure::snooze_because(time, reason)
 }
 
-/// How a process ended, in words.
-pub(super) fn said(ended: &ProcessEnd) -> String {
+/// How a process ended, as text.
+pub(super) fn end_text(ended: &ProcessEnd) -> String {
     match ended {
         ProcessEnd::Exited(code) => format!("exit code {code}"),
         ProcessEnd::Signalled(number) => match signal_name(*number) {
@@ -216,7 +217,7 @@ pub(super) fn said(ended: &ProcessEnd) -> String {
         },
         ProcessEnd::NotStarted(_, why) => format!("not started: {why}"),
         ProcessEnd::Unsupervised => {
-            "the process that watches over it was killed, and it was killed too".to_owned()
+            "its supervisor was killed, and it was killed, too".to_owned()
         }
     }
 }
@@ -244,22 +245,22 @@ fn signal_name(number: i32) -> Option<&'static str> {
 pub(super) fn not_started(executable: &Executable, why: &str) -> Failure {
     let program = executable.program().path.display();
     let advice = if why.contains("Exec format error") {
-        "; the first line of a script must say what runs it, like #!/bin/sh"
+        "; the first line of a script must name its interpreter, like #!/bin/sh"
     } else {
         ""
     };
     Failure::named("NotStarted", format!("{program} cannot be started: {why}{advice}"))
 }
 
-/// The result of a process that says it has done its work: a JSON value, or the
-/// text that it printed, as a JSON string.
+/// The result of a process that exited with 0: a JSON value, or the text that it
+/// printed, as a JSON string.
 fn result(output: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(output);
     let whole = match text.trim() {
         "" => "null",
         whole => whole,
     };
-    // What no store could keep as JSON is text, too: the work is done.
+    // JSON that no store keeps is stored as text: the task has succeeded.
     let json = Json::parse(whole).or_else(|_| as_text(text.trim_end()));
     let json = json.unwrap_or_else(|_| Json::null());
     serde_json::from_str(json.as_str()).unwrap_or_else(|_| RawValue::NULL.to_owned())
@@ -277,8 +278,8 @@ fn as_text(text: &str) -> Result<Json, InvalidJson> {
     })
 }
 
-/// `{"snooze": "30s"}` or `{"retry_after": 30}`, in place of a result: when to
-/// run again, nothing if that is not said, or what is wrong with it.
+/// `{"snooze": "30s"}` or `{"retry_after": 30}` in place of a result: when to run
+/// again, if given, or an error.
 fn wanted_wait(output: &[u8]) -> Result<Option<Duration>, String> {
     let text = String::from_utf8_lossy(output);
     let text = text.trim();

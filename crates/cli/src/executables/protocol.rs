@@ -51,12 +51,12 @@ pub(super) fn request(id: &str, parameters: &RawValue, run: &Run<()>) -> Result<
     Ok(line)
 }
 
-/// The line that asks for the end of a task.
+/// The line that cancels a task.
 pub(super) fn cancel(id: &str) -> Vec<u8> {
     format!("{}\n", serde_json::json!({ "cancel": id })).into_bytes()
 }
 
-/// A line of a process, understood.
+/// A parsed line of a process.
 #[derive(Debug)]
 pub(super) enum WorkerLine {
     /// How many tasks it takes at a time.
@@ -64,13 +64,13 @@ pub(super) enum WorkerLine {
     Task(Box<TaskUpdate>),
 }
 
-/// What a process says about one of its tasks.
+/// A message of a process about one of its tasks.
 #[derive(Debug, Default)]
 pub(super) struct TaskUpdate {
     pub(super) id: String,
     pub(super) log: Vec<String>,
     pub(super) progress: Option<(f64, String)>,
-    /// What is wrong with the line, and does no harm.
+    /// Errors in the line that can be ignored.
     pub(super) warnings: Vec<String>,
     pub(super) answer: Option<TaskAnswer>,
 }
@@ -83,7 +83,7 @@ pub(super) enum TaskAnswer {
     Snooze(Duration, String),
 }
 
-/// A line that is not understood, and whose it is, if that can be told.
+/// A line that cannot be parsed, and its task, if known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MalformedLine {
     pub(super) id: Option<String>,
@@ -99,7 +99,7 @@ pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
     let Ok(fields) = serde_json::from_str::<Fields>(&text) else {
         let first: String = text.chars().take(FIRST_CHARS).collect();
         return Err(unassigned(format!(
-            "it printed a line that is not a JSON object: {first:?}; print other words to the standard error"
+            "it printed a line that is not a JSON object: {first:?}; print other text to the standard error"
         )));
     };
     let id = match value(&fields, "id") {
@@ -181,7 +181,7 @@ fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
     Ok(update)
 }
 
-/// The failure, and what is wrong with the wish for a retry.
+/// The failure, and a warning if its `retry` is invalid.
 fn failure(error: &Value, retry: Option<&Value>) -> (Failure, Option<String>) {
     let failure = match error {
         Value::Object(fields) => {
@@ -222,8 +222,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// One text of several lines, or a list of texts. What a line begins with stays:
-/// it is how deep it stands.
+/// One text of several lines, or a list of texts. Indentation is kept.
 fn lines_of(value: &Value) -> Vec<String> {
     let all = match value {
         Value::Array(list) => list.iter().map(text).collect(),
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_answer_is_understood() {
+    fn all_answers_are_parsed() {
         let result = |line: &str| match update(line).answer {
             Some(TaskAnswer::Result(result)) => result.get().to_owned(),
             other => panic!("{line}: {other:?}"),
@@ -270,10 +269,10 @@ mod tests {
         let snooze = r#"{"id": "1.1", "snooze": "30s", "message": "busy"}"#;
         let Some(TaskAnswer::Snooze(time, reason)) = update(snooze).answer else { panic!("{snooze}") };
         assert_eq!((time, reason.as_str()), (Duration::from_secs(30), "busy"));
-        let said = update(r#"{"id": "1.1", "log": "a\n  b", "progress": 40, "message": "half"}"#);
-        assert_eq!(said.log, ["a", "  b"]);
-        assert_eq!(said.progress, Some((40.0, "half".to_owned())));
-        assert!(said.answer.is_none());
+        let parsed = update(r#"{"id": "1.1", "log": "a\n  b", "progress": 40, "message": "half"}"#);
+        assert_eq!(parsed.log, ["a", "  b"]);
+        assert_eq!(parsed.progress, Some((40.0, "half".to_owned())));
+        assert!(parsed.answer.is_none());
         assert!(matches!(parse(br#"{"concurrency": 8}"#), Ok(WorkerLine::Concurrency(8))));
     }
 
@@ -311,7 +310,7 @@ mod tests {
             assert!(wrong.why.contains(why), "{line}: {}", wrong.why);
         }
         for (line, why) in [
-            ("hello", "not a JSON object: \"hello\"; print other words"),
+            ("hello", "not a JSON object: \"hello\"; print other text"),
             ("[1]", "not a JSON object"),
             ("{}", "without an id"),
             (r#"{"id": 1.1, "result": 3}"#, "an id is the text"),
@@ -323,8 +322,8 @@ mod tests {
         }
     }
 
-    /// Lines that are cut, changed and glued at random are understood or not, and
-    /// never panic; nor do messages speak of the parser.
+    /// Lines that are cut, changed and joined at random never panic, and messages do
+    /// not name the parser.
     #[test]
     fn mutated_lines_never_panic() {
         let good = [

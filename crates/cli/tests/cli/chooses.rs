@@ -214,7 +214,7 @@ fn filter_errors_name_their_position() {
         ),
         (&["tasks", "status=failed clas=a"], "\n  status=failed clas=a\n                ^"),
         (&["tasks", "status=faild"], "did you mean failed?"),
-        (&["retry", "created=2h", "--yes"], "cannot be asked with ="),
+        (&["retry", "created=now-2h", "--yes"], "cannot be asked with ="),
         (&["cancel", "error~\"open", "--yes"], "never closed"),
         (&["delete", "nonsense", "--yes"], "there is no field \"nonsense\""),
         (&["rerun", "1", "status=failed", "--yes"], "stands among ids"),
@@ -226,7 +226,7 @@ fn filter_errors_name_their_position() {
         ),
         (&["prune", "--status", "failed"], "--older-than"),
         (&["prune", "--status", "failed", "--older-than", "-1d"], "cannot be negative"),
-        (&["tasks", "--watch"], "--watch draws on a terminal"),
+        (&["tasks", "--watch"], "Not a terminal: leave out --watch"),
         (&["tasks", "--watch", "--json"], "cannot be used with"),
     ] {
         let finished = place.run(args);

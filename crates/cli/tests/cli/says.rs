@@ -44,7 +44,7 @@ fn progress_and_log_are_shown(place: &Place) {
     eventually("it is done", || place.status("2") == "stopped");
     let silent = place.run(&["logs", "2"]);
     assert_eq!((silent.code, silent.out.as_str()), (Some(0), ""));
-    assert!(silent.err.contains("Task 2 has said nothing"), "{}", silent.err);
+    assert!(silent.err.contains("Task 2 has logged nothing"), "{}", silent.err);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }

@@ -53,7 +53,7 @@ fn second_signal_releases_tasks() {
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(9), "{}", ended.err);
-    assert!(ended.err.contains("given back to wait"), "{}", ended.err);
+    assert!(ended.err.contains("released to wait again"), "{}", ended.err);
     assert_eq!(witness.words(), ["begin"]);
     released(&place);
 }

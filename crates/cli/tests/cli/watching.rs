@@ -197,7 +197,7 @@ fn follows(place: &Place) {
     let failures = place.start(&["tail", "--failed", "--jsonl"]);
     let others = place.start(&["tail", "--class", "FailingTask", "--jsonl"]);
     for tail in [&lines, &documents, &failures, &others] {
-        tail.says("Following what ends on");
+        tail.says("Following attempts on");
     }
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "FailingTask"]);

@@ -21,9 +21,9 @@ const LEVELS_MAX: usize = 24;
 const ATTEMPTS_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 100;
 
-/// A place in the tree.
+/// A task in the tree.
 pub(super) struct TreeNode {
-    /// Which task, by its place in the list.
+    /// Its index in the list of tasks.
     at: usize,
     depth: usize,
     /// Whether each of its ancestors, from the outermost on, and then itself,
@@ -39,8 +39,7 @@ pub(super) fn order(tasks: &[FlowTask]) -> Vec<TreeNode> {
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut tops = Vec::new();
     for (at, task) in tasks.iter().enumerate() {
-        // Somebody's SQL may name any parent; one that is not older would make
-        // a ring.
+        // SQL of users may set any parent; one that is not older would make a cycle.
         let parent = task.parent_id.filter(|parent| *parent < task.row.id);
         match parent.and_then(|parent| places.get(&parent)) {
             Some(parent) => children.entry(*parent).or_default().push(at),
@@ -84,7 +83,7 @@ pub(super) fn write_text(
         } else {
             String::new()
         };
-        let stranger = match task.parent_id {
+        let origin = match task.parent_id {
             Some(parent) if node.depth == 0 => {
                 format!(", created by task {parent}, which is not here")
             }
@@ -92,7 +91,7 @@ pub(super) fn write_text(
         };
         writeln!(
             out,
-            "{}{deep}{} {} {}{stranger}{mark}",
+            "{}{deep}{} {} {}{origin}{mark}",
             branch(node),
             task.row.id,
             summary(&task.row.task_class, 60),
@@ -119,7 +118,7 @@ fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Re
     Ok(())
 }
 
-/// What happened to a task, on one line.
+/// A task on one line.
 fn summary_text(task: &FlowTask, now: Timestamp) -> String {
     let status = task.row.status;
     let mut text = status.to_string();
@@ -151,7 +150,7 @@ fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
     }
     match (execution.started_at, execution.lasted()) {
         (Some(_), Some(lasted)) => text.push_str(&format!(", ran {}", span(lasted))),
-        (None, _) => text.push_str(", never began"),
+        (None, _) => text.push_str(", never started"),
         (Some(_), None) => {}
     }
     if let Some(instance) = &execution.instance {
@@ -169,7 +168,7 @@ fn error(execution: &FlowAttempt) -> String {
     format!(": {}", summary(&text, ERROR_CHARS_MAX))
 }
 
-/// What stands before the line of a task.
+/// The branch before the line of a task.
 fn branch(node: &TreeNode) -> String {
     let Some((last, above)) = node.last.split_last() else {
         return String::new();
@@ -179,7 +178,7 @@ fn branch(node: &TreeNode) -> String {
     text
 }
 
-/// What stands before further lines of a task.
+/// The branch before further lines of a task.
 fn trunk(node: &TreeNode) -> String {
     format!("{}   ", bars(&node.last))
 }
@@ -189,16 +188,16 @@ fn bars(last: &[bool]) -> String {
 }
 
 #[derive(Serialize)]
-struct Flow<'a> {
+struct FlowOutput<'a> {
     correlation_id: &'a str,
     /// False if there are more tasks than asked for.
     complete: bool,
-    tasks: Vec<Task<'a>>,
+    tasks: Vec<FlowTaskOutput<'a>>,
 }
 
 /// Flat, with the depth: nested as deep as the flow is, no parser would take it.
 #[derive(Serialize)]
-struct Task<'a> {
+struct FlowTaskOutput<'a> {
     depth: usize,
     #[serde(flatten)]
     task: &'a FlowTask,
@@ -216,14 +215,14 @@ pub(super) fn write_json(
     let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
     let tasks = order.iter().map(|node| {
         let task = &tasks[node.at];
-        Task {
+        FlowTaskOutput {
             depth: node.depth,
             task,
             waited_ms: task.waits().into_iter().map(ms).collect(),
             ran_ms: task.executions.iter().map(|execution| ms(execution.lasted())).collect(),
         }
     });
-    let flow = Flow { correlation_id, complete: !more, tasks: tasks.collect() };
+    let flow = FlowOutput { correlation_id, complete: !more, tasks: tasks.collect() };
     write_json_line(out, &flow)?;
     Ok(())
 }
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_or_a_stranger_stands_at_the_top() {
+    fn cycles_and_unknown_parents_are_roots() {
         let shown = text(&[task(1, Some(2)), task(2, Some(1)), task(3, Some(3)), task(5, Some(4))]);
         assert_eq!(
             shown,
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_is_no_problem() {
+    fn long_chains_are_printed() {
         let chain: Vec<_> = (1..=100_000).map(|id| task(id, (id > 1).then_some(id - 1))).collect();
         let shown = text(&chain);
         assert_eq!(shown.lines().count(), 100_000);
