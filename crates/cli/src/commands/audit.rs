@@ -73,7 +73,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let Some(last) = entries.last() else {
         console.say(match filter.before {
             _ if filter.is_narrow() => "No entries match.".to_owned(),
-            None => format!("No operations are recorded on {}.", store.place()),
+            None => format!("No operations are recorded on {}.", store.location()),
             Some(id) => format!("There is no entry before {id}."),
         });
         return Ok(());

@@ -107,7 +107,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
     let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = console.database()?.open(access).await?;
-    console.say(format_args!("Database: {}", store.place()));
+    console.say(format_args!("Database: {}", store.location()));
     if !args.no_migrate {
         for applied in store.migrate().await? {
             console.say(format_args!("Applied migration {applied}"));

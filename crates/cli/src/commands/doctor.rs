@@ -41,7 +41,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
                 Ok(checks) => checks,
                 Err(error) => vec![unreachable(&error.to_string())],
             };
-            (store.place(), checks)
+            (store.location(), checks)
         }
         // An unreachable server is a finding, too.
         Err(CliError::Failure(why)) if matches!(database, Database::Postgres { .. }) => {

@@ -62,7 +62,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (read, shift, holders) = match store.import(file, ids).await {
         Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
         Ok(Imported::Conflict(why)) => {
-            return Err(CliError::Conflict(format!("{}: {why}; nothing was imported", store.place())));
+            return Err(CliError::Conflict(format!("{}: {why}; nothing was imported", store.location())));
         }
         Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),
@@ -88,7 +88,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
     }
     out.flush()?;
-    console.say(format_args!("Imported {} into {}.", content_text(read), store.place()));
+    console.say(format_args!("Imported {} into {}.", content_text(read), store.location()));
     if reclaimed > 0 {
         console.say(format_args!(
             "{} ran when the file was written; recorded as InstanceLost, and the retry rule of the class decides what comes next.",

@@ -104,7 +104,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> CliError {
     CliError::NotFound(format!(
         "there is no task {id} on {}; retention may have removed it",
-        store.place()
+        store.location()
     ))
 }
 

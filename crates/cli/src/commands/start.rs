@@ -208,7 +208,7 @@ async fn open(
 ) -> Result<(Arc<dyn Store>, Option<DashboardServer>), CliError> {
     let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = database.open(access).await?;
-    console.say(format_args!("Database: {}", store.place()));
+    console.say(format_args!("Database: {}", store.location()));
     let Some(address) = args.web else {
         return Ok((store, None));
     };

@@ -82,7 +82,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         }
         out.flush()?;
         drop(out);
-        print_hint(console, &search, &found, &store.place());
+        print_hint(console, &search, &found, &store.location());
         if !args.watch {
             return Ok(());
         }

@@ -51,7 +51,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         return Err(CliError::NotFound(format!(
             "there is no task and no flow {} on {}; retention may have removed it",
             escape(&args.flow),
-            store.place()
+            store.location()
         )));
     }
     let order = tree::order(&tasks);

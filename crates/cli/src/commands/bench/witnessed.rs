@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use task_engine_core::attempt::{AttemptId, Ending};
-use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::Settled;
 use task_engine_core::flow::{FlowPage, FlowTask};
@@ -31,8 +31,10 @@ use task_engine_store::activity::{
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine_store::check::{Check, Depth, Inventory};
 use task_engine_store::claim::{Claim, Claimer};
-use task_engine_store::contract::{CancelReport, HeartbeatReply, RetryReport, Tables};
-use task_engine_store::contract::{StoreFuture, WakeUp};
+use task_engine_store::contract::{
+    CancelReport, EngineStore, HeartbeatReply, OperatorStore, ReadStore, RetryReport,
+    SchemaVersion, StoreBase, StoreFuture, WakeUp,
+};
 use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::login::{DatabaseKey, LoginId};
@@ -62,7 +64,50 @@ impl Witnessed {
     }
 }
 
-impl Store for Witnessed {
+/// Passes calls through.
+macro_rules! forward {
+    ($(fn $name:ident<$a:lifetime>($($arg:ident: $type:ty),*) -> $value:ty;)*) => {$(
+        fn $name<$a>(&$a self, $($arg: $type),*) -> StoreFuture<$a, $value> {
+            self.store.$name($($arg),*)
+        }
+    )*};
+}
+
+impl StoreBase for Witnessed {
+    forward! {
+        fn migrate<'a>() -> Vec<String>;
+        fn schema_version<'a>() -> SchemaVersion;
+    }
+
+    fn location(&self) -> String {
+        self.store.location()
+    }
+
+    fn schema_name(&self) -> &str {
+        self.store.schema_name()
+    }
+}
+
+impl EngineStore for Witnessed {
+    forward! {
+        fn create_each<'a>(tasks: &'a [NewTask]) -> Vec<Creation>;
+        fn settle<'a>(endings: &'a [Ending]) -> Vec<Settled>;
+        fn reclaim<'a>(what: Reclaim) -> Vec<ReclaimedAttempt>;
+        fn heartbeat<'a>(instance: InstanceId) -> HeartbeatReply;
+        fn unregister<'a>(instance: InstanceId) -> ();
+        fn declare_lost<'a>(instance: InstanceId, process_gone: bool) -> bool;
+        fn held_attempts<'a>(instance: InstanceId) -> Vec<HeldTask>;
+        fn listen<'a>(hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> ();
+        fn report<'a>(reports: &'a [Report]) -> Vec<AttemptId>;
+        fn write_rollups<'a>(instance: InstanceId, rows: &'a [ClassMinute]) -> ();
+        fn due_schedules<'a>(limit: u32) -> DueSchedules;
+        fn fire_schedules<'a>(firings: &'a [Firing]) -> Vec<bool>;
+        fn prune<'a>(status: TaskStatus, age: Duration, limit: u32) -> u64;
+        fn prune_audit<'a>(age: Duration, limit: u32) -> u64;
+        fn prune_rollups<'a>(limit: u32) -> u64;
+        fn prune_instances<'a>(limit: u32) -> u64;
+    }
+
     fn register<'a>(&'a self, instance: &'a NewInstance) -> StoreFuture<'a, InstanceId> {
         Box::pin(async move {
             let id = self.store.register(instance).await?;
@@ -89,265 +134,59 @@ impl Store for Witnessed {
             Ok(late)
         })
     }
+}
 
-    fn settle<'a>(&'a self, endings: &'a [Ending]) -> StoreFuture<'a, Vec<Settled>> {
-        self.store.settle(endings)
+impl ReadStore for Witnessed {
+    forward! {
+        fn tasks<'a>(filter: &'a TaskFilter) -> Vec<TaskRow>;
+        fn task<'a>(id: TaskId) -> Option<TaskDetails>;
+        fn scan<'a>(scan: &'a Scan) -> ScanPage;
+        fn creation_times<'a>(ids: &'a [TaskId]) -> CreationTimes;
+        fn logs<'a>(id: TaskId, filter: &'a LogFilter) -> Vec<LogRow>;
+        fn flow<'a>(page: &'a FlowPage) -> Vec<FlowTask>;
+        fn instances<'a>(name: Option<&'a str>) -> Vec<InstanceRow>;
+        fn blocking_sessions<'a>() -> Vec<BlockingSession>;
+        fn queues<'a>() -> Vec<QueueRow>;
+        fn paused_queues<'a>() -> Vec<PausedQueue>;
+        fn queue_position<'a>(query: &'a QueuePositionQuery) -> Option<QueuePosition>;
+        fn schedule<'a>(name: &'a str) -> (Option<ScheduleRow>, Timestamp);
+        fn schedules<'a>(after: Option<&'a str>, limit: u32) -> Vec<ScheduleRow>;
+        fn fired_slots<'a>(schedule_id: i64, limit: u32) -> Vec<FiredSlot>;
+        fn schedule_events<'a>(schedule_id: i64, limit: u32) -> Vec<ScheduleEvent>;
+        fn activity<'a>(query: ActivityQuery) -> Activity;
+        fn endings<'a>(query: &'a EndingsQuery) -> Vec<EndingRow>;
+        fn failure_counts<'a>() -> FailureCounts;
+        fn rollups<'a>(query: RollupQuery) -> Vec<RollupRow>;
+        fn audit_page<'a>(filter: &'a AuditFilter) -> Vec<AuditEntry>;
     }
+}
 
-    fn schema_name(&self) -> &str {
-        self.store.schema_name()
-    }
-
-    fn place(&self) -> String {
-        self.store.place()
-    }
-
-    fn migrate(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.migrate()
-    }
-
-    fn tables(&self) -> StoreFuture<'_, Tables> {
-        self.store.tables()
-    }
-
-    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<Creation>> {
-        self.store.create_each(tasks)
-    }
-
-    fn reclaim(&self, what: Reclaim) -> StoreFuture<'_, Vec<ReclaimedAttempt>> {
-        self.store.reclaim(what)
-    }
-
-    fn heartbeat(&self, instance: InstanceId) -> StoreFuture<'_, HeartbeatReply> {
-        self.store.heartbeat(instance)
-    }
-
-    fn unregister(&self, instance: InstanceId) -> StoreFuture<'_, ()> {
-        self.store.unregister(instance)
-    }
-
-    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool> {
-        self.store.declare_lost(instance, process_gone)
-    }
-
-    fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>> {
-        self.store.instances(name)
-    }
-
-    fn blocking_sessions(&self) -> StoreFuture<'_, Vec<BlockingSession>> {
-        self.store.blocking_sessions()
-    }
-
-    fn held(&self, instance: InstanceId) -> StoreFuture<'_, Vec<HeldTask>> {
-        self.store.held(instance)
-    }
-
-    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<CancelReport>> {
-        self.store.cancel(ids)
-    }
-
-    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RetryReport>> {
-        self.store.retry(ids)
-    }
-
-    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> StoreFuture<'a, Vec<TaskRow>> {
-        self.store.tasks(filter)
-    }
-
-    fn task(&self, id: TaskId) -> StoreFuture<'_, Option<TaskDetails>> {
-        self.store.task(id)
-    }
-
-    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.store.prune(status, age, limit)
-    }
-
-    fn verify(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.verify()
-    }
-
-    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()> {
-        self.store.listen(hear)
-    }
-
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool> {
-        self.store.pause_queue(pause)
-    }
-
-    fn resume_queue<'a>(&'a self, queue: &'a str) -> StoreFuture<'a, bool> {
-        self.store.resume_queue(queue)
-    }
-
-    fn paused_queues(&self) -> StoreFuture<'_, Vec<PausedQueue>> {
-        self.store.paused_queues()
-    }
-
-    fn queues(&self) -> StoreFuture<'_, Vec<QueueRow>> {
-        self.store.queues()
-    }
-
-    fn report<'a>(&'a self, reports: &'a [Report]) -> StoreFuture<'a, Vec<AttemptId>> {
-        self.store.report(reports)
-    }
-
-    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> StoreFuture<'a, Vec<LogRow>> {
-        self.store.logs(id, filter)
-    }
-
-    fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>> {
-        self.store.flow(page)
-    }
-
-    fn schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (Option<ScheduleRow>, Timestamp)> {
-        self.store.schedule(name)
-    }
-
-    fn schedules<'a>(
-        &'a self,
-        after: Option<&'a str>,
-        limit: u32,
-    ) -> StoreFuture<'a, Vec<ScheduleRow>> {
-        self.store.schedules(after, limit)
-    }
-
-    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> StoreFuture<'a, bool> {
-        self.store.write_schedule(write)
-    }
-
-    fn remove_schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
-        self.store.remove_schedule(name)
-    }
-
-    fn due_schedules(&self, limit: u32) -> StoreFuture<'_, DueSchedules> {
-        self.store.due_schedules(limit)
-    }
-
-    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> StoreFuture<'a, Vec<bool>> {
-        self.store.fire_schedules(firings)
-    }
-
-    fn fired_slots(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<FiredSlot>> {
-        self.store.fired_slots(schedule_id, limit)
-    }
-
-    fn run_schedule<'a>(
-        &'a self,
-        schedule_id: i64,
-        task: &'a NewTask,
-        requested_by: Option<&'a str>,
-    ) -> StoreFuture<'a, Creation> {
-        self.store.run_schedule(schedule_id, task, requested_by)
-    }
-
-    fn schedule_events(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<ScheduleEvent>> {
-        self.store.schedule_events(schedule_id, limit)
-    }
-
-    fn activity(&self, look: ActivityQuery) -> StoreFuture<'_, Activity> {
-        self.store.activity(look)
-    }
-
-    fn endings<'a>(&'a self, look: &'a EndingsQuery) -> StoreFuture<'a, Vec<EndingRow>> {
-        self.store.endings(look)
-    }
-
-    fn failure_counts(&self) -> StoreFuture<'_, FailureCounts> {
-        self.store.failure_counts()
-    }
-
-    fn queue_position<'a>(
-        &'a self,
-        look: &'a QueuePositionQuery,
-    ) -> StoreFuture<'a, Option<QueuePosition>> {
-        self.store.queue_position(look)
-    }
-
-    fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>> {
-        self.store.checks(depth)
-    }
-
-    fn inventory(&self) -> StoreFuture<'_, Inventory> {
-        self.store.inventory()
-    }
-
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()> {
-        self.store.export(filter, to)
-    }
-
-    fn import(&self, file: File, ids: Ids) -> StoreFuture<'_, Imported> {
-        self.store.import(file, ids)
-    }
-
-    fn scan<'a>(&'a self, scan: &'a Scan) -> StoreFuture<'a, ScanPage> {
-        self.store.scan(scan)
-    }
-
-    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, CreationTimes> {
-        self.store.creation_times(ids)
-    }
-
-    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> StoreFuture<'a, EditReport> {
-        self.store.edit(id, edit)
-    }
-
-    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RemoveReport>> {
-        self.store.remove(ids)
-    }
-
-    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> StoreFuture<'a, i64> {
-        self.store.audit(entry)
-    }
-
-    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> StoreFuture<'a, Vec<AuditEntry>> {
-        self.store.audit_page(filter)
-    }
-
-    fn prune_audit(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.store.prune_audit(age, limit)
-    }
-
-    fn database_key(&self) -> StoreFuture<'_, DatabaseKey> {
-        self.store.database_key()
-    }
-
-    fn end_login(&self, login: LoginId, lasts: Duration) -> StoreFuture<'_, ()> {
-        self.store.end_login(login, lasts)
-    }
-
-    fn is_login_ended(&self, login: LoginId) -> StoreFuture<'_, bool> {
-        self.store.is_login_ended(login)
-    }
-
-    fn add_token<'a>(&'a self, token: &'a NewToken) -> StoreFuture<'a, i64> {
-        self.store.add_token(token)
-    }
-
-    fn tokens(&self) -> StoreFuture<'_, Vec<TokenRow>> {
-        self.store.tokens()
-    }
-
-    fn revoke_token<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
-        self.store.revoke_token(name)
-    }
-
-    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> StoreFuture<'a, Option<TokenRow>> {
-        self.store.token_by_hash(hash)
-    }
-
-    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> StoreFuture<'a, ()> {
-        self.store.figures(instance, rows)
-    }
-
-    fn rollups(&self, look: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>> {
-        self.store.rollups(look)
-    }
-
-    fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64> {
-        self.store.prune_rollups(limit)
-    }
-
-    fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64> {
-        self.store.prune_instances(limit)
+impl OperatorStore for Witnessed {
+    forward! {
+        fn cancel<'a>(ids: &'a [TaskId]) -> Vec<CancelReport>;
+        fn retry<'a>(ids: &'a [TaskId]) -> Vec<RetryReport>;
+        fn edit<'a>(id: TaskId, edit: &'a Edit) -> EditReport;
+        fn delete<'a>(ids: &'a [TaskId]) -> Vec<DeleteReport>;
+        fn pause_queue<'a>(pause: &'a Pause) -> bool;
+        fn resume_queue<'a>(queue: &'a str) -> bool;
+        fn write_schedule<'a>(write: &'a ScheduleWrite) -> bool;
+        fn remove_schedule<'a>(name: &'a str) -> bool;
+        fn run_schedule<'a>(
+            schedule_id: i64, task: &'a NewTask, requested_by: Option<&'a str>
+        ) -> Creation;
+        fn audit<'a>(entry: &'a NewAuditEntry) -> i64;
+        fn add_token<'a>(token: &'a NewToken) -> i64;
+        fn tokens<'a>() -> Vec<TokenRow>;
+        fn revoke_token<'a>(name: &'a str) -> bool;
+        fn token_by_hash<'a>(hash: &'a TokenHash) -> Option<TokenRow>;
+        fn database_key<'a>() -> DatabaseKey;
+        fn end_login<'a>(login: LoginId, lasts: Duration) -> ();
+        fn is_login_ended<'a>(login: LoginId) -> bool;
+        fn verify<'a>() -> Vec<String>;
+        fn checks<'a>(depth: Depth) -> Vec<Check>;
+        fn inventory<'a>() -> Inventory;
+        fn export<'a>(filter: &'a ExportFilter, to: Sink) -> ();
+        fn import<'a>(file: File, ids: Ids) -> Imported;
     }
 }
 

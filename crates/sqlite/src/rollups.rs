@@ -7,8 +7,8 @@ use task_engine_store::rollup::{
     BUCKETS, ClassMinute, KEPT, RollupQuery, RollupRow, TimeHistogram,
 };
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::{between, micros, timestamp};
 use crate::value::read;
 
@@ -17,12 +17,12 @@ const SECOND: i64 = 1_000_000;
 const RUN: usize = 8;
 const WAIT: usize = RUN + BUCKETS;
 
-pub(crate) fn keep(
-    turn: &Turn<'_>,
+pub(crate) fn write(
+    tx: &JobTransaction<'_>,
     instance: InstanceId,
     rows: &[ClassMinute],
-) -> Result<(), Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("figures"))?;
+) -> Result<(), JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("figures"))?;
     for row in rows {
         let tally = &row.tally;
         let (run, wait) = (&tally.run, &tally.wait);
@@ -40,16 +40,19 @@ pub(crate) fn keep(
     Ok(())
 }
 
-pub(crate) fn since(turn: &Turn<'_>, look: RollupQuery) -> Result<Vec<RollupRow>, Fault> {
-    let from = turn.now() - look.over_secs() * SECOND;
-    let mut statement = turn.db.prepare_cached(sql!("rollups"))?;
-    let rows = statement.query_map(params![from, turn.now(), look.step_secs() * SECOND], figure)?;
+pub(crate) fn rollups(
+    tx: &JobTransaction<'_>,
+    look: RollupQuery,
+) -> Result<Vec<RollupRow>, JobError> {
+    let from = tx.now() - look.over_secs() * SECOND;
+    let mut statement = tx.db.prepare_cached(sql!("rollups"))?;
+    let rows = statement.query_map(params![from, tx.now(), look.step_secs() * SECOND], figure)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
-    let before = turn.now() - micros(KEPT);
-    let pruned = turn.db.prepare_cached(sql!("figures_prune"))?.execute(params![before, limit])?;
+pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError> {
+    let before = tx.now() - micros(KEPT);
+    let pruned = tx.db.prepare_cached(sql!("figures_prune"))?.execute(params![before, limit])?;
     Ok(pruned as u64)
 }
 

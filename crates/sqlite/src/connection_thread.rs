@@ -13,11 +13,11 @@ use task_engine_store::error::StoreError;
 use tokio::sync::oneshot;
 
 use crate::connection::FileMark;
-use crate::fault::{Fault, explain};
+use crate::error::{JobError, explain};
 use crate::moment::Moment;
 
 /// What a job works with: a connection inside a transaction, and its time.
-pub(crate) struct Turn<'a> {
+pub(crate) struct JobTransaction<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) moment: Moment,
     /// Whether something waits that did not before.
@@ -28,7 +28,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) changes_schedules: Cell<bool>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> JobTransaction<'a> {
     pub(crate) fn new(db: &'a Connection) -> Self {
         Self {
             db,
@@ -45,14 +45,14 @@ impl<'a> Turn<'a> {
 }
 
 /// Where jobs are handed in. The thread ends with it.
-pub(crate) struct Desk {
+pub(crate) struct ConnectionThread {
     /// Always there until the end.
     jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
     place: Arc<str>,
 }
 
-impl Drop for Desk {
+impl Drop for ConnectionThread {
     /// Waits for the thread, so that its connection is closed in good order and
     /// the file is whole by itself, without the log beside it.
     fn drop(&mut self) {
@@ -65,9 +65,9 @@ impl Drop for Desk {
     }
 }
 
-impl Desk {
+impl ConnectionThread {
     /// Starts a thread that does jobs for as long as there may be some.
-    pub(crate) fn staff(
+    pub(crate) fn spawn(
         name: &str,
         place: Arc<str>,
         work: impl FnOnce(mpsc::Receiver<Box<dyn Job>>) + Send + 'static,
@@ -81,9 +81,9 @@ impl Desk {
     }
 
     /// Hands in a job, and waits for its answer: after the commit.
-    pub(crate) async fn ask<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Turn<'_>) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Question { work: Some(work), outcome: None, reply });
@@ -94,9 +94,9 @@ impl Desk {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for ConnectionThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("place", &self.place).finish()
+        f.debug_struct("ConnectionThread").field("place", &self.place).finish()
     }
 }
 
@@ -104,7 +104,7 @@ impl fmt::Debug for Desk {
 /// fate of the transaction is known.
 pub(crate) trait Job: Send {
     /// Runs, and tells whether what it did may be kept.
-    fn run(&mut self, turn: &Turn<'_>) -> bool;
+    fn run(&mut self, tx: &JobTransaction<'_>) -> bool;
 
     /// Answers. `committed` is the fate of the transaction as a whole.
     fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str);
@@ -112,22 +112,22 @@ pub(crate) trait Job: Send {
 
 struct Question<T, F> {
     work: Option<F>,
-    outcome: Option<Result<T, Fault>>,
+    outcome: Option<Result<T, JobError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<T, F> Job for Question<T, F>
 where
     T: Send,
-    F: FnOnce(&Turn<'_>) -> Result<T, Fault> + Send,
+    F: FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send,
 {
-    fn run(&mut self, turn: &Turn<'_>) -> bool {
+    fn run(&mut self, tx: &JobTransaction<'_>) -> bool {
         let Some(work) = self.work.take() else {
             return false;
         };
         // A panic is the fault of this job; the thread has others to do.
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(turn))).unwrap_or_else(|_| {
-            Err(Fault::Store(StoreError::Refused(
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(tx))).unwrap_or_else(|_| {
+            Err(JobError::Store(StoreError::Refused(
                 "the store panicked, which is a bug of Task Engine; nothing was changed".to_owned(),
             )))
         });
@@ -157,7 +157,7 @@ pub(crate) fn read_all(
         let checked = file.check(connection);
         let begun = checked.and_then(|()| connection.execute_batch("BEGIN"));
         if begun.is_ok() {
-            job.run(&Turn::new(connection));
+            job.run(&JobTransaction::new(connection));
             // Nothing was written, so there is nothing to lose.
             let _ = connection.execute_batch("ROLLBACK");
         }

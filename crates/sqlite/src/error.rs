@@ -7,24 +7,24 @@ use crate::connection::LOG_GONE;
 
 /// Why a job failed: the database, or a decision of the job itself.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum JobError {
     Sql(Error),
     Store(StoreError),
 }
 
-impl From<Error> for Fault {
+impl From<Error> for JobError {
     fn from(error: Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for JobError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<serde_json::Error> for Fault {
+impl From<serde_json::Error> for JobError {
     fn from(error: serde_json::Error) -> Self {
         Self::Store(StoreError::Refused(format!(
             "JSON that Task Engine keeps for itself does not have the expected form: {error}"
@@ -32,7 +32,7 @@ impl From<serde_json::Error> for Fault {
     }
 }
 
-impl Fault {
+impl JobError {
     pub(crate) fn explain(self, place: &str) -> StoreError {
         match self {
             Self::Sql(error) => explain(&error, place),
