@@ -287,13 +287,13 @@ mod tests {
     }
 
     fn read_all(reader: &mut LogReader, executions: &[ExecutionRow], lines: &[(i32, i32)]) -> Vec<String> {
-        let told = reader.in_order(executions, rows(lines));
+        let events = reader.in_order(executions, rows(lines));
         let word = |event: &LogEvent| match event {
             LogEvent::Line(row) => format!("{}.{}", row.attempt, row.line),
             LogEvent::Dropped { attempt, dropped, .. } => format!("{attempt}: {dropped} dropped"),
             LogEvent::Progress { progress, .. } => progress_text(progress),
         };
-        told.iter().map(word).collect()
+        events.iter().map(word).collect()
     }
 
     #[test]

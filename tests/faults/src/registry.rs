@@ -398,15 +398,15 @@ pub const FAULTS: &[Fault] = &[
         promises: "drained, then given back at no cost",
         proof: Proof::Tests(&[
             Test {
-                file: "crates/cli/tests/cli/stops.rs",
+                file: "crates/cli/tests/cli/stop_signals.rs",
                 name: "first_signal_lets_tasks_finish",
             },
             Test {
-                file: "crates/cli/tests/cli/stops.rs",
+                file: "crates/cli/tests/cli/stop_signals.rs",
                 name: "second_signal_releases_tasks",
             },
             Test {
-                file: "crates/cli/tests/cli/as_process_one.rs",
+                file: "crates/cli/tests/cli/process_one.rs",
                 name: "process_one_stops_on_sigterm",
             },
         ]),

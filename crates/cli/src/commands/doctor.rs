@@ -15,7 +15,7 @@ use crate::json_output::write_json_line;
 /// Of a longer remedy, --json has all lines.
 const REMEDY_LINES: usize = 12;
 
-/// Check the database, engines and tasks, and say how to fix them
+/// Check the database, engines and tasks, and show how to fix them
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Verdicts: ok, warning (it may be intended, or may become wrong), wrong, unknown
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let depth = if args.deep { Depth::Deep } else { Depth::Standard };
     let database = console.database()?;
-    let (place, checks) = match database.open(OpenMode::MustExist).await {
+    let (location, checks) = match database.open(OpenMode::MustExist).await {
         Ok(store) => {
             let checks = match store.checks(depth).await {
                 Ok(checks) => checks,
@@ -51,7 +51,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     };
     let mut out = console.results();
     if args.json {
-        let report = serde_json::json!({ "database": place, "checks": checks });
+        let report = serde_json::json!({ "database": location, "checks": checks });
         write_json_line(&mut out, &report)?;
     } else {
         for check in &checks {
@@ -61,15 +61,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     out.flush()?;
     let number = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (wrong, warnings) = (number(Verdict::Wrong), number(Verdict::Warning));
-    let words = format!(
+    let counts = format!(
         "{wrong} wrong, {}, of {}",
         count(warnings, "warning"),
         count(checks.len(), "check")
     );
     if wrong > 0 {
-        return Err(CliError::Unhealthy(format!("{place}: {words}")));
+        return Err(CliError::Unhealthy(format!("{location}: {counts}")));
     }
-    console.say(format_args!("{place}: {words}"));
+    console.say(format_args!("{location}: {counts}"));
     Ok(())
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     any: bool,
 }
 
-/// What is printed about a task that has ended, one line each.
+/// The line about a task that has ended.
 #[derive(Debug, Serialize)]
 struct EndedOutput<'a> {
     id: TaskId,

@@ -6,6 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
+use task_engine_operations::why::sentences::reason as sentence;
 use task_engine_operations::why::{Reason, Why, why};
 
 use super::show::no_such_task;
@@ -33,12 +34,20 @@ pub(crate) struct Arguments {
 struct WhyOutput<'a> {
     id: TaskId,
     status: TaskStatus,
-    task_class: &'a str,
+    class: &'a str,
     queue: &'a str,
     priority: i32,
     /// When the reasons were read, by the database's clock.
     at: Timestamp,
-    reasons: &'a [Reason],
+    reasons: Vec<ReasonOutput<'a>>,
+}
+
+/// A reason: its token and facts for programs, and its sentence.
+#[derive(Debug, Serialize)]
+struct ReasonOutput<'a> {
+    #[serde(flatten)]
+    reason: &'a Reason,
+    message: String,
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
@@ -47,29 +56,27 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;
+    let zone = now().time_zone().clone();
     let mut out = console.results();
     if args.json {
+        let reasons = reasons.iter();
         let answer = WhyOutput {
             id: row.id,
             status: row.status,
-            task_class: &row.task_class,
+            class: &row.task_class,
             queue: &row.queue,
             priority: row.priority,
             at,
-            reasons: &reasons,
+            reasons: reasons
+                .map(|reason| ReasonOutput { reason, message: sentence(reason, at, &zone) })
+                .collect(),
         };
         write_json_line(&mut out, &answer)?;
         return Ok(out.flush()?);
     }
-    let zone = now().time_zone().clone();
     writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
     for (index, reason) in reasons.iter().enumerate() {
-        writeln!(
-            out,
-            "  {}. {}",
-            index + 1,
-            escape(&task_engine_operations::why::sentences::reason(reason, at, &zone))
-        )?;
+        writeln!(out, "  {}. {}", index + 1, escape(&sentence(reason, at, &zone)))?;
     }
     Ok(out.flush()?)
 }

@@ -372,7 +372,7 @@ fn process_ended(slot: &TaskSlot, ended: &ProcessEnd, why: &str, alone: bool, ta
         Some(failure) if alone => failure,
         _ => {
             let last =
-                tail.last().map_or_else(String::new, |last| format!("; its last words: {last}"));
+                tail.last().map_or_else(String::new, |last| format!("; its last log line: {last}"));
             let how = end_text(ended);
             let message = format!("its process ended before it had answered ({how}): {why}{last}");
             tail.of(Failure::named("ProcessEnded", message))
@@ -419,7 +419,7 @@ impl Process {
         Some((self.clone(), receiver))
     }
 
-    /// Takes what is there of the standard error, without waiting.
+    /// Reads the available standard error, without waiting.
     fn read_log(
         &self,
         worker: &str,
@@ -435,7 +435,7 @@ impl Process {
             let mut taken = slots.taken.values();
             match (taken.next(), taken.next()) {
                 (Some(slot), None) => slot.run.log(line),
-                // Nobody can tell whose it is.
+                // Its task is unknown.
                 _ => tracing::info!("Worker process {worker}: {line}"),
             }
         };

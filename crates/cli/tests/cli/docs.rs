@@ -55,20 +55,20 @@ fn commands_in_documents_work() {
     assert!(run > 150, "the documents have commands: {run}");
 }
 
-/// Somebody who types what a document says, in a folder of their own.
+/// A reader who runs the commands of a document, in an own folder.
 struct Reader {
     place: Place,
-    /// What was started and goes on.
+    /// Processes that were started and still run.
     started: Vec<Running>,
     /// Where the dashboard is that was started last.
     web: Option<String>,
-    /// The database in [`POSTGRES`]'s place, if the document has one.
+    /// The database instead of [`POSTGRES`], if the document has one.
     postgres: Option<String>,
 }
 
-/// Where documents have PostgreSQL. Here every reader gets a database of its own.
+/// The PostgreSQL URL of documents. Here every reader gets its own database.
 const POSTGRES: &str = "postgres://localhost/tasks";
-/// Where documents have the dashboard. Here it gets a port that nobody else has.
+/// The dashboard address of documents. Here it gets a free port.
 const WEB: &str = "localhost:8642";
 const ANY_PORT: &str = "127.0.0.1:0";
 /// An answer that is an error is an error.
@@ -79,7 +79,7 @@ impl Reader {
         Self { place: Place::new(), started: Vec::new(), web: None, postgres: None }
     }
 
-    /// What a reader does with a block; says how many commands that were.
+    /// Runs the commands of a block; returns how many.
     fn meets(&mut self, language: &str, code: &str) -> Result<usize, String> {
         match language {
             "sh" => {
@@ -202,7 +202,7 @@ impl Reader {
         self.started.push(server);
     }
 
-    /// `# exit code 4` behind a command: that is what the document tells of.
+    /// `# exit code 4` after a command: the documented exit code.
     fn runs(&self, line: &str) -> Result<(), String> {
         let done = self.place.shell(line);
         let code = line.rsplit_once("# exit code ").map_or("0", |(_, code)| code);

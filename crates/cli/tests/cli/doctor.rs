@@ -1,5 +1,4 @@
-//! The doctor, on databases that something is really wrong with; and what the
-//! program says of itself.
+//! `doctor` on databases with real problems; completions and manual pages.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -283,7 +282,7 @@ async fn commands_leave_server_log_clean() {
     }
 }
 
-/// What a pooler in transaction mode does to notifications: they are lost.
+/// Drops notifications, as a pooler in transaction mode does.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_lost_notifications() {
     let url = TestServer::shared().create_database().await;

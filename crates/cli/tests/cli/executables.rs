@@ -59,7 +59,7 @@ fn example(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/executables").join(file)
 }
 
-/// Whether a language is on this machine; if not, it is said.
+/// Whether a language is installed; if not, prints that.
 pub(super) fn is_here(program: &str) -> bool {
     let here = Command::new(program).arg("--version").output().is_ok();
     if !here {
@@ -76,7 +76,7 @@ pub(super) fn copy_examples(place: &Place) {
 }
 
 /// Writes the numbers of a process, of a child in its group, and of a daemon
-/// with a session of its own; none of them obeys SIGTERM.
+/// in its own session; none of them obeys SIGTERM.
 const STUBBORN: &str = r#"
 trap "" TERM
 sleep 1000 & echo $! >> pids
@@ -298,7 +298,7 @@ fn floods_and_silence_block_no_task() {
     stop(engine);
 }
 
-/// Short ones end before their supervisors have read what they were sent.
+/// Short executables end before their supervisors have read all frames.
 #[test]
 fn many_short_executables_succeed() {
     let place = Place::new();

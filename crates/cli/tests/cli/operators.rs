@@ -1,4 +1,4 @@
-//! Tokens and the record of what operators did, from outside.
+//! Tokens and the audit, by commands.
 
 use serde_json::{Value, json};
 use task_engine::postgres::PgStore;

@@ -93,7 +93,7 @@ fn packaged_command_lines_run() {
 }
 
 /// After the deadline of an engine it has 12 s to record what it cut short;
-/// whoever kills it must wait for that.
+/// the supervisor must wait for that before it kills the engine.
 #[test]
 fn kill_timeouts_exceed_stop_timeout() {
     let unit = setting(&packaged("task-engine.service"), "TimeoutStopSec=");

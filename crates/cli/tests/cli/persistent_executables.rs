@@ -8,7 +8,7 @@ use task_engine_conformance::TestServer;
 use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
 use super::support::{Place, eventually};
 
-/// A worker in Python. Its tasks say what it does: {"do": …}.
+/// A worker in Python. Its tasks name the action: {"do": …}.
 const WORKER: &str = r#"
 import json, os, sys, threading, time
 
@@ -177,7 +177,7 @@ fn dead_process_fails_tasks_and_restarts() {
             why.starts_with("ProcessEnded: its process ended before it had answered (exit code 3)"),
             "{why}"
         );
-        assert!(why.ends_with("; its last words: last words"), "{why}");
+        assert!(why.ends_with("; its last log line: last words"), "{why}");
     }
     for (what, words) in [
         ("nonsense", "a line that is not a JSON object: \"hello\""),
@@ -203,7 +203,7 @@ fn failing_process_start_does_not_spin() {
     for _ in 0..3 {
         let task = ended(&place, &create(&place, "broken", "{}"));
         assert!(error(&task).contains("(exit code 1)"), "{task}");
-        assert!(error(&task).ends_with("; its last words: not today"), "{task}");
+        assert!(error(&task).ends_with("; its last log line: not today"), "{task}");
     }
     let starts = fs::read_to_string(place.path("starts")).unwrap().lines().count();
     assert_eq!(starts, 3, "once a task, never without one");

@@ -101,7 +101,7 @@ fn instances_show_served_queues() {
 }
 
 #[test]
-fn own_workers_keep_the_default_queue() {
+fn own_workers_keep_default_queue() {
     let place = Place::new();
     let engine = place.start(&["start", "--queue", "a=b=1"]);
     engine.says("started with 6 workers (5 for default; 1 for a=b)");

@@ -1,4 +1,4 @@
-//! What the guide grants is enough, and no more than it says.
+//! The rights that the guide grants are enough, and not more than documented.
 
 use std::fs;
 use std::path::Path;

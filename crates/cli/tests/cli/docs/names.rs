@@ -1,4 +1,4 @@
-//! What documents point to is there: files, headings, tests, metrics.
+//! Files, headings, tests and metrics that documents name exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -55,7 +55,7 @@ fn headings_have_anchors() {
 /// Every page is in the table of contents, begins with what its reader can do
 /// after it, and ends with a link to the next.
 #[test]
-fn the_guide_is_in_order() {
+fn guide_has_contents_and_links() {
     let contents = fs::read_to_string(root().join("docs/README.md")).unwrap();
     let links = contents.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let mut chapters: Vec<_> = links.map(|line| link(line).expect("a link")).collect();
@@ -110,7 +110,7 @@ pub(super) fn is_built(line: &str) -> Result<(), String> {
 /// Commands within sentences and tables are there. Those of `bench`, which take
 /// too long to be run, have no option that is unknown.
 #[test]
-fn every_command_in_a_sentence_is_there() {
+fn commands_in_sentences_exist() {
     let place = Place::new();
     let mut known = BTreeSet::new();
     for document in documents() {
@@ -143,7 +143,7 @@ fn in_backquotes(line: &str) -> impl Iterator<Item = &str> {
 
 /// `crates/a/src/b.rs::name`, in backquotes: a test of this name is in this file.
 #[test]
-fn every_test_that_is_named_is_there() {
+fn named_tests_exist() {
     let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let named: Vec<_> = text
         .split('`')
@@ -164,7 +164,7 @@ fn every_test_that_is_named_is_there() {
 
 /// The guide lists the metrics that there are, and no others.
 #[test]
-fn every_metric_is_in_the_guide() {
+fn metrics_are_documented() {
     let guide = fs::read_to_string(root().join("docs/http-api.md")).unwrap();
     let told: BTreeSet<_> = names_in(&guide).collect();
     let mut made = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What tasks say, and what becomes of a wish to cancel them, as operators see it.
+//! Logs, progress and cancel requests of tasks, by commands.
 
 use serde_json::Value;
 use task_engine_conformance::TestServer;
@@ -139,7 +139,7 @@ fn cancel_wait_times_out() {
     eventually("it is cancelled", || place.status("1") == "cancelled");
 }
 
-/// A crash loses the last half second of what was said, and no more.
+/// A crash loses at most the last half second of the log.
 #[test]
 fn log_survives_killed_engine() {
     let place = Place::new();

@@ -16,7 +16,7 @@ use task_engine_conformance::TestServer;
 use super::support::{Place, Running};
 
 const TASKS: usize = 20_000;
-/// More than anybody needs: tasks that are never done are lost.
+/// A generous limit: tasks that have not ended by then are lost.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
@@ -29,7 +29,7 @@ fn on_postgresql_with_four_engines() {
 }
 
 #[test]
-fn on_sqlite_with_two_engines_on_one_file() {
+fn on_sqlite_with_two_engines() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let place = Place::new();
     let store = || Arc::new(SqliteStore::open(place.path("task-engine.db")).unwrap());
@@ -105,7 +105,7 @@ async fn all_stopped(store: &dyn Store) -> bool {
     all.len() == TASKS && all.iter().all(|status| *status == TaskStatus::Stopped)
 }
 
-/// What one attempt left in the witness file.
+/// The lines of one attempt in the witness file.
 #[derive(Default)]
 struct Attempt {
     process: u32,

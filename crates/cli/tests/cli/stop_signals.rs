@@ -1,4 +1,4 @@
-//! How an engine ends, and what its exit code says.
+//! How an engine stops, and its exit codes.
 
 use super::support::Place;
 

@@ -10,7 +10,7 @@ use super::support::Place;
 
 const CANARY: &str = "canary-7f3a9c";
 
-/// Says it wherever something can be said, then fails.
+/// Prints the secret in every output, then fails.
 const FAILS: &str = r#"
 input=$(cat)
 echo "$input" >> seen
@@ -19,7 +19,7 @@ echo "last words: $input" >&2
 exit 100"#;
 /// Gives it back as a result.
 const SUCCEEDS: &str = r#"cat | tee -a seen"#;
-/// Says it where nobody expects anything.
+/// Prints the secret in unexpected outputs.
 const PRINTS: &str = r#"echo "no JSON: $(cat)""#;
 
 fn parameters() -> String {
@@ -117,7 +117,7 @@ fn secrets_stay_secret(place: &Place) {
     assert!(place.ok(&["export"]).contains(CANARY));
 }
 
-/// Keeps what an engine has logged.
+/// Keeps the log of an engine.
 fn engine_log(
     engine: super::support::Running,
     said: &mut Vec<(String, String)>,

@@ -191,7 +191,7 @@ async fn tasks_by_filter_on_postgresql() {
         .expect("the test");
 }
 
-/// Many tasks are told in groups.
+/// The outcomes of many tasks are summed up.
 #[test]
 fn large_selections_are_summed_up() {
     let place = Place::new();
@@ -236,7 +236,7 @@ fn filter_errors_name_their_position() {
     assert_eq!(place.status("1"), "waiting");
 }
 
-/// Whoever may create tasks must not reach the terminal of whoever lists them.
+/// Text of tasks cannot control the terminal of the user who lists them.
 #[test]
 fn hostile_text_is_escaped() {
     let place = Place::new();

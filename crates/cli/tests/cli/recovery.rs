@@ -1,4 +1,4 @@
-//! What a dead engine left.
+//! Recovery of the tasks of dead engines.
 
 use std::fs;
 

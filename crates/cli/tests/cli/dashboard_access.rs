@@ -1,4 +1,4 @@
-//! Who is let near the dashboard, and what the log of an engine can be made to say.
+//! Access to the dashboard, and hostile text in the log of an engine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
