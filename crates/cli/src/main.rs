@@ -15,8 +15,7 @@
 //! - `log_follow`: the log and progress of a task, as they come;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `executables`: tasks in any language, configured in `task-engine.toml`;
-//! - `web`: the dashboard beside an engine, or on its own;
-//! - `witness`: a task class that leaves traces outside the database.
+//! - `web`: the dashboard beside an engine, or on its own.
 
 mod args;
 mod bulk;
@@ -41,7 +40,6 @@ mod log_follow;
 mod table;
 mod times;
 mod web;
-mod witness;
 
 use std::process::ExitCode;
 
@@ -107,8 +105,6 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Tail(args) => commands::tail::run(console, args).await,
             Command::Stats(args) => commands::stats::run(console, args).await,
             Command::Top(args) => commands::top::run(console, args).await,
-            Command::Bench(args) => commands::bench::run(console, args).await,
-            Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }
     });
     runtime.block_on(database::close_all());

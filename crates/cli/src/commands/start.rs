@@ -20,7 +20,6 @@ use crate::sighup::SighupListener;
 use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
 use crate::times::{Retention, audit_retention, duration};
 use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address, keep_metrics};
-use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
 ///
@@ -93,11 +92,6 @@ pub(crate) struct Arguments {
     /// ReportingTask {"steps": N, "step_time": SECONDS}, which reports progress
     #[arg(long)]
     samples: bool,
-    /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
-    /// line to FILE when it begins and when it ends: to check promises from
-    /// outside the database
-    #[arg(long, value_name = "FILE", hide = true)]
-    witness: Option<PathBuf>,
     /// Also serve the dashboard and the HTTP API, there or on 127.0.0.1:8642
     #[arg(long, value_name = "ADDRESS", value_parser = address, num_args = 0..=1,
           default_missing_value = DEFAULT_ADDRESS, help_heading = "Dashboard")]
@@ -185,13 +179,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     for schedule in config.schedules {
         engine = engine.schedule(schedule);
     }
-    if config.classes.is_empty() && !args.samples && args.witness.is_none() {
+    if config.classes.is_empty() && !args.samples {
         tracing::warn!(
             "this engine has no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
         );
-    }
-    if let Some(file) = args.witness {
-        engine = handle_witness(engine, file);
     }
     let stopped = engine.stopped_by(stop).run_until_stopped().await;
     if let Some(web) = web {

@@ -1,6 +1,5 @@
 //! The program from outside: run, signalled and killed.
 
-mod bench;
 mod commands;
 mod dashboard_access;
 mod demo;
@@ -25,7 +24,6 @@ mod servers;
 mod statistics;
 mod stop_signals;
 mod support;
-mod survives_kills;
 mod task_logs;
 mod trace;
 mod watching;
