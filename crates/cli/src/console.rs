@@ -9,9 +9,9 @@ use jiff::{Timestamp, Zoned};
 
 use crate::args::Common;
 use crate::database::{DEFAULT_URL, Database, URL_VARIABLE};
+use crate::error::CliError;
 use crate::escape::escape_lines;
 use crate::executables::{self, ConfigPurpose};
-use crate::error::CliError;
 
 /// The output of this run, and its database.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::console::Console;
-use crate::escape::escape;
 use crate::error::CliError;
+use crate::escape::escape;
 
 const VARIABLE: &str = "TASK_ENGINE_LOG";
 

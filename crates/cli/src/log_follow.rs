@@ -15,8 +15,8 @@ use task_engine_core::secret::Redactor;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 
-use crate::escape::escape;
 use crate::error::CliError;
+use crate::escape::escape;
 use crate::json_output::write_json_line;
 
 /// How often the log of a running task is read.
@@ -286,7 +286,11 @@ mod tests {
         rows
     }
 
-    fn read_all(reader: &mut LogReader, executions: &[ExecutionRow], lines: &[(i32, i32)]) -> Vec<String> {
+    fn read_all(
+        reader: &mut LogReader,
+        executions: &[ExecutionRow],
+        lines: &[(i32, i32)],
+    ) -> Vec<String> {
         let events = reader.in_order(executions, rows(lines));
         let word = |event: &LogEvent| match event {
             LogEvent::Line(row) => format!("{}.{}", row.attempt, row.line),

@@ -14,9 +14,9 @@ impl SighupListener {
             return Ok(Self(None));
         }
         let listener = signal(SignalKind::hangup());
-        listener
-            .map(|listener| Self(Some(listener)))
-            .map_err(|error| CliError::Failure(format!("could not install signal handlers: {error}")))
+        listener.map(|listener| Self(Some(listener))).map_err(|error| {
+            CliError::Failure(format!("could not install signal handlers: {error}"))
+        })
     }
 
     pub(crate) async fn recv(&mut self) {

@@ -84,8 +84,10 @@ pub(crate) struct StopSignals {
 
 impl StopSignals {
     pub(crate) fn listen() -> Result<Self, CliError> {
-        let on =
-            |kind| signal(kind).map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")));
+        let on = |kind| {
+            signal(kind)
+                .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))
+        };
         Ok(Self {
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,

@@ -4,7 +4,8 @@
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed: String = typed.chars().take(100).flat_map(char::to_lowercase).collect();
     let typed = typed.replace('-', "_");
-    let ranked = known.into_iter().map(|word| (strsim::osa_distance(&typed, &word.to_lowercase()), word));
+    let ranked =
+        known.into_iter().map(|word| (strsim::osa_distance(&typed, &word.to_lowercase()), word));
     let is_near = |(distance, word): &(usize, &str)| {
         *distance <= 1 + word.len() / 4 && *distance < word.len()
     };

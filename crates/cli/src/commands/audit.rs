@@ -11,8 +11,8 @@ use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::escape::summary;
 use crate::error::CliError;
+use crate::escape::summary;
 use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::past_time;

@@ -9,9 +9,11 @@ use task_engine::Schedule;
 use task_engine_core::display::{count, span};
 
 use crate::console::Console;
-use crate::escape::summary;
-use crate::executables::{self, Config, Executable, FILE, ConfigError, ExecutableMode, ConfigPurpose, LoadedConfig};
 use crate::error::CliError;
+use crate::escape::summary;
+use crate::executables::{
+    self, Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE, LoadedConfig,
+};
 use crate::json_output::write_json_line;
 use crate::table::table;
 
@@ -35,7 +37,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let file = args.file.or(args.config).unwrap_or_else(|| PathBuf::from(FILE));
-    let Some(LoadedConfig { file, config }) = executables::read(Some(&file), ConfigPurpose::Run)? else {
+    let Some(LoadedConfig { file, config }) = executables::read(Some(&file), ConfigPurpose::Run)?
+    else {
         return Ok(());
     };
     let (config, errors) = match config {

@@ -16,9 +16,9 @@ use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables::{self, ConfigPurpose};
-use crate::error::CliError;
 use crate::parameters;
 use crate::times::{duration, future_time};
 

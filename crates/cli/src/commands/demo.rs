@@ -1,8 +1,8 @@
 //! `task-engine demo`: an engine executes sample tasks of every kind, and a summary
 //! shows what happened.
 
-mod summary;
 mod progress;
+mod summary;
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal};
@@ -19,11 +19,11 @@ use task_engine_core::task::{TaskFilter, TaskRow};
 
 use crate::commands::start;
 use crate::console::{Console, now};
-use crate::database::{OpenMode, Database};
+use crate::database::{Database, OpenMode};
 use crate::error::CliError;
 use crate::web::{DEFAULT_ADDRESS, DashboardServer, StopSignals, WebOptions, address};
-use summary::DemoSummary;
 use progress::DemoProgress;
+use summary::DemoSummary;
 
 /// See it work: 106 sample tasks, in a few seconds
 ///
@@ -57,7 +57,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if args.fresh {
         if named.is_some() {
             return Err(CliError::Usage(
-                "--fresh removes only the demo's own file; leave out --fresh or --database".to_owned(),
+                "--fresh removes only the demo's own file; leave out --fresh or --database"
+                    .to_owned(),
             ));
         }
         remove(Path::new(FILE)).await?;
@@ -96,7 +97,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     };
     let took = began.elapsed();
     progress.finish();
-    let stopped = ended.map_err(|error| CliError::Failure(format!("the engine failed: {error}")))??;
+    let stopped =
+        ended.map_err(|error| CliError::Failure(format!("the engine failed: {error}")))??;
 
     let rows = look(&*store, &ids).await?;
     let scheduled = ids[ids.len() - 1];

@@ -7,9 +7,9 @@ use task_engine_core::display::count;
 use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::console::Console;
-use crate::database::{OpenMode, Database};
-use crate::escape::{escape, escape_lines};
+use crate::database::{Database, OpenMode};
 use crate::error::CliError;
+use crate::escape::{escape, escape_lines};
 use crate::json_output::write_json_line;
 
 /// Of a longer remedy, --json has all lines.

@@ -13,8 +13,8 @@ use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 use crate::choice::{FILTERS, filter};
 use crate::console::{Console, quoted};
 use crate::database::OpenMode;
-use crate::escape::summary;
 use crate::error::CliError;
+use crate::escape::summary;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 

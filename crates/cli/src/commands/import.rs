@@ -53,8 +53,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let bad =
-        |why: &dyn std::fmt::Display| CliError::Usage(format!("{name}: {why}; nothing was imported"));
+    let bad = |why: &dyn std::fmt::Display| {
+        CliError::Usage(format!("{name}: {why}; nothing was imported"))
+    };
     let file = File::open(input).map_err(|error| bad(&error))?;
     let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     store.migrate().await?;
@@ -62,7 +63,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (read, shift, holders) = match store.import(file, ids).await {
         Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
         Ok(Imported::Conflict(why)) => {
-            return Err(CliError::Conflict(format!("{}: {why}; nothing was imported", store.location())));
+            return Err(CliError::Conflict(format!(
+                "{}: {why}; nothing was imported",
+                store.location()
+            )));
         }
         Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),

@@ -8,8 +8,8 @@ use task_engine_core::instance::InstanceSummary;
 
 use crate::console::{Console, now};
 use crate::database::OpenMode;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
 use crate::pools;
 use crate::table::table;

@@ -42,7 +42,9 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
             let (mut at, mut name) = (&root, "task-engine".to_owned());
             for word in &args.command {
                 at = at.find_subcommand(word).ok_or_else(|| {
-                    CliError::NotFound(format!("there is no command {name} {word}; see {name} --help"))
+                    CliError::NotFound(format!(
+                        "there is no command {name} {word}; see {name} --help"
+                    ))
                 })?;
                 name = format!("{name} {word}");
             }

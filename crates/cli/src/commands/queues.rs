@@ -13,8 +13,8 @@ use task_engine_core::queue::{Service, check_queue_name, services};
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
 use crate::deed::Deed;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
 use crate::table::table;
 

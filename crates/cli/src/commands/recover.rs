@@ -13,8 +13,8 @@ use task_engine_operations::recover::{RecoverError, Recovered, recover};
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
 use crate::deed::Deed;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::table::table;
 
 const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(5);

@@ -24,11 +24,11 @@ use task_engine_store::contract::Store;
 
 use crate::console::{Console, now};
 use crate::database::OpenMode;
-use crate::escape::{escape, escape_lines, summary};
 use crate::error::CliError;
+use crate::escape::{escape, escape_lines, summary};
 use crate::json_output::write_json_line;
+use crate::log_follow::{LogPrinter, LogReader, event_text, progress_text, with_gaps};
 use crate::pretty::pretty;
-use crate::log_follow::{LogPrinter, LogReader, progress_text, with_gaps, event_text};
 
 /// Show everything about a task, and why it does not run yet
 #[derive(Debug, Args)]
@@ -279,7 +279,9 @@ impl<W: Write> TaskPage<'_, W> {
         let heading = match (lines.len(), whole) {
             (_, true) => logged,
             (0, _) => format!("{logged}; all stored lines: {}", self.more),
-            (shown, _) => format!("{logged}, {shown} of them here; all stored lines: {}", self.more),
+            (shown, _) => {
+                format!("{logged}, {shown} of them here; all stored lines: {}", self.more)
+            }
         };
         self.field("log", &heading)?;
         let after = lines.first().map_or(0, |first| first.line - 1);

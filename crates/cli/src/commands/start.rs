@@ -13,11 +13,11 @@ use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 use task_engine_core::display::count;
 
 use crate::console::Console;
-use crate::database::{OpenMode, Database};
-use crate::executables::{self, ConfigPurpose, resources};
+use crate::database::{Database, OpenMode};
 use crate::error::CliError;
-use crate::sighup::SighupListener;
+use crate::executables::{self, ConfigPurpose, resources};
 use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
+use crate::sighup::SighupListener;
 use crate::times::{Retention, audit_retention, duration};
 use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address, keep_metrics};
 
@@ -138,7 +138,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let config = executables::load(args.config.as_deref(), ConfigPurpose::Run)?;
     resources::raise_descriptor_limit();
     let stop = StopHandle::new();
-    stop.stop_on_signals().map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))?;
+    stop.stop_on_signals()
+        .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))?;
     stop_on_sighup(stop.clone())?;
     let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {

@@ -9,8 +9,8 @@ use task_engine_operations::stats::{RecentStats, Stats, StatsSnapshot};
 
 use crate::console::Console;
 use crate::database::OpenMode;
-use crate::escape::summary;
 use crate::error::CliError;
+use crate::escape::summary;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 

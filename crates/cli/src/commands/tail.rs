@@ -19,8 +19,8 @@ use task_engine_store::activity::{Activity, ActivityQuery, EndingRow, EndingsQue
 
 use crate::console::{Console, now};
 use crate::database::OpenMode;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
 use crate::times::duration;
 

@@ -14,8 +14,8 @@ use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::escape::summary;
 use crate::error::CliError;
+use crate::escape::summary;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -131,10 +131,7 @@ fn print_hint(console: &Console, search: &Search, found: &SearchPage, database: 
         let words = if search.filter.is_empty() { String::new() } else { format!(" {words}") };
         let more = console.command(&format!("tasks{words} --before {next}"));
         if shown >= search.limit as usize {
-            console.say(format_args!(
-                "{} shown. Older ones: {more}",
-                count(shown, "task")
-            ));
+            console.say(format_args!("{} shown. Older ones: {more}", count(shown, "task")));
         } else {
             console.say(format_args!(
                 "{} found so far, down to task {next}. Continue: {more}",

@@ -12,8 +12,8 @@ use task_engine_store::contract::Store;
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::escape::escape;
 use crate::error::CliError;
+use crate::escape::escape;
 
 /// Show the tasks of a flow as a tree
 ///
@@ -88,7 +88,10 @@ fn more_of(console: &Console, args: &Arguments) -> String {
 }
 
 /// The selected flow, and the task that it was named by.
-async fn flow_of(store: &dyn Store, args: &Arguments) -> Result<(String, Option<TaskId>), CliError> {
+async fn flow_of(
+    store: &dyn Store,
+    args: &Arguments,
+) -> Result<(String, Option<TaskId>), CliError> {
     if !args.correlation
         && let Ok(id) = args.flow.parse::<TaskId>()
         && let Some(task) = store.task(id).await?

@@ -7,8 +7,8 @@ use task_engine_core::display::count;
 
 use crate::console::Console;
 use crate::database::OpenMode;
-use crate::escape::escape;
 use crate::error::CliError;
+use crate::escape::escape;
 use crate::json_output::write_json_line;
 
 /// Check that no task is lost or stored twice (reads everything)

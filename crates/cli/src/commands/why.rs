@@ -12,8 +12,8 @@ use task_engine_operations::why::{Reason, Why, why};
 use super::show::no_such_task;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
-use crate::escape::escape;
 use crate::error::CliError;
+use crate::escape::escape;
 use crate::json_output::write_json_line;
 
 /// Explain why a task does not run, or what it does now

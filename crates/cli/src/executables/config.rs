@@ -25,8 +25,8 @@ use task_engine_core::task::NAME_BYTES_MAX;
 use toml::Spanned;
 
 use self::file::{
-    ClassTable, Concurrency, DatabaseOnly, File, ModeName, Name, Processes, RetryTable, Text, Texts,
-    WorkerTable,
+    ClassTable, Concurrency, DatabaseOnly, File, ModeName, Name, Processes, RetryTable, Text,
+    Texts, WorkerTable,
 };
 pub(super) use self::programs::ATTEMPT_VARIABLES;
 use crate::database::Database;
@@ -394,7 +394,8 @@ impl Checker<'_> {
             ("concurrency", span(&table.concurrency)),
         ] {
             if let Some(span) = span {
-                let message = format!("{key} belongs into [worker.{worker}], which serves this class");
+                let message =
+                    format!("{key} belongs into [worker.{worker}], which serves this class");
                 self.error(span, message);
             }
         }
@@ -406,10 +407,9 @@ impl Checker<'_> {
         let is_lines = table.mode.as_ref().is_some_and(|mode| *mode.get_ref() == ModeName::Lines);
         let (processes, concurrency) =
             self.slots(name, table.processes.as_ref(), table.concurrency.as_ref());
-        for (key, span) in [
-            ("processes", span(&table.processes)),
-            ("concurrency", span(&table.concurrency)),
-        ] {
+        for (key, span) in
+            [("processes", span(&table.processes)), ("concurrency", span(&table.concurrency))]
+        {
             if let Some(span) = span.filter(|_| !is_lines) {
                 let message = format!(
                     "{key} is for mode = \"lines\" only; in mode = \"once\", each worker of the engine runs one process"

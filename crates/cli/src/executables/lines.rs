@@ -22,11 +22,11 @@ use tokio::process::ChildStdout;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::child::{self, ProcessControl, ProcessEnd, ExitWaiter};
+use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
 use super::config::{Executable, Worker};
 use super::log::{LineSplitter, LogTail};
 use super::once::{end_text, not_started};
-use super::protocol::{self, TaskUpdate, WorkerLine, MalformedLine};
+use super::protocol::{self, MalformedLine, TaskUpdate, WorkerLine};
 use super::resources::{ShortageWait, give_up, is_shortage, shortage_of};
 
 /// How much longer than a result its line may be.
@@ -118,7 +118,8 @@ impl ProcessPool {
             () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
         };
         // From here on, dropping this attempt kills its process.
-        let mut held = ProcessTaskGuard { process: &process, id: &id, pool: &self, answered: false };
+        let mut held =
+            ProcessTaskGuard { process: &process, id: &id, pool: &self, answered: false };
         process.control.input(protocol::request(&id, &parameters, &run)?);
         let limit = executable.timeout;
         let time_is_over = async {
@@ -164,7 +165,8 @@ impl ProcessPool {
             changed.as_mut().enable();
             let next = {
                 let mut state = lock(&self.state);
-                let assigned = state.processes.iter().find_map(|p| p.take_slot(id, executable, run));
+                let assigned =
+                    state.processes.iter().find_map(|p| p.take_slot(id, executable, run));
                 if let Some(assigned) = assigned {
                     return Ok(assigned);
                 }
@@ -242,7 +244,8 @@ impl ProcessPool {
         }
         let name = &self.worker.name;
         tracing::warn!("Worker process {name} ended ({}): {why}", end_text(&ended));
-        let taken: Vec<TaskSlot> = lock(&process.slots).taken.drain().map(|(_, slot)| slot).collect();
+        let taken: Vec<TaskSlot> =
+            lock(&process.slots).taken.drain().map(|(_, slot)| slot).collect();
         let alone = taken.len() == 1;
         for slot in taken {
             let failure = process_ended(&slot, &ended, &why, alone, &lock(&process.stderr).tail);
@@ -277,7 +280,11 @@ impl ProcessPool {
 
     /// Handles a line. An error ends the process: the line belongs to an unknown task,
     /// so every task might wait for it.
-    fn take(&self, process: &Process, line: Result<WorkerLine, MalformedLine>) -> Result<(), String> {
+    fn take(
+        &self,
+        process: &Process,
+        line: Result<WorkerLine, MalformedLine>,
+    ) -> Result<(), String> {
         let update = match line {
             Ok(WorkerLine::Concurrency(number)) => {
                 if number > self.worker.concurrency {
@@ -352,14 +359,22 @@ impl TaskSlot {
             }
             protocol::TaskAnswer::Result(result) => Ok(result),
             protocol::TaskAnswer::Failed(failure) => Err(failure),
-            protocol::TaskAnswer::Snooze(time, reason) => Err(Failure::snooze_because(time, reason)),
+            protocol::TaskAnswer::Snooze(time, reason) => {
+                Err(Failure::snooze_because(time, reason))
+            }
         }
     }
 }
 
 /// The failure of a task whose process ended without an answer. An uncaught exception
 /// of the process belongs to the task if it was its only one.
-fn process_ended(slot: &TaskSlot, ended: &ProcessEnd, why: &str, alone: bool, tail: &LogTail) -> Failure {
+fn process_ended(
+    slot: &TaskSlot,
+    ended: &ProcessEnd,
+    why: &str,
+    alone: bool,
+    tail: &LogTail,
+) -> Failure {
     if let ProcessEnd::NotStarted(number, why) = ended {
         return if is_shortage(*number) {
             give_up(why)

@@ -27,9 +27,11 @@ use task_engine::{ClassRules, Engine, Run};
 use task_engine_core::display::count;
 
 use self::config::Worker;
-pub(crate) use self::config::{Config, Executable, FILE, ConfigError, ExecutableMode, ConfigPurpose};
-use crate::escape::escape;
+pub(crate) use self::config::{
+    Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE,
+};
 use crate::error::CliError;
+use crate::escape::escape;
 
 /// A file and its content.
 #[derive(Debug)]
@@ -40,10 +42,14 @@ pub(crate) struct LoadedConfig {
 
 /// Reads the named file; without a name, the one in the working folder, if it
 /// exists.
-pub(crate) fn read(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Option<LoadedConfig>, CliError> {
+pub(crate) fn read(
+    file: Option<&Path>,
+    purpose: ConfigPurpose,
+) -> Result<Option<LoadedConfig>, CliError> {
     let path = file.unwrap_or(Path::new(FILE));
-    let wrong =
-        |error: std::io::Error| CliError::Usage(format!("{} cannot be read: {error}", path.display()));
+    let wrong = |error: std::io::Error| {
+        CliError::Usage(format!("{} cannot be read: {error}", path.display()))
+    };
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::child::{self, ProcessControl, ProcessEnd, ExitWaiter};
+use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
 use super::config::Executable;
 use super::log::{LogTail, for_each_line};
 use super::resources::{ShortageWait, is_shortage, shortage_of};
@@ -174,8 +174,9 @@ fn attempt_result(
             return Err(tail.of(failure("ResultNotReadable", message)));
         }
     };
-    let message =
-        tail.last().map_or_else(|| end_text(&ended), |last| format!("{}: {last}", end_text(&ended)));
+    let message = tail
+        .last()
+        .map_or_else(|| end_text(&ended), |last| format!("{}: {last}", end_text(&ended)));
     match ended {
         ProcessEnd::Exited(0) => Ok(result(&output)),
         ProcessEnd::Exited(DO_NOT_RETRY) => {
@@ -216,9 +217,7 @@ pub(super) fn end_text(ended: &ProcessEnd) -> String {
             None => format!("killed by signal {number}"),
         },
         ProcessEnd::NotStarted(_, why) => format!("not started: {why}"),
-        ProcessEnd::Unsupervised => {
-            "its supervisor was killed, and it was killed, too".to_owned()
-        }
+        ProcessEnd::Unsupervised => "its supervisor was killed, and it was killed, too".to_owned(),
     }
 }
 

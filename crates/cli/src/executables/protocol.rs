@@ -173,7 +173,8 @@ fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
         (None, None, None) if !update.log.is_empty() || fields.contains_key("log") => None,
         (None, None, None) if fields.contains_key("progress") => None,
         (None, None, None) => {
-            let warning = update.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
+            let warning =
+                update.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
             return Err(format!("it has neither a result nor an error{warning}"));
         }
         _ => return Err("it has more than one of result, error and snooze".to_owned()),
@@ -267,7 +268,9 @@ mod tests {
         assert_eq!(failed(r#"{"id": "1.1", "error": "no"}"#).to_string(), "Failure: no");
         assert_eq!(failed(r#"{"id": "1.1", "error": {"exception": "E"}}"#).to_string(), "E: ");
         let snooze = r#"{"id": "1.1", "snooze": "30s", "message": "busy"}"#;
-        let Some(TaskAnswer::Snooze(time, reason)) = update(snooze).answer else { panic!("{snooze}") };
+        let Some(TaskAnswer::Snooze(time, reason)) = update(snooze).answer else {
+            panic!("{snooze}")
+        };
         assert_eq!((time, reason.as_str()), (Duration::from_secs(30), "busy"));
         let parsed = update(r#"{"id": "1.1", "log": "a\n  b", "progress": 40, "message": "half"}"#);
         assert_eq!(parsed.log, ["a", "  b"]);

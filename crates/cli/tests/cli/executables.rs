@@ -491,10 +491,7 @@ fn check_needs_no_database() {
     let missing = place.run(&["check"]);
     assert_eq!(missing.code, Some(3));
     assert!(missing.err.contains("there is no file task-engine.toml"), "{}", missing.err);
-    file(
-        &place,
-        "[class.a]\nqueue = \"\"\n\n[class.b]\ncommand = [\"no-such\"]\nprocesses = 2\n",
-    );
+    file(&place, "[class.a]\nqueue = \"\"\n\n[class.b]\ncommand = [\"no-such\"]\nprocesses = 2\n");
     for command in [&["check"][..], &["start"], &["start", "--config", "task-engine.toml"]] {
         let wrong = place.run(command);
         assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{command:?}: {wrong:?}");

@@ -373,10 +373,8 @@ impl Reader<'_> {
                 self.bad(at, "this is more than 100 years")
             }
             Some(offset) => Ok(Value::Time(FilterTime::FromNow(offset))),
-            None => self.bad(
-                at,
-                format!("{text:?} is not a time; write now, now-2h, now-7d or now+10m"),
-            ),
+            None => self
+                .bad(at, format!("{text:?} is not a time; write now, now-2h, now-7d or now+10m")),
         }
     }
 }
@@ -635,7 +633,9 @@ mod tests {
                 Value::Time(FilterTime::FromNow(SignedDuration::from_nanos(nanos)))
             }
             Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
-                Value::Time(FilterTime::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap()))
+                Value::Time(FilterTime::At(
+                    Timestamp::from_nanosecond(random.i64(..).into()).unwrap(),
+                ))
             }
             _ => Value::Text(any_text(random)),
         };

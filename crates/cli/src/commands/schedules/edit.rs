@@ -17,9 +17,9 @@ use super::RuleArguments;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
 use crate::deed::{Deed, actor};
+use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
-use crate::error::CliError;
 use crate::parameters;
 use crate::times::duration;
 
@@ -125,7 +125,9 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
     // All that can be wrong with the input is found before anything is opened.
     let wrong = |error: task_engine_core::task::InvalidTask| CliError::Usage(error.to_string());
     let Some(rule) = args.rule.rule() else {
-        return Err(CliError::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
+        return Err(CliError::Usage(
+            "say when it runs: --cron EXPRESSION or --every DURATION".into(),
+        ));
     };
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
@@ -233,7 +235,12 @@ fn became(done: &Done) -> (String, u64) {
 }
 
 /// Says what was done, and when it runs next.
-async fn tell(console: &Console, store: &dyn Store, name: &str, what: &str) -> Result<(), CliError> {
+async fn tell(
+    console: &Console,
+    store: &dyn Store,
+    name: &str,
+    what: &str,
+) -> Result<(), CliError> {
     let (row, _) = store.schedule(name).await?;
     let next_at = row.as_ref().and_then(|row| row.state.next_at);
     let what = match next_at {

@@ -11,8 +11,8 @@ use task_engine_core::flow::FlowAttempt;
 use task_engine_core::flow::FlowTask;
 use task_engine_core::task::ExecutionStatus;
 
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
 
 /// Deeper tasks are not indented further.

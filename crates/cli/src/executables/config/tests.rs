@@ -76,18 +76,24 @@ fn errors_have_position_and_advice() {
     );
     refused("[class.a]\ncommand = \"sh -c true\"", "[\"sh\", \"-c\", \"true\"]");
     refused("[class.a]\ncommand = []", "2:11: the command is empty");
-    refused("[class.a]\ncommand = [\"sh\", 1]", "2:18: invalid type: integer `1`, expected a string");
+    refused(
+        "[class.a]\ncommand = [\"sh\", 1]",
+        "2:18: invalid type: integer `1`, expected a string",
+    );
     refused("[class.a]\n  command = [\"no-such\"]", "2:14: there is no program \"no-such\"");
     refused("[class.a]\ncommand = [\"./etc/passwd\"]", "chmod +x");
-    refused(
-        "[class.a]\ncommand = [\"sh\"]\ntimeout = \"5 parsecs\"",
-        "3:11: \"5 parsecs\"",
-    );
+    refused("[class.a]\ncommand = [\"sh\"]\ntimeout = \"5 parsecs\"", "3:11: \"5 parsecs\"");
     refused("[class.a]\ncommand = [\"sh\"]\ntimeout = 0", "3:11: this duration cannot be 0");
     refused("[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]", "3:");
     refused("[class.a]\ncommand = [\"sh\"]\nprocesses = 2", "3:13: processes is for mode");
-    refused("[class.a]\ncommand = [\"sh\"]\nmode = \"line\"", "3:8: \"line\" is not known here; did you mean lines?");
-    refused("[class.a]\ncommand = [\"sh\"]\nretry = { max = 2 }", "3:11: \"max\" is not known here; known are maximum");
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\nmode = \"line\"",
+        "3:8: \"line\" is not known here; did you mean lines?",
+    );
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\nretry = { max = 2 }",
+        "3:11: \"max\" is not known here; known are maximum",
+    );
     refused("[class.a]\ncommand = [\"sh\"]\nretry = 2", "3:9: invalid type: integer `2`");
     refused(
         "[class.a]\ncommand = [\"sh\"]\nfolder = \"nowhere\"",
@@ -98,7 +104,10 @@ fn errors_have_position_and_advice() {
         "[class.a]\ncommand = [\"sh\"]\nenv = { TASK_ENGINE_ATTEMPT = \"1\" }",
         "set by the engine",
     );
-    refused("[class.a]\ncommand = [\"sh\"]\npriority = 9999999999", "3:12: invalid value: integer `9999999999`, expected i32");
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\npriority = 9999999999",
+        "3:12: invalid value: integer `9999999999`, expected i32",
+    );
     refused("[class.a]\ncommand = [\"sh\"]\nqueue = \"\"", "3:9:");
     refused("class = 1", "1:9: invalid type: integer `1`, expected a map");
     refused("# ü\n[class.ü]\n", "2:");
@@ -123,8 +132,7 @@ fn script_interpreter_must_exist() {
 
 #[test]
 fn wrong_values_are_reported_together() {
-    let text =
-        "[class.b]\ncommand = [\"sh\"]\nqueue = \"\"\n[class.a]\ncommand = [\"no-such\"]\nprocesses = 1";
+    let text = "[class.b]\ncommand = [\"sh\"]\nqueue = \"\"\n[class.a]\ncommand = [\"no-such\"]\nprocesses = 1";
     let lines = |purpose| -> Vec<_> {
         let errors = parse(text, Path::new("/"), purpose).unwrap_err();
         errors.iter().map(|error| error.line).collect()
@@ -249,9 +257,13 @@ fn database_path_is_relative_to_file() {
     assert_eq!(url("sqlite:/var/a.db", ConfigPurpose::Database).unwrap(), "sqlite:/var/a.db");
     assert_eq!(url("postgres://h/d", ConfigPurpose::Create).unwrap(), "postgres://h/d");
     refused(&format!("database = \"mysql://h/d\"\n{class}"), "1:12: ");
-    refused(&format!("database = 1\n{class}"), "1:12: invalid type: integer `1`, expected a string");
+    refused(
+        &format!("database = 1\n{class}"),
+        "1:12: invalid type: integer `1`, expected a string",
+    );
     // A command that needs only the database ignores errors elsewhere.
-    let other = parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), ConfigPurpose::Database);
+    let other =
+        parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), ConfigPurpose::Database);
     assert_eq!(other.unwrap().database.as_deref(), Some("sqlite:/a.db"));
 }
 
