@@ -6,7 +6,7 @@
 //! - `database`: reads a database URL and opens the database;
 //! - `deed`: operations that change something, and their audit entries;
 //! - `error`: errors and their exit codes;
-//! - `sighup`: a closed terminal;
+//! - `signals`: SIGTERM, SIGINT and SIGHUP;
 //! - `choice`, `bulk`: the selection of tasks, and operations on many of them;
 //! - `console`, `log`, `table`, `json_output`: output;
 //! - `pools`: workers and queues as arguments and as text;
@@ -36,7 +36,7 @@ mod log_follow;
 mod parameters;
 mod pools;
 mod pretty;
-mod sighup;
+mod signals;
 mod table;
 mod times;
 mod web;

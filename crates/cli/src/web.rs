@@ -9,13 +9,11 @@ use task_engine::Store;
 use task_engine_core::ParseError;
 use task_engine_web::{Access, Dashboard, InvalidAccess, Recorder, Role};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::Console;
 use crate::error::CliError;
-use crate::sighup::SighupListener;
 
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
@@ -72,35 +70,6 @@ impl WebOptions {
             access = access.public_url(url)?;
         }
         Ok(access)
-    }
-}
-
-/// The signals that end a dashboard.
-pub(crate) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-    sighup: SighupListener,
-}
-
-impl StopSignals {
-    pub(crate) fn listen() -> Result<Self, CliError> {
-        let on = |kind| {
-            signal(kind)
-                .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))
-        };
-        Ok(Self {
-            terminate: on(SignalKind::terminate())?,
-            interrupt: on(SignalKind::interrupt())?,
-            sighup: SighupListener::listen()?,
-        })
-    }
-
-    pub(crate) async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            () = self.sighup.recv() => {}
-        }
     }
 }
 

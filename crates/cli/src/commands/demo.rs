@@ -21,7 +21,8 @@ use crate::commands::start;
 use crate::console::{Console, now};
 use crate::database::{Database, OpenMode};
 use crate::error::CliError;
-use crate::web::{DEFAULT_ADDRESS, DashboardServer, StopSignals, WebOptions, address};
+use crate::signals::StopSignals;
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address};
 use progress::DemoProgress;
 use summary::DemoSummary;
 

@@ -17,7 +17,7 @@ use crate::database::{Database, OpenMode};
 use crate::error::CliError;
 use crate::executables::{self, ConfigPurpose, resources};
 use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
-use crate::sighup::SighupListener;
+use crate::signals::SighupListener;
 use crate::times::{Retention, audit_retention, duration};
 use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address, keep_metrics};
 

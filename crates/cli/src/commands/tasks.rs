@@ -138,8 +138,10 @@ fn print_hint(console: &Console, search: &Search, found: &SearchPage, database: 
                 count(shown, "task")
             ));
         }
-    } else if shown == 0 && (!search.filter.is_empty() || search.before.is_some()) {
+    } else if shown == 0 && !search.filter.is_empty() {
         console.say(format_args!("No tasks match {:?} on {database}.", search.filter.to_string()));
+    } else if let (0, Some(before)) = (shown, search.before) {
+        console.say(format_args!("There are no tasks before {before} on {database}."));
     } else if shown == 0 {
         console.say(format_args!(
             "There are no tasks on {database} yet.\nCreate one: {}\nExecute it: {}",

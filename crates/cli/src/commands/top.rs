@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use crate::console::Console;
 use crate::database::OpenMode;
 use crate::error::CliError;
+use crate::signals::StopSignals;
 
 /// Watch activity on the whole screen
 ///
@@ -58,7 +59,7 @@ enum ScreenEvent {
 
 async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Result<(), CliError> {
     let mut keys = keys();
-    let mut stop = stop_signal()?;
+    let mut stop = StopSignals::listen()?;
     let (mut look, mut before) = (first, None);
     let (mut is_paused, mut error) = (false, None);
     let mut clock = tokio::time::interval(every);
@@ -68,7 +69,7 @@ async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Resu
         let event = tokio::select! {
             Some(key) = keys.recv() => ScreenEvent::Key(key),
             _ = clock.tick() => ScreenEvent::Time,
-            () = &mut stop => ScreenEvent::Stop,
+            () = stop.recv() => ScreenEvent::Stop,
         };
         match event {
             // In raw mode Ctrl-C is a character.
@@ -100,31 +101,6 @@ fn keys() -> mpsc::Receiver<u8> {
         }
     });
     receive
-}
-
-type Stop = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-#[cfg(unix)]
-fn stop_signal() -> Result<Stop, CliError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let wrong = |error| CliError::Failure(format!("could not install signal handlers: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
-    let mut sighup = signal(SignalKind::hangup()).map_err(wrong)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
-    Ok(Box::pin(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = sighup.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    }))
-}
-
-#[cfg(not(unix))]
-fn stop_signal() -> Result<Stop, CliError> {
-    Ok(Box::pin(async {
-        let _ = tokio::signal::ctrl_c().await;
-    }))
 }
 
 fn draw(

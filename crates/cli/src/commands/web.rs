@@ -6,7 +6,8 @@ use clap::Args;
 
 use crate::console::Console;
 use crate::error::CliError;
-use crate::web::{DEFAULT_ADDRESS, DashboardServer, StopSignals, WebOptions, address};
+use crate::signals::StopSignals;
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address};
 
 /// Serve the dashboard and the HTTP API, without an engine
 ///

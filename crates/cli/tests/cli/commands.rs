@@ -70,7 +70,7 @@ fn create_reports_unique_conflict() {
     for more in [&[][..], &["--unique-scope", "waiting"], &["--unique-scope", "10m"]] {
         let kept = unique(more);
         assert_eq!((kept.code, kept.out.as_str()), (Some(0), "1\n"), "{more:?}");
-        assert!(kept.err.contains("has the key my key, and is kept"), "{}", kept.err);
+        assert!(kept.err.contains("has the key my key and is kept"), "{}", kept.err);
     }
     let replaced = place.run(&[
         "create",
@@ -82,7 +82,7 @@ fn create_reports_unique_conflict() {
         "replace-parameters",
     ]);
     assert_eq!((replaced.code, replaced.out.as_str()), (Some(0), "1\n"));
-    assert!(replaced.err.contains("has the key my key, and was changed"), "{}", replaced.err);
+    assert!(replaced.err.contains("has the key my key and was changed"), "{}", replaced.err);
     let task = place.task("1");
     assert_eq!(task["task_parameters"]["n"], 2);
     assert_eq!(task["context"]["unique_key"], "my key");

@@ -65,7 +65,7 @@ fn tasks_by_filter(place: &Place) {
     assert!(page.err.contains("tasks status=failed --before 4"), "{page:?}");
     let none = place.run(&["tasks", "class=nobody"]);
     assert_eq!((none.code, none.out.as_str()), (Some(0), ""));
-    assert!(none.err.contains("No such tasks"), "{none:?}");
+    assert!(none.err.contains("No tasks match"), "{none:?}");
 
     retries_and_cancels(place);
     edits(place);

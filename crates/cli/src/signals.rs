@@ -1,4 +1,4 @@
-//! SIGHUP: the terminal was closed.
+//! Signals that stop the process, SIGHUP among them: the terminal was closed.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -23,6 +23,35 @@ impl SighupListener {
         match &mut self.0 {
             Some(signal) => _ = signal.recv().await,
             None => std::future::pending().await,
+        }
+    }
+}
+
+/// The signals that end a command that runs until it is stopped.
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    sighup: SighupListener,
+}
+
+impl StopSignals {
+    pub(crate) fn listen() -> Result<Self, CliError> {
+        let on = |kind| {
+            signal(kind)
+                .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))
+        };
+        Ok(Self {
+            terminate: on(SignalKind::terminate())?,
+            interrupt: on(SignalKind::interrupt())?,
+            sighup: SighupListener::listen()?,
+        })
+    }
+
+    pub(crate) async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            () = self.sighup.recv() => {}
         }
     }
 }
