@@ -1,4 +1,4 @@
-//! Filters as people type them, and as they are printed.
+//! Parsing and printing of filters.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::{Field, Filter, FilterTime, Operator, Term, Value};
 use crate::suggest::did_you_mean;
 use crate::task::TaskStatus;
 
-/// Why a text is no filter, and where.
+/// The error in a filter, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at character {at}: {why}")]
 pub struct InvalidFilter {
-    /// The character that is wrong, counted from 1.
+    /// The position of the wrong character, from 1.
     pub at: usize,
     /// What is wrong, and what to write instead.
     pub why: String,
@@ -40,7 +40,7 @@ const FIELDS: [(&str, Field); 15] = [
     ("retries", Field::Retries),
 ];
 
-/// Longest first, so that none is taken for the beginning of another.
+/// Longest first, so that none matches the beginning of another.
 const OPERATORS: [Operator; 8] = [
     Operator::IsNot,
     Operator::HasNot,
@@ -52,7 +52,7 @@ const OPERATORS: [Operator; 8] = [
     Operator::Less,
 ];
 
-/// The longest text that is read, so that a filter can be sent anywhere.
+/// The longest filter, so that it fits into a URL.
 const BYTES_MAX: usize = 16 * 1024;
 const OFFSET_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
@@ -73,9 +73,9 @@ impl Filter {
         Ok(Self { terms })
     }
 
-    /// Reads the words that a shell has made of a filter. A shell takes quotes
-    /// away, so a word that is no filter as it stands is read once more as one
-    /// term, whose value is all that follows its operator.
+    /// Reads the words that a shell has made of a filter. A shell removes quotes, so a
+    /// word that is not a valid filter is read again as one term, whose value is
+    /// everything after its operator.
     pub fn parse_words(
         words: &[impl AsRef<str>],
         zone: &TimeZone,
@@ -135,7 +135,7 @@ impl Reader<'_> {
             return self.bad(
                 at,
                 format!(
-                    "{field} cannot be asked with {}; there are {}",
+                    "{field} does not take {}; use one of {}",
                     operator.as_str(),
                     all.join(" ")
                 ),
@@ -177,7 +177,7 @@ impl Reader<'_> {
                 path.push(step);
             }
             if path.is_empty() {
-                return self.bad(self.at, format!("which field? Write it like {name}.user.id=42"));
+                return self.bad(self.at, format!("name a field, like {name}.user.id=42"));
             }
             return Ok(if name == "params" { Field::Params(path) } else { Field::Context(path) });
         }
@@ -262,7 +262,7 @@ impl Reader<'_> {
         let mut text = String::new();
         loop {
             match self.peek() {
-                None => return self.bad(begin, "this quote is never closed"),
+                None => return self.bad(begin, "this quote is not closed"),
                 Some('"') => {
                     self.at += 1;
                     return Ok(text);
@@ -276,7 +276,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `\n`, `\t`, `\r`, `\u{1b}`, and `\` before a character that means itself.
+    /// `\n`, `\t`, `\r`, `\u{1b}`, and `\` before any other character.
     fn escaped(&mut self) -> Result<char, InvalidFilter> {
         let begin = self.at;
         let letter = self.chars.get(begin + 1).copied();
@@ -303,7 +303,7 @@ impl Reader<'_> {
             }
             Some(c) if c.is_alphanumeric() => self.bad(
                 begin,
-                format!("\\{c} means nothing; there are \\n \\t \\r \\u{{1b}} \\\\ \\\""),
+                format!("\\{c} is not known; use \\n \\t \\r \\u{{1b}} \\\\ \\\""),
             ),
             Some(c) => Ok(c),
         }
@@ -409,7 +409,7 @@ fn positive_duration(text: &str) -> Option<SignedDuration> {
     span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
 }
 
-/// A value as it is typed: in quotes if it must be.
+/// A value, in quotes if needed.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
