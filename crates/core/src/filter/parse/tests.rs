@@ -58,7 +58,7 @@ fn errors_name_their_position() {
         ("error~\"open", 7, "not closed"),
         ("error~\"a\"b", 10, "a space is missing"),
         ("error~a\"b", 8, "a quote inside"),
-        ("error~\\q", 7, "\\q means nothing"),
+        ("error~\\q", 7, "\\q is not known"),
         ("error~\\u{d800}", 7, "by its number"),
         ("error~\\", 7, "missing after"),
         ("params=1", 7, "name a field, like params.user.id=42"),
