@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
-use task_engine_core::display::{capital, clock_and_relative, count, span};
+use task_engine_core::display::{capitalize, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::suggest::nearest;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
@@ -151,7 +151,7 @@ async fn print_obstacles(
     let now = now();
     let sentence = |why: &Reason| {
         let text = reason(why, now.timestamp(), now.time_zone());
-        capital(&escape(&text))
+        capitalize(&escape(&text))
     };
     let engines = store.instances(None).await?;
     if let Some(why) = no_candidate(wanted, &engines) {

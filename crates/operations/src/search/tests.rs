@@ -8,7 +8,7 @@ fn scan(text: &str) -> Scan {
 }
 
 #[test]
-fn each_filter_is_looked_for_where_few_are() {
+fn filter_selects_smallest_source() {
     use TaskStatus::{Cancelled, Failed, Running, Waiting};
     for (text, base) in [
         ("", ScanSource::All),
@@ -28,7 +28,7 @@ fn each_filter_is_looked_for_where_few_are() {
 }
 
 #[test]
-fn ids_and_times_are_a_range() {
+fn ids_and_times_form_a_range() {
     for (text, from, before) in [
         ("", 1, i64::MAX),
         ("id>=100 id<200", 100, 200),
@@ -58,7 +58,7 @@ fn ids_and_times_are_a_range() {
 }
 
 #[test]
-fn a_step_is_bounded_and_json_is_dear() {
+fn step_size_depends_on_filter() {
     assert_eq!((scan("").rows, scan("").tasks), (500, 51));
     assert_eq!((scan("class=a").rows, scan("class=a").tasks), (10_000, 500));
     let retried = scan("status=waiting error~x");

@@ -136,7 +136,7 @@ fn summary_text(task: &FlowTask, now: Timestamp) -> String {
             text.push_str(&error(only));
         }
         many => {
-            let ran = many.iter().filter_map(FlowAttempt::lasted).sum();
+            let ran = many.iter().filter_map(FlowAttempt::run_time).sum();
             text.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
         }
     }
@@ -148,7 +148,7 @@ fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
     if let Some(wait) = wait {
         text.push_str(&format!(", waited {}", span(wait)));
     }
-    match (execution.started_at, execution.lasted()) {
+    match (execution.started_at, execution.run_time()) {
         (Some(_), Some(lasted)) => text.push_str(&format!(", ran {}", span(lasted))),
         (None, _) => text.push_str(", never started"),
         (Some(_), None) => {}
@@ -219,7 +219,7 @@ pub(super) fn write_json(
             depth: node.depth,
             task,
             waited_ms: task.waits().into_iter().map(ms).collect(),
-            ran_ms: task.executions.iter().map(|execution| ms(execution.lasted())).collect(),
+            ran_ms: task.executions.iter().map(|execution| ms(execution.run_time())).collect(),
         }
     });
     let flow = FlowOutput { correlation_id, complete: !more, tasks: tasks.collect() };

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 use task_engine::{NewTask, Schedule};
 use task_engine_core::json::Json;
-use task_engine_core::schedule::Wrong;
+use task_engine_core::schedule::InvalidDefinition;
 use toml::Spanned;
 
 use super::file::{Name, ScheduleTable};
@@ -35,12 +35,12 @@ impl Checker<'_> {
             Ok(_) => Some(schedule),
             Err(error) => {
                 let key = match &error.why {
-                    Wrong::Rule(_) | Wrong::Never(_) => {
+                    InvalidDefinition::Rule(_) | InvalidDefinition::Never(_) => {
                         span(&table.cron).or_else(|| span(&table.every))
                     }
-                    Wrong::Zone(_) => span(&table.time_zone),
-                    Wrong::Jitter => span(&table.jitter),
-                    Wrong::Missed => span(&table.missed),
+                    InvalidDefinition::Zone(_) => span(&table.time_zone),
+                    InvalidDefinition::Jitter => span(&table.jitter),
+                    InvalidDefinition::Missed => span(&table.missed),
                     _ => None,
                 };
                 self.error(key.unwrap_or_else(|| name.span()), error.why.to_string());
