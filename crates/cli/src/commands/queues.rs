@@ -57,8 +57,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     match args.action {
         Action::List { json } => list(console, json).await,
         Action::Pause { name, reason } => {
-            let pause =
-                QueuePause::new(name, reason).map_err(|error| CliError::Usage(error.to_string()))?;
+            let pause = QueuePause::new(name, reason)
+                .map_err(|error| CliError::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
         Action::Resume { name } => {

@@ -301,10 +301,9 @@ impl Reader<'_> {
                     None => self.bad(begin, "a character by its number is written \\u{1b}"),
                 }
             }
-            Some(c) if c.is_alphanumeric() => self.bad(
-                begin,
-                format!("\\{c} is not known; use \\n \\t \\r \\u{{1b}} \\\\ \\\""),
-            ),
+            Some(c) if c.is_alphanumeric() => {
+                self.bad(begin, format!("\\{c} is not known; use \\n \\t \\r \\u{{1b}} \\\\ \\\""))
+            }
             Some(c) => Ok(c),
         }
     }

@@ -72,7 +72,7 @@ fn errors_name_their_position() {
 }
 
 #[test]
-fn words_that_a_shell_has_taken_the_quotes_from() {
+fn shell_words_without_quotes_are_read() {
     let words = |words: &[&str]| Filter::parse_words(words, &TimeZone::UTC).map(|f| f.to_string());
     assert_eq!(words(&["status=failed class=a", "id>3"]).unwrap(), "status=failed class=a id>3");
     assert_eq!(words(&["error~too many, please"]).unwrap(), r#"error~"too many, please""#);
@@ -96,7 +96,7 @@ fn printing_and_reading_give_the_same() {
 
 /// Whatever is typed: an answer, whose place is in the text.
 #[test]
-fn no_text_is_too_strange() {
+fn random_filters_do_not_panic() {
     let mut random = fastrand::Rng::with_seed(8);
     let pieces = [
         "status", "=", "failed", ",", "\"", "\\", "u{", "params", ".", "é", "\u{1b}", " ",
