@@ -25,7 +25,7 @@ pub(super) type Processes = Spanned<Bounded<1, 1000>>;
 pub(super) type Concurrency = Spanned<Bounded<1, SLOTS_MAX>>;
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct File {
     pub(super) class: Tables<ClassTable>,
     pub(super) worker: Tables<WorkerTable>,
@@ -40,7 +40,7 @@ pub(super) struct DatabaseOnly {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct ClassTable {
     pub(super) command: Option<Spanned<Command>>,
     pub(super) worker: Option<Spanned<Text>>,
@@ -61,7 +61,7 @@ pub(super) struct ClassTable {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct WorkerTable {
     pub(super) command: Option<Spanned<Command>>,
     pub(super) classes: Option<Texts>,
@@ -73,7 +73,7 @@ pub(super) struct WorkerTable {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct RetryTable {
     pub(super) maximum: Option<Bounded<0, 1_000_000>>,
     pub(super) first_delay: Option<PositiveDuration>,
@@ -83,7 +83,7 @@ pub(super) struct RetryTable {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct ScheduleTable {
     pub(super) class: Option<Spanned<Text>>,
     pub(super) cron: Option<Spanned<Text>>,
