@@ -23,7 +23,7 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
                 task_id.0,
                 attempt,
                 line.line,
-                turn.moment.of(line.said),
+                turn.moment.of(line.at),
                 line.level.as_str(),
                 line.message,
             ])?;
@@ -33,10 +33,10 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
             task_id.0,
             attempt,
             report.version,
-            report.lines_said,
+            report.lines_total,
             far.map(|far| far.percent),
             far.map(|far| &far.message),
-            far.map(|far| turn.moment.of(far.said)),
+            far.map(|far| turn.moment.of(far.at)),
         ])?;
     }
     Ok(Vec::new())
@@ -83,7 +83,7 @@ pub(crate) fn complete(
             let answer: Option<CancelReaction> = answer.and_then(|word| word.parse().ok());
             execution.cancel = Some(CancelRow {
                 requested_at: timestamp(requested_at),
-                told_at: read::<Option<i64>>(row, 5)?.map(timestamp),
+                delivered_at: read::<Option<i64>>(row, 5)?.map(timestamp),
                 outcome: CancelOutcome::of(runs, answer),
             });
         }
@@ -94,12 +94,12 @@ pub(crate) fn complete(
 
 /// Writes how an attempt that has just ended took it that it was told to.
 pub(crate) fn told(turn: &Turn<'_>, ending: &Ending) -> Result<(), Fault> {
-    if let Some(told) = ending.told {
+    if let Some(told) = ending.cancel_response {
         turn.db.prepare_cached(sql!("cancellation"))?.execute(params![
             ending.id.task_id.0,
             ending.id.attempt,
-            turn.moment.of(told.at),
-            told.answer.as_str(),
+            turn.moment.of(told.delivered),
+            told.reaction.as_str(),
         ])?;
     }
     Ok(())

@@ -254,7 +254,7 @@ fn checks_tables_without_a_migration(place: &Place, change: impl Fn(&str)) {
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
     let engine = place.start(&["start", "--no-migrate"]);
     eventually("the task ends", || place.status("1") == "stopped");
-    engine.says("the tables are of a newer version than this program");
+    engine.says("the tables have a newer version than this program");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }

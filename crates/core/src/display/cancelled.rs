@@ -30,7 +30,7 @@ pub fn cancel_history_text(
 /// How the attempt took it.
 #[must_use]
 pub fn cancel_answer(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
-    let after = match (cancel.told_at, ended) {
+    let after = match (cancel.delivered_at, ended) {
         (Some(told), Some(ended)) => span(ended.duration_since(told).unsigned_abs()),
         _ => "some time".to_owned(),
     };
@@ -73,14 +73,14 @@ mod tests {
             log_lines: 0,
             cancel: None,
         };
-        for (outcome, told_at, words) in [
+        for (outcome, delivered_at, words) in [
             (CancelOutcome::Pending, None, "requested 42 s ago, not obeyed yet"),
             (CancelOutcome::Acknowledged, Some(told), "17:00:00.000 +00:00; its code ended 1 s"),
             (CancelOutcome::Killed, Some(told), "was dropped 1 s after it was told"),
             (CancelOutcome::Ignored, Some(told), "did its work all the same, 1 s later"),
             (CancelOutcome::Unanswered, None, "it ended before its code could answer"),
         ] {
-            let cancel = CancelRow { requested_at: requested, told_at, outcome };
+            let cancel = CancelRow { requested_at: requested, delivered_at, outcome };
             let shown = cancel_history_text(&cancel, &execution, now, &TimeZone::UTC);
             assert!(shown.contains(words), "{shown}");
         }

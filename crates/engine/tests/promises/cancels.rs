@@ -37,7 +37,7 @@ fn wish(execution: &ExecutionRow) -> CancelRow {
 
 /// How long after its code was told an attempt ended.
 fn took(execution: &ExecutionRow) -> Duration {
-    let told = wish(execution).told_at.expect("told");
+    let told = wish(execution).delivered_at.expect("told");
     execution.stopped_at.expect("ended").duration_since(told).unsigned_abs()
 }
 
@@ -65,7 +65,7 @@ async fn code_is_told_within_a_second(fresh: Fresh) {
         fresh.store.cancel(&[id]).await.unwrap();
         let task = fresh.until_status(id, TaskStatus::Cancelled).await;
         let wish = wish(&task.executions[0]);
-        let told = wish.told_at.unwrap().duration_since(wish.requested_at);
+        let told = wish.delivered_at.unwrap().duration_since(wish.requested_at);
         times.push(told.unsigned_abs());
     }
     times.sort();
@@ -261,7 +261,7 @@ async fn a_wish_whose_notification_is_lost_is_heard_of_by_the_heartbeat() {
     let task = until(TaskStatus::Cancelled).await;
     let wish = self::wish(&task.executions[0]);
     assert_eq!(wish.outcome, CancelOutcome::Acknowledged);
-    let heard = wish.told_at.unwrap().duration_since(wish.requested_at).unsigned_abs();
+    let heard = wish.delivered_at.unwrap().duration_since(wish.requested_at).unsigned_abs();
     assert!(heard < Duration::from_secs(3), "{heard:?}");
     engine.stop().await;
 }

@@ -330,7 +330,7 @@ async fn a_hook_that_hangs_is_named(fresh: Fresh) {
         engine.stop().await;
         let error = task.row.error.unwrap();
         assert_eq!(error.exception, "HookTimedOut");
-        assert_eq!(error.message, format!("hook bad hook: its `{step}` was not over after 30ms"));
+        assert_eq!(error.message, format!("hook bad hook: `{step}` was not finished after 30ms"));
     }
 }
 

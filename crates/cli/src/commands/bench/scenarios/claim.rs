@@ -110,6 +110,6 @@ fn done(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> Endin
         result: Some(Json::null()),
         error: None,
         next: NextState::End(TaskStatus::Stopped),
-        told: None,
+        cancel_response: None,
     }
 }
