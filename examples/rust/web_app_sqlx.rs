@@ -86,6 +86,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stopped = engine.run_until_stopped().await;
     stopping.cancel();
     serving.await??;
-    println!("stopped, {} tasks were given back", stopped?.released);
+    println!("stopped, {} tasks were released", stopped?.released);
     Ok(())
 }
