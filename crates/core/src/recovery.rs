@@ -108,7 +108,10 @@ impl HoldingEngine {
             )),
             Reclaim::Lost(_) => AttemptEnd::Lost(TaskError::new(
                 TaskError::INSTANCE_LOST,
-                format!("{engine} is dead; its last heartbeat was {:.1} s ago", silent.as_secs_f64()),
+                format!(
+                    "{engine} is dead; its last heartbeat was {:.1} s ago",
+                    silent.as_secs_f64()
+                ),
             )),
         }
     }

@@ -51,7 +51,9 @@ pub(crate) async fn admit(
         let instances = store.instances(None).await?;
         new.name = match name {
             RequestedName::Given(name) => name.to_owned(),
-            RequestedName::OfMachine(last) => free_name(&instances, &process::host_name(), last, recovery),
+            RequestedName::OfMachine(last) => {
+                free_name(&instances, &process::host_name(), last, recovery)
+            }
         };
         let mut wait = None;
         for holder in instances.into_iter().filter(|instance| instance.name == new.name) {

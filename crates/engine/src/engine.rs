@@ -24,9 +24,9 @@ use crate::admission;
 use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
 use crate::hook::{Hook, RegisteredHook};
-use crate::session::PreparedEngine;
 use crate::pools::{self, WorkerPools};
 use crate::run::Run;
+use crate::session::PreparedEngine;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
 /// Executes tasks: claims those that are due, runs their code, and records how

@@ -15,8 +15,8 @@ use task_engine_core::json::Json;
 use task_engine_core::task::{ClassRules, Task};
 
 use crate::failure::Failure;
-use crate::rollup::ClassNumber;
 use crate::hook::{ClassHooks, RegisteredHook};
+use crate::rollup::ClassNumber;
 use crate::run::Run;
 
 type HandlerFn<S> = Box<dyn Fn(&Json, Run<S>) -> HandlerFuture + Send + Sync>;

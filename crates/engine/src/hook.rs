@@ -102,7 +102,8 @@ trait DynHook<S>: Send + Sync {
     fn time_limit(&self) -> Duration;
     fn before<'a>(&'a self, run: &'a Run<S>) -> HookFuture<'a, ()>;
     fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> HookFuture<'a, Json>;
-    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>) -> HookFuture<'a, Json>;
+    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>)
+    -> HookFuture<'a, Json>;
 }
 
 impl<S: Send + Sync + 'static, H: Hook<S>> DynHook<S> for H {
@@ -122,7 +123,11 @@ impl<S: Send + Sync + 'static, H: Hook<S>> DynHook<S> for H {
         Box::pin(async move { Hook::around(self, run, inner).await })
     }
 
-    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>) -> HookFuture<'a, Json> {
+    fn after<'a>(
+        &'a self,
+        run: &'a Run<S>,
+        outcome: Result<Json, Failure>,
+    ) -> HookFuture<'a, Json> {
         Box::pin(async move { Hook::after(self, run, outcome).await })
     }
 }
@@ -180,7 +185,8 @@ pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
     run: Run<S>,
 ) -> HandlerFuture {
     Box::pin(async move {
-        let call = HandlerCall { class, parameters, run: run.clone(), thread_ended: Mutex::default() };
+        let call =
+            HandlerCall { class, parameters, run: run.clone(), thread_ended: Mutex::default() };
         let hooks = call.class.hooks.0.as_slice();
         let outcome = Inner { hooks, run: &run, call: &call, own_time: None }.run().await;
         call.wait_for_thread().await;

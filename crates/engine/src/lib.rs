@@ -79,12 +79,10 @@ mod engine;
 mod execute;
 mod extensions;
 mod failure;
-mod rollup;
 mod handler;
 mod heartbeat;
 mod hook;
 pub mod hooks;
-mod session;
 mod measure;
 #[cfg(feature = "otlp")]
 pub mod otlp;
@@ -93,8 +91,10 @@ mod pools;
 mod record;
 mod report;
 mod retention;
+mod rollup;
 mod run;
 mod running;
+mod session;
 // The tasks of the book: for the command line, the demo, and tests.
 #[doc(hidden)]
 pub mod samples;

@@ -87,11 +87,16 @@ impl WorkerPools {
         let queues = self.queues.clone().unwrap_or_else(|| {
             let default = DEFAULT_QUEUE.to_owned();
             let others = of_classes.iter().filter(|queue| **queue != default).cloned();
-            std::iter::once(default.clone()).chain(others).filter(|queue| !is_dedicated(queue)).collect()
+            std::iter::once(default.clone())
+                .chain(others)
+                .filter(|queue| !is_dedicated(queue))
+                .collect()
         });
         let pool = |workers: u16, queues| Ok(Some(Pool::new(queues, i32::from(workers))));
         match self.workers {
-            Some(0) if self.dedicated.is_empty() => Err("an engine needs at least one worker".to_owned()),
+            Some(0) if self.dedicated.is_empty() => {
+                Err("an engine needs at least one worker".to_owned())
+            }
             Some(0) if self.queues.is_some() => Err(format!(
                 "no worker serves {}: give each a dedicated worker, or the engine more than 0 shared workers",
                 queues.join(", ")

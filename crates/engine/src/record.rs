@@ -12,8 +12,8 @@ use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::rollup::{EndingLabels, Rollups};
 use crate::report::ReportWriter;
+use crate::rollup::{EndingLabels, Rollups};
 use crate::running::Claims;
 use crate::stop::{Phase, StopSignal};
 use crate::wake_up::Backoff;
@@ -87,7 +87,10 @@ impl RecordTotals {
 
 impl Recorder {
     /// Writes endings until the last sender is gone.
-    pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<(Ending, EndingLabels)>) -> RecordTotals {
+    pub(crate) async fn run(
+        mut self,
+        mut endings: UnboundedReceiver<(Ending, EndingLabels)>,
+    ) -> RecordTotals {
         let mut totals = RecordTotals::default();
         let (mut arrived, mut gathered, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         while endings.recv_many(&mut arrived, BATCH_MAX).await > 0 {

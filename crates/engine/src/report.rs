@@ -73,7 +73,11 @@ impl ReportWriter {
     }
 
     /// The reporter of one attempt, which removes its secrets.
-    pub(crate) fn reporter(self: &Arc<Self>, id: AttemptId, secrets: Redactor) -> Arc<AttemptReporter> {
+    pub(crate) fn reporter(
+        self: &Arc<Self>,
+        id: AttemptId,
+        secrets: Redactor,
+    ) -> Arc<AttemptReporter> {
         Arc::new(AttemptReporter { id, secrets, reports: self.clone(), buffer: Mutex::default() })
     }
 
@@ -281,7 +285,8 @@ impl AttemptReporter {
     /// Keeps the last lines, within their number and their bytes.
     fn add_to_tail(&self, buffer: &mut ReportBuffer, line: LogLine, lines_max: usize) {
         let bytes = line.message.len();
-        while buffer.tail.len() >= lines_max.max(1) || buffer.tail_bytes + bytes > LOG_BYTES_MAX / 2 {
+        while buffer.tail.len() >= lines_max.max(1) || buffer.tail_bytes + bytes > LOG_BYTES_MAX / 2
+        {
             if !self.drop_oldest_of_tail(buffer) {
                 break;
             }
@@ -378,7 +383,9 @@ impl AttemptReporter {
 }
 
 /// The reports of one statement, without those that were written meanwhile.
-fn gather(reporters: &mut impl Iterator<Item = Arc<AttemptReporter>>) -> Vec<(Arc<AttemptReporter>, Report)> {
+fn gather(
+    reporters: &mut impl Iterator<Item = Arc<AttemptReporter>>,
+) -> Vec<(Arc<AttemptReporter>, Report)> {
     let (mut batch, mut lines, mut bytes) = (Vec::new(), 0, 0);
     while batch.len() < BATCH_ATTEMPTS_MAX && lines < BATCH_LINES_MAX && bytes < BATCH_BYTES_MAX {
         let Some(reporter) = reporters.next() else { break };

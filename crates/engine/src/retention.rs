@@ -40,7 +40,9 @@ async fn all<'a>(what: &str, prune: impl Fn() -> StoreFuture<'a, u64>) {
         match prune().await {
             Ok(pruned) if pruned == u64::from(BATCH) => tokio::task::yield_now().await,
             Ok(_) => return,
-            Err(error) => return tracing::warn!("cannot remove old {what}, next try in an hour: {error}"),
+            Err(error) => {
+                return tracing::warn!("cannot remove old {what}, next try in an hour: {error}");
+            }
         }
     }
 }

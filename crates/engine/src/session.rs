@@ -185,7 +185,11 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
     }
 
     /// One session, after its registration.
-    async fn run_session(&self, instance: InstanceId, wake_ups: &Arc<WakeUps>) -> (SessionEnd, RecordTotals) {
+    async fn run_session(
+        &self,
+        instance: InstanceId,
+        wake_ups: &Arc<WakeUps>,
+    ) -> (SessionEnd, RecordTotals) {
         let running = Arc::new(RunningAttempts::default());
         let numbers = pools::numbers(&self.pools);
         let (free_workers, receivers) = FreeWorkers::new(&numbers);
@@ -412,7 +416,11 @@ impl SessionTasks {
     /// and waits for them, but not for long: a task that blocks its thread must not
     /// keep the engine out of service. The recorder goes on by itself, and keeps
     /// late results as evidence.
-    async fn interrupt_lost(&mut self, end: SessionEnd, running: &RunningAttempts) -> (SessionEnd, RecordTotals) {
+    async fn interrupt_lost(
+        &mut self,
+        end: SessionEnd,
+        running: &RunningAttempts,
+    ) -> (SessionEnd, RecordTotals) {
         running.interrupt_all(InterruptCause::InstanceLost);
         let totals = tokio::time::timeout(GRACE * 3, &mut self.recording).await;
         (end, totals.ok().and_then(Result::ok).unwrap_or_default())

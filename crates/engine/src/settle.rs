@@ -13,9 +13,9 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::rollup::{EndingLabels, Rollups};
 use crate::record::{RecordTotals, STOP_TIMEOUT, UnrecordedResults, gives_up, was_released};
 use crate::report::ReportWriter;
+use crate::rollup::{EndingLabels, Rollups};
 use crate::running::Claims;
 use crate::stop::{Phase, StopSignal};
 use crate::wake_up::Backoff;
@@ -45,7 +45,10 @@ pub(crate) struct Settler {
 
 impl Settler {
     /// Settles attempts until the last sender is gone and none is open.
-    pub(crate) async fn run(mut self, mut pending: UnboundedReceiver<PendingCompletion>) -> RecordTotals {
+    pub(crate) async fn run(
+        mut self,
+        mut pending: UnboundedReceiver<PendingCompletion>,
+    ) -> RecordTotals {
         let mut totals = RecordTotals::default();
         let (mut new, mut open) = (Vec::new(), Vec::new());
         let mut backoff = Backoff::new();
@@ -86,7 +89,11 @@ impl Settler {
     }
 
     /// Returns those that could not be settled yet.
-    async fn settle(&mut self, batch: Vec<PendingCompletion>, totals: &mut RecordTotals) -> Vec<PendingCompletion> {
+    async fn settle(
+        &mut self,
+        batch: Vec<PendingCompletion>,
+        totals: &mut RecordTotals,
+    ) -> Vec<PendingCompletion> {
         let endings: Vec<Ending> = batch.iter().map(|one| one.ending.clone()).collect();
         self.reports.flush_before(&endings).await;
         let settled = match self.store.settle(&endings).await {

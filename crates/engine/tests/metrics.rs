@@ -82,7 +82,7 @@ impl Recorder for Sums {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn executions_are_counted_by_class_and_outcome() {
+async fn metrics_count_class_and_outcome() {
     let sums = Sums::default();
     metrics::set_global_recorder(sums.clone()).unwrap();
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());

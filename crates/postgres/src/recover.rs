@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::attempt::{AttemptEnd, Ran};
+use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_core::attempt::{AttemptId, Ending, NextState, AttemptEnd, RetryPolicy, TaskError, decide_end};
+use task_engine_core::attempt::{
+    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+};
 use task_engine_core::attempt::{Ran, RetryAdvice};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{AttemptId, NextState, AttemptEnd, TaskError};
+use task_engine_core::attempt::{AttemptEnd, AttemptId, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::ExecutionStatus;

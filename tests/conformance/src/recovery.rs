@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{NextState, AttemptEnd, TaskError};
+use task_engine_core::attempt::{AttemptEnd, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::{RetryOverride, RetryRule};

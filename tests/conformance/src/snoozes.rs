@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use task_engine_core::attempt::{Ending, AttemptEnd, TaskError};
+use task_engine_core::attempt::{AttemptEnd, Ending, TaskError};
 use task_engine_core::filter::Filter;
 use task_engine_core::flow::FlowPage;
 use task_engine_core::retry::RetryRule;

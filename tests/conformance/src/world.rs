@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{AttemptId, Ending, NextState, AttemptEnd, RetryPolicy, TaskError, decide_end};
+use task_engine_core::attempt::{
+    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::json::Json;

@@ -111,7 +111,10 @@ fn cancel_waits_for_the_outcome_and_tells_it() {
         let task = place.task(&id);
         let cancel = &task["executions"][0]["cancel"];
         assert_eq!(cancel["outcome"], outcome);
-        assert!(cancel["requested_at"].is_string() && cancel["delivered_at"].is_string(), "{cancel}");
+        assert!(
+            cancel["requested_at"].is_string() && cancel["delivered_at"].is_string(),
+            "{cancel}"
+        );
         let shown = place.ok(&["show", &id]);
         assert!(shown.contains("cancel      requested 20"), "{shown}");
     }

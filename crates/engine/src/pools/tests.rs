@@ -15,16 +15,13 @@ fn dedicated_class_leaves_shared_pool() {
         ..WorkerPools::default()
     };
     let pools = worker_pools.pools(&BTreeSet::new()).unwrap();
-    let own = Pool {
-        classes: Some(names(&["add", "subtract"])),
-        ..pool(&["default", "mail"], 8, None)
-    };
+    let own =
+        Pool { classes: Some(names(&["add", "subtract"])), ..pool(&["default", "mail"], 8, None) };
     assert_eq!(pools.last(), Some(&own), "from all queues of the engine");
     assert_eq!(queues(&pools), ["default", "mail"], "each once");
     assert_eq!(describe(&pools), "2 for default; 3 for mail; 8 for class add, subtract");
     let classes: Vec<String> = names(&["add", "send", "subtract"]);
-    let lanes =
-        |pool| task_engine_core::queue::Lanes::of(pool, &pools, classes.clone()).classes;
+    let lanes = |pool| task_engine_core::queue::Lanes::of(pool, &pools, classes.clone()).classes;
     assert_eq!(lanes(&pools[0]), ["send"]);
     assert_eq!(lanes(&own), ["add", "subtract"]);
     assert_eq!(with_classes(pools.clone(), &classes), pools);
@@ -51,7 +48,10 @@ fn pools_match_settings() {
             vec![pool(&["a", "b"], 5, None), pool(&["a", "b"], 2, Some(10))],
         ),
         (
-            WorkerPools { dedicated: vec![own("mail", 10), own("default", 5)], ..WorkerPools::default() },
+            WorkerPools {
+                dedicated: vec![own("mail", 10), own("default", 5)],
+                ..WorkerPools::default()
+            },
             vec![pool(&["mail"], 10, None), pool(&["default"], 5, None)],
         ),
         (
@@ -59,7 +59,11 @@ fn pools_match_settings() {
             vec![pool(&["default"], 5, None), pool(&["mail"], 10, None)],
         ),
         (
-            WorkerPools { workers: Some(0), dedicated: vec![own("mail", 10)], ..WorkerPools::default() },
+            WorkerPools {
+                workers: Some(0),
+                dedicated: vec![own("mail", 10)],
+                ..WorkerPools::default()
+            },
             vec![pool(&["mail"], 10, None)],
         ),
         (
@@ -88,15 +92,13 @@ fn shared_workers_serve_queues_of_classes() {
     let asked = WorkerPools { dedicated: own.clone(), ..WorkerPools::default() };
     let expected = vec![pool(&["default", "payments"], 5, None), pool(&["mail"], 1, None)];
     assert_eq!(asked.pools(&of_classes), Ok(expected));
-    let named = WorkerPools { queues: Some(vec!["a".into()]), dedicated: own, ..WorkerPools::default() };
+    let named =
+        WorkerPools { queues: Some(vec!["a".into()]), dedicated: own, ..WorkerPools::default() };
     let pools = named.pools(&of_classes).unwrap();
     assert_eq!(pools, [pool(&["a"], 5, None), pool(&["mail"], 1, None)]);
     let classes = [("send", "mail"), ("charge", "payments"), ("refund", "payments")];
     let warning = unserved(&pools, classes.into_iter()).unwrap();
-    assert!(
-        warning.contains(r#"serve queue "payments" (of class charge, refund);"#),
-        "{warning}"
-    );
+    assert!(warning.contains(r#"serve queue "payments" (of class charge, refund);"#), "{warning}");
     assert_eq!(unserved(&pools, [("send", "mail")].into_iter()), None);
 }
 

@@ -16,10 +16,10 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 use crate::engine::Engine;
-use crate::session::PreparedEngine;
 use crate::pools;
 use crate::running::lock;
 use crate::schedule;
+use crate::session::PreparedEngine;
 use crate::testing::created::{self, Created, CreatedTasks};
 use crate::testing::executed::{Drained, Executed, PassedOver};
 use crate::testing::harness_session::HarnessSession;
@@ -85,7 +85,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
     ) -> Self {
         let prepared = engine(store.clone()).prepare();
-        let engine = prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
+        let engine =
+            prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         assert!(
             Arc::ptr_eq(&store, &engine.store),
             "the engine is on a store of its own; make it on the one that the harness gives"

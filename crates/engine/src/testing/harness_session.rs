@@ -21,9 +21,9 @@ use crate::pools::{self, FreeWorkers};
 use crate::record::RecordTotals;
 use crate::running::RunningAttempts;
 use crate::schedule;
+use crate::session::{BackgroundTasks, EngineSession, PreparedEngine};
 use crate::testing::executed::Executed;
 use crate::wake_up::{self, WakeUps};
-use crate::session::{BackgroundTasks, EngineSession, PreparedEngine};
 
 /// Other engines never take it for dead, however far a test moves the clock.
 const LEASE: Duration = Duration::from_secs(1000 * 365 * 86_400);
@@ -51,7 +51,8 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
         let instance = store.register(&new).await?;
         let running = Arc::<RunningAttempts>::default();
         let forced = CancellationToken::new();
-        let (session, recording) = engine.open_session(instance, FreeWorkers::new(&[]).0, &running, forced);
+        let (session, recording) =
+            engine.open_session(instance, FreeWorkers::new(&[]).0, &running, forced);
         let wake_ups = Arc::new(WakeUps::new(engine.pools.len()));
         let mut background = BackgroundTasks::default();
         background.spawn(session.reports.clone().run());
@@ -109,7 +110,8 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
                 let class = self.engine.classes.get(&task.class).cloned();
                 let class = class.expect("only tasks of known classes are claimed");
                 // In a Tokio task of its own, as in an engine.
-                let running = execute::attempt(self.session.context.clone(), class, id, task, WORKER);
+                let running =
+                    execute::attempt(self.session.context.clone(), class, id, task, WORKER);
                 let running = tokio::spawn(running);
                 tokio::select! {
                     _ = running => {}
