@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
-use task_engine::{Client, Engine, Failure, NewTask, Run, StopHandle, Store, Task};
+use task_engine::{Client, Engine, Failure, NewTask, Run, StopHandle, Task};
 
 const TASKS: usize = 300;
 

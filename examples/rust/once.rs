@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine::{
-    ClassRules, Client, Engine, Failure, NewTask, RetryRule, Run, Store, Task, TaskStatus,
-};
+use task_engine::{ClassRules, Client, Engine, Failure, NewTask, RetryRule, Run, Task, TaskStatus};
 
 const PAYMENTS: i64 = 20;
 

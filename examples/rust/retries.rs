@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, RetryRule, Run, StopHandle, Store, Task};
+use task_engine::{ClassRules, Client, Engine, Failure, RetryRule, Run, StopHandle, Task};
 
 #[derive(Serialize, Deserialize)]
 struct Download {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Engine, Failure, Missed, Overlap, Run, Schedule, StopHandle, Store, Task};
+use task_engine::{Engine, Failure, Missed, Overlap, Run, Schedule, StopHandle, Task};
 
 #[derive(Serialize, Deserialize)]
 struct Measure {

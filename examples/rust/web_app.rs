@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema, tokio_postgres};
-use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Store, Task};
+use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Task};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 

@@ -13,7 +13,7 @@ use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::sqlx::{self, PgPool, Row as _};
 use task_engine::postgres::{PgStore, Schema};
-use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Store, Task};
+use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Task};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 

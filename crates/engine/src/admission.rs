@@ -129,7 +129,7 @@ async fn recover_gone(store: &dyn Store) -> Result<(), StoreError> {
 }
 
 async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineError, StoreError> {
-    let tasks = store.held(holder.id).await?;
+    let tasks = store.held_attempts(holder.id).await?;
     Ok(EngineError::LeftTasks { holder: Box::new(holder), tasks })
 }
 
@@ -138,7 +138,7 @@ async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineErro
 pub(crate) async fn recover(store: &dyn Store, instance: &InstanceRow) -> Result<(), StoreError> {
     let declared = store.declare_lost(instance.id, instance.process_gone).await?;
     let reclaimed = store.reclaim(Reclaim::Lost(instance.id)).await?;
-    let left = if instance.held > 0 { store.held(instance.id).await? } else { Vec::new() };
+    let left = if instance.held > 0 { store.held_attempts(instance.id).await? } else { Vec::new() };
     let name = identity(instance);
     if !reclaimed.is_empty() {
         tracing::warn!("recovered {} of dead engine {name}", count(reclaimed.len(), "task"));

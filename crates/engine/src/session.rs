@@ -134,7 +134,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
                 new.name,
                 new.workers,
                 pools::describe(&self.pools),
-                self.store.place()
+                self.store.location()
             );
             match self.run_session(id, &wake_ups).await {
                 (SessionEnd::Stopping, totals) => {
@@ -174,12 +174,10 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             }
             return Ok(());
         }
-        let tables = self.store.tables().await?;
-        tables.check()?;
-        if tables.there > Some(tables.known) {
-            tracing::warn!(
-                "the tables have a newer version than this program; upgrade the program"
-            );
+        let schema = self.store.schema_version().await?;
+        schema.check()?;
+        if schema.applied > Some(schema.known) {
+            tracing::warn!("the schema is newer than this program; upgrade this program");
         }
         Ok(())
     }

@@ -163,7 +163,6 @@ fn impatient(body: Body, within: Duration, place: Arc<Place>) -> Body {
 #[cfg(test)]
 mod tests {
     use task_engine::sqlite::SqliteStore;
-    use task_engine_store::contract::Store as _;
     use task_engine_store::token::Role;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Json, NewTask, Store, TaskId, TaskStatus};
+use task_engine::{Client, Json, NewTask, TaskId, TaskStatus};
 use task_engine_conformance::TestServer;
 
 /// Longer than any of them takes on a busy machine.
