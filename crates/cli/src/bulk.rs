@@ -17,8 +17,8 @@ use task_engine_operations::tasks::{BATCH, FindOptions, SelectedTasks, Selection
 
 use crate::commands::tasks;
 use crate::console::{Console, now};
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::filter_args::filter;
 use crate::json_output::write_json_line;
 use crate::operator::operator;
@@ -49,7 +49,7 @@ pub(crate) struct BulkResult {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) tasks: Vec<TaskOutcome>,
     /// Whether all of it was done, for the exit code.
-    pub(crate) verdict: Result<(), Fault>,
+    pub(crate) verdict: Result<(), CliError>,
 }
 
 /// So many tasks are shown before the question.
@@ -64,10 +64,10 @@ pub(crate) async fn run(
     console: &Console,
     operation: TaskOperation,
     args: &SelectionArgs,
-) -> Result<BulkResult, Fault> {
+) -> Result<BulkResult, CliError> {
     // Read before a database is opened: a mistake changes nothing.
     let selection = args.selection()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let operator = operator(&store);
     let asks = operation == TaskOperation::Delete || args.dry_run;
     let selected = match &selection {
@@ -116,7 +116,7 @@ pub(crate) async fn run(
 
 impl SelectionArgs {
     /// Ids if a word looks like one, else a filter.
-    fn selection(&self) -> Result<Selection, Fault> {
+    fn selection(&self) -> Result<Selection, CliError> {
         let words = &self.tasks;
         let is_id = |word: &String| word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         if !words.iter().any(is_id) {
@@ -124,11 +124,11 @@ impl SelectionArgs {
         }
         let ids = words.iter().map(|word| {
             if !is_id(word) {
-                return Err(Fault::Usage(format!(
+                return Err(CliError::Usage(format!(
                     "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
-            word.parse().map_err(|bad: ParseError| Fault::Usage(bad.into()))
+            word.parse().map_err(|bad: ParseError| CliError::Usage(bad.into()))
         });
         Ok(Selection::Ids(ids.collect::<Result<_, _>>()?))
     }
@@ -148,7 +148,7 @@ fn ask(
     operation: TaskOperation,
     found: &SelectedTasks,
     selection: &Selection,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let all = match selection {
         Selection::Ids(ids) => SelectedTasks::of_ids(ids).ids.len(),
         Selection::Filter(_) => found.ids.len(),
@@ -175,7 +175,7 @@ fn ask(
     confirm(&format!("{} {number}?", capitalize(operation.as_str())))
 }
 
-fn print_selection(console: &Console, found: &SelectedTasks, json: bool) -> Result<(), Fault> {
+fn print_selection(console: &Console, found: &SelectedTasks, json: bool) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
         tasks::write_json(&mut out, &found.sample)?;
@@ -190,9 +190,9 @@ fn print_selection(console: &Console, found: &SelectedTasks, json: bool) -> Resu
 }
 
 /// Asks on a terminal. Elsewhere, --yes must have been passed.
-pub(crate) fn confirm(question: &str) -> Result<bool, Fault> {
+pub(crate) fn confirm(question: &str) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{question} Not a terminal: pass --yes to confirm, or --dry-run to see what would be done. Nothing was changed"
         )));
     }
@@ -231,7 +231,7 @@ struct Line<'a> {
     created_id: Option<TaskId>,
 }
 
-fn print(console: &Console, tasks: &[TaskOutcome], named: bool, json: bool) -> Result<(), Fault> {
+fn print(console: &Console, tasks: &[TaskOutcome], named: bool, json: bool) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
         for TaskOutcome { id, outcome, created } in tasks {
@@ -275,17 +275,17 @@ fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]
 
 /// A task that was named and does not exist weighs more than one in another state: it is a
 /// mistake, not a matter of time. Tasks that a filter found may have changed since.
-fn verdict(tasks: &[TaskOutcome], named: bool) -> Result<(), Fault> {
+fn verdict(tasks: &[TaskOutcome], named: bool) -> Result<(), CliError> {
     let of_kind = |kind| tasks.iter().filter(|task| task.outcome.kind() == kind).count();
     let all = tasks.len();
     let (missing, skipped) = (of_kind(OutcomeKind::Missing), of_kind(OutcomeKind::Skipped));
     match (missing, skipped) {
         (0, 0) => Ok(()),
         (0, _) if named || skipped == all => {
-            Err(Fault::Conflict(format!("nothing was done for {skipped} of {all}")))
+            Err(CliError::Conflict(format!("nothing was done for {skipped} of {all}")))
         }
-        (_, _) if named => Err(Fault::NotFound(format!("{missing} of {all} not found"))),
-        _ => Err(Fault::Partial(format!(
+        (_, _) if named => Err(CliError::NotFound(format!("{missing} of {all} not found"))),
+        _ => Err(CliError::Partial(format!(
             "nothing was done for {} of {all}: they have changed meanwhile",
             missing + skipped
         ))),

@@ -9,7 +9,7 @@ use task_engine_operations::{Actor, OperationError, Operator};
 use task_engine_store::token::{Role, TERMINAL};
 
 use crate::escape::escape;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Performs operations on this store; the audit has them as `terminal:user@host`.
 pub(crate) fn operator(store: &Arc<dyn Store>) -> Operator {
@@ -29,7 +29,7 @@ fn user() -> String {
     name
 }
 
-impl From<OperationError> for Fault {
+impl From<OperationError> for CliError {
     fn from(error: OperationError) -> Self {
         let text = escape(&error.to_string()).into_owned();
         match error {

@@ -13,7 +13,7 @@ use task_engine_operations::tasks::TaskOperation;
 
 use crate::bulk::{self, BulkResult, SelectionArgs};
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::filter_args::FILTERS;
 use crate::times::duration;
 
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     timeout: Option<Duration>,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let BulkResult { store, tasks, verdict } =
         bulk::run(console, TaskOperation::Cancel, &args.selection).await?;
     let running = tasks.iter().filter(|it| it.outcome == OperationOutcome::CancelRequested);
@@ -68,7 +68,7 @@ struct CancelWait<'a> {
 }
 
 impl CancelWait<'_> {
-    async fn run(&self, mut open: Vec<TaskId>, out: &mut impl Write) -> Result<(), Fault> {
+    async fn run(&self, mut open: Vec<TaskId>, out: &mut impl Write) -> Result<(), CliError> {
         let all = open.len();
         let mut not_cancelled = 0;
         let mut said_once = false;
@@ -91,7 +91,7 @@ impl CancelWait<'_> {
             }
             let waited = self.since.elapsed();
             if self.limit.is_some_and(|limit| waited >= limit) {
-                return Err(Fault::Failure(format!(
+                return Err(CliError::Failure(format!(
                     "{} of {all} still run {} after the request, which stands",
                     open.len(),
                     span(waited)
@@ -106,7 +106,7 @@ impl CancelWait<'_> {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         if not_cancelled > 0 {
-            return Err(Fault::Conflict(format!("{not_cancelled} of {all} were not cancelled")));
+            return Err(CliError::Conflict(format!("{not_cancelled} of {all} were not cancelled")));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use task_engine_operations::tasks::TaskOperation;
 
 use crate::bulk::{self, SelectionArgs};
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::filter_args::FILTERS;
 
 /// Delete ended tasks, with everything recorded about them
@@ -20,6 +20,6 @@ pub(crate) struct Arguments {
     selection: SelectionArgs,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     bulk::run(console, TaskOperation::Delete, &args.selection).await?.verdict
 }

@@ -12,8 +12,8 @@ use task_engine_core::task::TaskDetails;
 use task_engine_operations::{OperationOutcome, redaction};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::operator::operator;
 use crate::parameters;
 use crate::times::{duration, future_time};
@@ -53,10 +53,10 @@ const EXAMPLES: &str = r#"Examples:
   task-engine edit 17 --parameters '{"to": "ann@example.com"}' --in 10m
   task-engine edit 17 --priority 5 --queue urgent"#;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let id = args.id;
     let edit = wanted(console, args)?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let before = store.task(id).await?;
     operator(&store).edit(id, edit.clone()).await?;
     let mut out = console.results();
@@ -75,7 +75,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// Checked as for a new task, before anything is opened.
-fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
+fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
     let parameters = match &args.parameters {
         Some(given) => Some(parameters::read(Some(given), console)?),
         None => None,
@@ -83,7 +83,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
     if let Some(queue) = &args.queue {
         NewTask::new("any", task_engine::Json::empty_object())
             .and_then(|task| task.queue(queue.clone()))
-            .map_err(|error| Fault::Usage(error.to_string()))?;
+            .map_err(|error| CliError::Usage(error.to_string()))?;
     }
     let edit = Edit {
         parameters,
@@ -92,7 +92,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
         queue: args.queue,
     };
     if edit.is_empty() {
-        return Err(Fault::Usage(
+        return Err(CliError::Usage(
             "nothing is to be changed; pass --parameters, --at, --in, --priority or --queue"
                 .to_owned(),
         ));

@@ -15,8 +15,8 @@ use task_engine_store::audit::{AuditFilter, check_prune};
 use super::tasks;
 use crate::bulk::{bar, confirm};
 use crate::console::{Console, now};
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::filter_args::status_of;
 use crate::operator::operator;
 use crate::times::duration;
@@ -51,9 +51,9 @@ const COUNT_MAX: u32 = 10_000;
 
 const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let Some(status) = args.status else { return prune_audit(console, &args).await };
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let what = old_tasks_text(status, args.older_than);
     if !args.yes || args.dry_run {
         let filter = Filter::default().and_status(&[status]).and_unchanged_for(args.older_than);
@@ -85,9 +85,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     print(console, &pruned?, "task")
 }
 
-async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), Fault> {
-    check_prune(args.older_than).map_err(|error| Fault::Usage(error.to_string()))?;
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), CliError> {
+    check_prune(args.older_than).map_err(|error| CliError::Usage(error.to_string()))?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let what = old_entries_text(args.older_than);
     if args.dry_run {
         let until = now().timestamp().checked_sub(args.older_than);
@@ -107,7 +107,7 @@ async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), Fault> {
     print(console, &pruned?, "entry")
 }
 
-fn print(console: &Console, report: &OperationReport, noun: &str) -> Result<(), Fault> {
+fn print(console: &Console, report: &OperationReport, noun: &str) -> Result<(), CliError> {
     let mut out = console.results();
     let number = usize::try_from(report.total()).unwrap_or(usize::MAX);
     writeln!(out, "{} deleted", count(number, noun))?;

@@ -12,9 +12,9 @@ use task_engine_operations::OperationOutcome;
 use task_engine_operations::queues::is_known;
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::operator::operator;
 use crate::table::table;
@@ -54,23 +54,23 @@ enum QueuesCommand {
     },
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.command {
         QueuesCommand::List { json } => list(console, json).await,
         QueuesCommand::Pause { name, reason } => {
             let pause =
-                QueuePause::new(name, reason).map_err(|error| Fault::Usage(error.to_string()))?;
+                QueuePause::new(name, reason).map_err(|error| CliError::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
         QueuesCommand::Resume { name } => {
-            check_queue_name(&name).map_err(|error| Fault::Usage(error.to_string()))?;
+            check_queue_name(&name).map_err(|error| CliError::Usage(error.to_string()))?;
             resume(console, &name).await
         }
     }
 }
 
-async fn list(console: &Console, json: bool) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn list(console: &Console, json: bool) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let queues = store.queues().await?;
     let engines = store.instances(None).await?;
     let mut out = console.results();
@@ -142,8 +142,8 @@ fn workers(services: &[QueueService]) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
-async fn pause(console: &Console, pause: &QueuePause) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let report = operator(&store).pause_queue(pause).await?;
     let name = escape(pause.queue());
     let mut out = console.results();
@@ -165,8 +165,8 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let report = operator(&store).resume_queue(name).await?;
     let name = escape(name);
     if report.has(OperationOutcome::NotPaused) {

@@ -10,9 +10,9 @@ use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_operations::{OperationError, OperationOutcome};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::operator::operator;
 use crate::table::table;
 
@@ -33,15 +33,15 @@ pub(crate) struct Arguments {
     name: Option<String>,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     match args.name {
         Some(name) => recover_one(console, &store, &name).await,
         None => list_dead(console, &*store).await,
     }
 }
 
-async fn recover_one(console: &Console, store: &Arc<dyn Store>, name: &str) -> Result<(), Fault> {
+async fn recover_one(console: &Console, store: &Arc<dyn Store>, name: &str) -> Result<(), CliError> {
     let report = match operator(store).recover(name).await {
         Err(OperationError::Partial { report, left, cause }) => {
             print(console, &report.recovered)?;
@@ -67,7 +67,7 @@ async fn recover_one(console: &Console, store: &Arc<dyn Store>, name: &str) -> R
     Ok(())
 }
 
-fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), Fault> {
+fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), CliError> {
     let mut out = console.results();
     for task in recovered {
         writeln!(out, "{} ({}) {}", task.id, escape(&task.class), next_state_text(task))?;
@@ -78,7 +78,7 @@ fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), Fault>
 /// No more tasks of one engine than these are listed.
 const TASKS_SHOWN: usize = 20;
 
-async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), Fault> {
+async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), CliError> {
     let mut engines = store.instances(None).await?;
     engines.retain(|engine| !engine.is_alive() && engine.held > 0);
     if engines.is_empty() {

@@ -5,7 +5,7 @@ use task_engine_operations::tasks::TaskOperation;
 
 use crate::bulk::{self, SelectionArgs};
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::filter_args::FILTERS;
 
 /// Create tasks again, with the same class and parameters
@@ -21,6 +21,6 @@ pub(crate) struct Arguments {
     selection: SelectionArgs,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     bulk::run(console, TaskOperation::Rerun, &args.selection).await?.verdict
 }

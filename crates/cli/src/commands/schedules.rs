@@ -9,7 +9,7 @@ use task_engine_operations::OperationError;
 use task_engine_store::schedules::ScheduleError;
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Regular tasks: list, add, change, pause and preview them
 ///
@@ -63,7 +63,7 @@ impl RuleArguments {
     }
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.command {
         Command::List(args) => show::list(console, args).await,
         Command::Show(args) => show::show(console, args).await,
@@ -77,7 +77,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
 }
 
-impl From<ScheduleError> for Fault {
+impl From<ScheduleError> for CliError {
     fn from(error: ScheduleError) -> Self {
         OperationError::from(error).into()
     }

@@ -9,9 +9,9 @@ use task_engine_operations::OperationError;
 use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::operator::operator;
 use crate::table::table;
@@ -57,7 +57,7 @@ enum TokensCommand {
     },
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.command {
         TokensCommand::Create { name, role, expires } => create(console, name, role, expires).await,
         TokensCommand::List { json } => list(console, json).await,
@@ -70,13 +70,13 @@ async fn create(
     name: String,
     role: Role,
     expires: Option<Duration>,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let secret = Secret::generate()?;
     let new = NewToken::new(name, role, secret.hash(), expires)
-        .map_err(|error| Fault::Usage(error.to_string()))?;
-    let store = console.database()?.open(Access::MustExist).await?;
+        .map_err(|error| CliError::Usage(error.to_string()))?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     operator(&store).create_token(&new).await.map_err(|error| match error {
-        OperationError::Conflict(taken) => Fault::Conflict(format!(
+        OperationError::Conflict(taken) => CliError::Conflict(format!(
             "{taken}; to revoke it: {}",
             console.command(&format!("tokens revoke {}", quoted(new.name())))
         )),
@@ -96,8 +96,8 @@ async fn create(
     Ok(())
 }
 
-async fn list(console: &Console, json: bool) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn list(console: &Console, json: bool) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let tokens = store.tokens().await?;
     let mut out = console.results();
     if json {
@@ -136,8 +136,8 @@ fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
     ]
 }
 
-async fn revoke(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn revoke(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let shown = escape(name);
     match operator(&store).revoke_token(name).await {
         Ok(_) => {

@@ -13,10 +13,10 @@ use task_engine_operations::{OperationError, OperationOutcome, OperationReport, 
 
 use super::RuleArguments;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::escape::escape;
 use crate::executables;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::operator::operator;
 use crate::parameters;
 use crate::times::duration;
@@ -119,11 +119,11 @@ fn overlap(text: &str) -> Result<Overlap, ParseError> {
     text.parse()
 }
 
-pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fault> {
+pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), CliError> {
     // All that can be wrong with the input is found before anything is opened.
-    let wrong = |error: task_engine_core::task::InvalidTask| Fault::Usage(error.to_string());
+    let wrong = |error: task_engine_core::task::InvalidTask| CliError::Usage(error.to_string());
     let Some(rule) = args.rule.rule() else {
-        return Err(Fault::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
+        return Err(CliError::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
     };
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
@@ -136,8 +136,8 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
         .missed(args.missed)
         .overlap(args.overlap)
         .jitter(args.jitter);
-    schedule.definition().map_err(|error| Fault::Usage(error.to_string()))?;
-    let store = console.database()?.open(Access::MayCreate).await?;
+    schedule.definition().map_err(|error| CliError::Usage(error.to_string()))?;
+    let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     for applied in store.migrate().await? {
         console.say(format_args!("Applied migration {applied}"));
     }
@@ -147,17 +147,17 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
     operator(&store).add_schedule(&schedule).await.map_err(|error| match error {
         OperationError::Conflict(exists) => {
-            Fault::Conflict(format!("{exists}; change it with `schedules set`"))
+            CliError::Conflict(format!("{exists}; change it with `schedules set`"))
         }
         error => error.into(),
     })?;
     print_next(console, &*store, &args.name, OperationOutcome::Added).await
 }
 
-pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fault> {
+pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), CliError> {
     let parameters = args.parameters.as_deref();
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let change = |stored: &ScheduleDefinition| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {
@@ -182,15 +182,15 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     print_next(console, &*store, &args.name, OperationOutcome::Changed).await
 }
 
-pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let operator = operator(&store).reason(args.reason.as_deref());
     let report = operator.pause_schedule(&args.name).await?;
     print(console, &args.name, outcome_of(&report).text())
 }
 
-pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     match outcome_of(&operator(&store).resume_schedule(name).await?) {
         OperationOutcome::Resumed => {
             print_next(console, &*store, name, OperationOutcome::Resumed).await
@@ -199,8 +199,8 @@ pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
     }
 }
 
-pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn run(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let report = operator(&store).run_schedule(name, None).await?;
     console.say("Created 1 task:");
     let mut out = console.results();
@@ -210,8 +210,8 @@ pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
     Ok(out.flush()?)
 }
 
-pub(super) async fn remove(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn remove(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     operator(&store).remove_schedule(name).await?;
     print(console, name, "is removed; its tasks stay")
 }
@@ -226,7 +226,7 @@ async fn print_next(
     store: &dyn Store,
     name: &str,
     outcome: OperationOutcome,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let (row, _) = store.schedule(name).await?;
     let text = match row.as_ref().and_then(|row| row.state.next_at) {
         Some(next_at) => {
@@ -239,7 +239,7 @@ async fn print_next(
     print(console, name, &text)
 }
 
-fn print(console: &Console, name: &str, text: &str) -> Result<(), Fault> {
+fn print(console: &Console, name: &str, text: &str) -> Result<(), CliError> {
     let mut out = console.results();
     writeln!(out, "schedule {} {text}", escape(name))?;
     Ok(out.flush()?)
