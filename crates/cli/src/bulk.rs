@@ -231,7 +231,12 @@ struct Line<'a> {
     created_id: Option<TaskId>,
 }
 
-fn print(console: &Console, tasks: &[TaskOutcome], named: bool, json: bool) -> Result<(), CliError> {
+fn print(
+    console: &Console,
+    tasks: &[TaskOutcome],
+    named: bool,
+    json: bool,
+) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
         for TaskOutcome { id, outcome, created } in tasks {

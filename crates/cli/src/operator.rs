@@ -8,8 +8,8 @@ use task_engine_core::task::NAME_BYTES_MAX;
 use task_engine_operations::{Actor, OperationError, Operator};
 use task_engine_store::token::{Role, TERMINAL};
 
-use crate::escape::escape;
 use crate::error::CliError;
+use crate::escape::escape;
 
 /// Performs operations on this store; the audit has them as `terminal:user@host`.
 pub(crate) fn operator(store: &Arc<dyn Store>) -> Operator {

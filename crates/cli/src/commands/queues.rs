@@ -13,8 +13,8 @@ use task_engine_operations::queues::is_known;
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
 use crate::operator::operator;
 use crate::table::table;
@@ -58,8 +58,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     match args.command {
         QueuesCommand::List { json } => list(console, json).await,
         QueuesCommand::Pause { name, reason } => {
-            let pause =
-                QueuePause::new(name, reason).map_err(|error| CliError::Usage(error.to_string()))?;
+            let pause = QueuePause::new(name, reason)
+                .map_err(|error| CliError::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
         QueuesCommand::Resume { name } => {

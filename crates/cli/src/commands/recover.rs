@@ -11,8 +11,8 @@ use task_engine_operations::{OperationError, OperationOutcome};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::operator::operator;
 use crate::table::table;
 
@@ -41,7 +41,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
 }
 
-async fn recover_one(console: &Console, store: &Arc<dyn Store>, name: &str) -> Result<(), CliError> {
+async fn recover_one(
+    console: &Console,
+    store: &Arc<dyn Store>,
+    name: &str,
+) -> Result<(), CliError> {
     let report = match operator(store).recover(name).await {
         Err(OperationError::Partial { report, left, cause }) => {
             print(console, &report.recovered)?;

@@ -10,8 +10,8 @@ use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::escape::{escape, summary};
 use crate::error::CliError;
+use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
 use crate::operator::operator;
 use crate::table::table;

@@ -14,9 +14,9 @@ use task_engine_operations::{OperationError, OperationOutcome, OperationReport, 
 use super::RuleArguments;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
-use crate::error::CliError;
 use crate::operator::operator;
 use crate::parameters;
 use crate::times::duration;
@@ -123,7 +123,9 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
     // All that can be wrong with the input is found before anything is opened.
     let wrong = |error: task_engine_core::task::InvalidTask| CliError::Usage(error.to_string());
     let Some(rule) = args.rule.rule() else {
-        return Err(CliError::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
+        return Err(CliError::Usage(
+            "say when it runs: --cron EXPRESSION or --every DURATION".into(),
+        ));
     };
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
