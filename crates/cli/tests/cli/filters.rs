@@ -63,7 +63,7 @@ fn tasks_by_filter(place: &Place) {
     }
     let page = place.run(&["tasks", "status=failed", "--limit", "2"]);
     assert!(page.err.contains("tasks status=failed --before 4"), "{page:?}");
-    let none = place.run(&["tasks", "class=nobody"]);
+    let none = place.run(&["tasks", "class=missing"]);
     assert_eq!((none.code, none.out.as_str()), (Some(0), ""));
     assert!(none.err.contains("No tasks match"), "{none:?}");
 

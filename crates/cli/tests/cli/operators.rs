@@ -49,7 +49,7 @@ async fn tokens_come_and_go(place: &Place, store: &dyn Store) {
     let again = place.run(&["tokens", "revoke", "ada"]);
     assert_eq!((again.code, again.out.as_str()), (Some(0), ""));
     assert!(again.err.contains("was revoked before"), "{}", again.err);
-    assert_eq!(place.run(&["tokens", "revoke", "nobody"]).code, Some(3));
+    assert_eq!(place.run(&["tokens", "revoke", "missing"]).code, Some(3));
     place.ok(&["tokens", "create", "ada", "--role", "admin"]);
 }
 
@@ -68,7 +68,7 @@ async fn audit_is_shown(place: &Place, store: &dyn Store) {
 
     let shown = place.ok(&["audit"]);
     let rows: Vec<&str> = shown.lines().collect();
-    assert_eq!(rows.len(), 3, "the first entry is told by the second: {shown}");
+    assert_eq!(rows.len(), 3, "the second entry includes the first: {shown}");
     assert!(rows[1].contains("eve") && rows[1].contains("asked, no outcome"), "{shown}");
     for words in ["ada", "tasks.retry", "status=failed", "done", "retried", r"bad \u{202e}deploy"] {
         assert!(rows[2].contains(words), "{words}: {shown}");

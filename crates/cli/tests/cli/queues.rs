@@ -97,7 +97,7 @@ fn instances_show_served_queues() {
     );
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    assert!(!place.ok(&["queues", "list"]).contains("mail"), "nobody serves it now");
+    assert!(!place.ok(&["queues", "list"]).contains("mail"), "no engine serves it now");
 }
 
 #[test]
