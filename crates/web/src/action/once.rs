@@ -1,13 +1,13 @@
 //! Tasks that are created once, however often a request for them comes.
 //!
 //! Each has a key of its own, which the store keeps unique in its class for as
-//! long as the task is on record; and each has the mark of its request in its
-//! context, so that a key that comes again with something else is noticed.
+//! long as the task exists; and each has the mark of its request in its context,
+//! so that the same key with another request is noticed.
 //!
 //! A mark is a hash of the request without its secret parameters, made with the
-//! key of the database. So neither who reads marks nor who sends a request again
-//! learns anything about a secret: a guess that is wrong gets the answer of one
-//! that is right.
+//! key of the database. Neither a reader of marks nor a client that sends a request
+//! again learns anything about a secret: a wrong guess gets the same answer as a
+//! right one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,30 +25,30 @@ use task_engine_store::error::StoreError;
 use crate::keys::Made;
 use crate::problem::Problem;
 
-/// For as long as the task is on record.
+/// For as long as the task exists.
 const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The mark of a request: what it says without its secrets, and which parameters of
-/// a class these are. Marks of which the first two parts differ cannot be compared.
+/// The mark of a request: a hash of its content without secrets, and of which parameters
+/// are secret. Marks whose first two parts differ cannot be compared.
 pub(crate) fn mark_of(keys: &Made, secrets: &str, request: &[u8]) -> String {
     let hash = |text: &[u8]| blake3::keyed_hash(&keys.requests, text).to_hex();
     format!("{}.{}.{}", keys.name, &hash(secrets.as_bytes())[..8], &hash(request)[..32])
 }
 
-/// Something that no other form has, in a hidden field: a form that is sent twice
-/// creates what it creates once.
+/// A random value in a hidden field of a form: a form that is sent twice creates its
+/// task once.
 pub(crate) fn one_time() -> String {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the system has random numbers");
     format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
-/// The key of a form, made of what is in that field.
+/// The key of a form, made of that field.
 pub(crate) fn form_key(one_time: &str) -> String {
     format!("form-{}", &blake3::hash(one_time.as_bytes()).to_hex()[..32])
 }
 
-/// What makes a task of a request the only one.
+/// Keeps a task of a request unique.
 pub(crate) fn unique(key: &str, at: usize) -> Unique {
     Unique::by(unique_key(key, at)).scope(Scope::Within(LASTING))
 }

@@ -1,4 +1,4 @@
-//! What programs do to tasks, queues and engines. All of it is audited.
+//! Operations on tasks, queues and engines for programs. All of them are audited.
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -20,7 +20,7 @@ use crate::action::perform;
 use crate::app::App;
 use crate::problem::Problem;
 
-/// The reason, from a body that says nothing else.
+/// The reason, from a body that has no other field.
 pub(super) fn reason_of(body: &Body) -> Result<Option<String>, Problem> {
     body.object(&["reason"])?.reason()
 }

@@ -1,4 +1,4 @@
-//! What operators did, and how programs prove who they are.
+//! The audit, and tokens.
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -67,7 +67,7 @@ pub(super) async fn tokens(
     Ok(Answer(Tokens { tokens: app.store.tokens().await? }))
 }
 
-/// The only time that anybody sees it.
+/// A new token: the only response that contains it.
 #[derive(Serialize)]
 pub(super) struct NewSecret {
     audit_id: i64,

@@ -1,4 +1,4 @@
-//! Regular tasks.
+//! Schedules.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::action::perform;
 use crate::app::App;
 use crate::problem::Problem;
 
-/// What is asked for beside the name.
+/// The fields of a request, besides the name.
 const FIELDS: [&str; 12] = [
     "rule",
     "time_zone",
@@ -144,7 +144,7 @@ pub(super) async fn show(
     }))
 }
 
-/// Reads what a schedule is to say, and the task that it is about.
+/// Reads a schedule and its task from a request.
 async fn read(
     app: &App,
     object: &Object<'_>,
@@ -191,7 +191,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Answer(report)))
 }
 
-/// Replaces what it says, or begins it.
+/// Replaces a schedule, or adds it.
 pub(super) async fn write(
     State(app): State<App>,
     actor: Actor,
@@ -278,7 +278,7 @@ pub(super) struct Times {
     times: Vec<SlotPreview>,
 }
 
-/// When a rule would fire, for whoever writes one.
+/// When a rule would fire.
 pub(super) async fn preview(
     State(app): State<App>,
     query: Query,

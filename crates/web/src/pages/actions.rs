@@ -1,5 +1,5 @@
-//! What forms send. Each does one thing and goes back to its page, which shows
-//! what the audit says became of it.
+//! The forms of operations. Each performs one and returns to its page, which shows
+//! the outcome from the audit.
 
 use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -24,7 +24,7 @@ impl Fields {
         Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
-    /// The same of an address.
+    /// The parameters of an address.
     pub(crate) fn of_query(RawQuery(query): &RawQuery) -> Self {
         let query = query.as_deref().unwrap_or_default();
         let pairs = form_urlencoded::parse(query.as_bytes());
@@ -37,7 +37,7 @@ impl Fields {
         self.0.iter().filter_map(of_name)
     }
 
-    /// The first of this name that says something.
+    /// The first field of this name that is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all(name).map(str::trim).find(|value| !value.is_empty())
     }

@@ -1,4 +1,4 @@
-//! What is done to a schedule that is there.
+//! Operations on a stored schedule.
 
 use axum::extract::{RawForm, State};
 use axum::response::Response;
@@ -15,7 +15,7 @@ use crate::pages::queues::reason;
 use crate::parts::Button;
 use crate::problem::Problem;
 
-/// All that this viewer may do to it.
+/// The operations that this viewer may perform.
 pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
     let name = row.name.as_str();
     html! {

@@ -17,7 +17,7 @@ use crate::pages::actions::Fields;
 use crate::pages::links;
 use crate::problem::Problem;
 
-/// Names that people look for; any other of the IANA's does, too.
+/// Suggested time zones; every other IANA name is accepted, too.
 const ZONES: [&str; 28] = [
     "UTC",
     "Africa/Cairo",
@@ -115,7 +115,7 @@ pub(crate) async fn set(
     write(&app, &viewer, &fields, About::Old(Box::new(old))).await
 }
 
-/// Does what the form says, or shows it again with what is wrong.
+/// Stores the schedule of the form, or shows the form again with its mistakes.
 async fn write(
     app: &App,
     viewer: &Viewer,
@@ -246,7 +246,7 @@ struct Line<'a> {
     label: &'a str,
     value: &'a str,
     hint: &'a str,
-    /// What it suggests.
+    /// Suggested values.
     list: Option<&'a [&'a str]>,
 }
 
@@ -288,7 +288,7 @@ fn choice(
     }
 }
 
-/// What is wrong with a field, or what it is for.
+/// The mistake in a field, or else its hint.
 fn under(mistakes: &Mistakes, name: &str, hint: &str) -> Markup {
     html! {
         @match mistakes.get(name) {
