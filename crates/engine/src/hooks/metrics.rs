@@ -10,7 +10,7 @@ use crate::run::Run;
 
 /// Counts executions (`task_engine_executions_total`) and measures how long they
 /// take (`task_engine_execution_seconds`), each by `class` and `outcome`:
-/// `success`, `failure`, `snoozed`, or `interrupted` for what was dropped half-way (its
+/// `success`, `failure`, `snoozed`, or `interrupted` for executions that were dropped (its
 /// timeout, a cancel, a stop). How many run is `task_engine_executions_running`,
 /// by `class`.
 #[derive(Debug, Clone, Copy, Default)]

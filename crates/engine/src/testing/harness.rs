@@ -89,7 +89,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
             prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         assert!(
             Arc::ptr_eq(&store, &engine.store),
-            "the engine is on a store of its own; make it on the one that the harness gives"
+            "the engine uses another store; use the one that the harness passes"
         );
         expected(store.migrate().await);
         let declared = schedule::declare(&*store, &engine.settings.schedules).await;
@@ -129,7 +129,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         &self.engine.state
     }
 
-    /// Runs one task, now and by itself: nothing else runs, whatever waits. If it
+    /// Runs one task now, and no other, whatever waits. If it
     /// fails, it is not retried.
     ///
     /// # Panics
