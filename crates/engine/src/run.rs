@@ -19,7 +19,7 @@ use task_engine_store::error::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use crate::complete::{Completing, Transaction};
-use crate::extensions::Extensions;
+use crate::hooks::Extensions;
 use crate::report::AttemptReporter;
 
 /// One execution of a task, as its handler gets it: the application's state, the task,
