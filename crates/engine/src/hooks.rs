@@ -125,7 +125,8 @@ mod metrics_hook {
     impl<S: Send + Sync + 'static> Hook<S> for Metrics {
         async fn around(&self, run: &Run<S>, inner: Inner<'_, S>) -> Result<Json, Failure> {
             let class = run.class().to_owned();
-            metrics::gauge!("task_engine_executions_running", "class" => class.clone()).increment(1);
+            metrics::gauge!("task_engine_executions_running", "class" => class.clone())
+                .increment(1);
             let mut count = Count { class, begun: Instant::now(), outcome: "interrupted" };
             let outcome = inner.run().await;
             count.outcome = match &outcome {
@@ -149,7 +150,8 @@ mod metrics_hook {
             let class = std::mem::take(&mut self.class);
             let labels = [("class", class.clone()), ("outcome", self.outcome.to_owned())];
             metrics::counter!("task_engine_executions_total", &labels).increment(1);
-            metrics::histogram!("task_engine_execution_seconds", &labels).record(self.begun.elapsed());
+            metrics::histogram!("task_engine_execution_seconds", &labels)
+                .record(self.begun.elapsed());
             metrics::gauge!("task_engine_executions_running", "class" => class).decrement(1);
         }
     }

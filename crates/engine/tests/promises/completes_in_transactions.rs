@@ -458,7 +458,14 @@ async fn recovery_waits_for_open_transaction() {
     assert_eq!(fresh.until_status(ids[0], TaskStatus::Stopped).await.executions.len(), 1);
     assert_eq!(fresh.until_status(ids[1], TaskStatus::Stopped).await.executions.len(), 2);
     let begun = Instant::now();
-    while fresh.store.instances(Some("dead")).await.unwrap().iter().any(|instance| instance.held > 0) {
+    while fresh
+        .store
+        .instances(Some("dead"))
+        .await
+        .unwrap()
+        .iter()
+        .any(|instance| instance.held > 0)
+    {
         assert!(begun.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -9,7 +9,7 @@ use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 
 use crate::statements::StatementCounter;
-use crate::store::{Fresh, TIMEOUT, RunningEngine, on_every_store, start, task};
+use crate::store::{Fresh, RunningEngine, TIMEOUT, on_every_store, start, task};
 
 on_every_store! {
     dedicated_queue_does_not_wait
@@ -189,7 +189,10 @@ async fn engine_registers_its_pools(fresh: Fresh) {
     fresh.until_status(id, TaskStatus::Stopped).await;
     let instances = fresh.store.instances(None).await.unwrap();
     let [instance] = &instances[..] else { panic!("one instance, not {instances:?}") };
-    assert_eq!((instance.workers, &instance.queues[..]), (6, &["x", "y", "mail"].map(String::from)[..]));
+    assert_eq!(
+        (instance.workers, &instance.queues[..]),
+        (6, &["x", "y", "mail"].map(String::from)[..])
+    );
     let pools: Vec<_> = instance
         .pools
         .iter()
