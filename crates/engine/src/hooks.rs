@@ -127,7 +127,7 @@ mod metrics_hook {
             let class = run.class().to_owned();
             metrics::gauge!("task_engine_executions_running", "class" => class.clone())
                 .increment(1);
-            let mut count = Count { class, begun: Instant::now(), outcome: "interrupted" };
+            let mut count = ExecutionCount { class, begun: Instant::now(), outcome: "interrupted" };
             let outcome = inner.run().await;
             count.outcome = match &outcome {
                 Ok(_) => "success",
@@ -139,13 +139,13 @@ mod metrics_hook {
     }
 
     /// Counts when it is dropped, so that what is interrupted counts, too.
-    struct Count {
+    struct ExecutionCount {
         class: String,
         begun: Instant,
         outcome: &'static str,
     }
 
-    impl Drop for Count {
+    impl Drop for ExecutionCount {
         fn drop(&mut self) {
             let class = std::mem::take(&mut self.class);
             let labels = [("class", class.clone()), ("outcome", self.outcome.to_owned())];
