@@ -294,7 +294,7 @@ async fn stopped_engine_fires_nothing(fresh: Fresh) {
 }
 
 /// A row that appears without a word, as after a notification that got lost, is
-/// told by the next heartbeat.
+/// reported by the next heartbeat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeat_replaces_lost_schedule_wake_up() {
     let url = TestServer::shared().create_database().await;
