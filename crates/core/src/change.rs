@@ -73,12 +73,12 @@ impl NewTask {
     /// A new task that does once more what this one was to do: due at once, in
     /// the same flow, with all retries, and with the old one's id in its context.
     pub fn rerun_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
-        let mut task = Self::new(old.row.task_class.clone(), old.task_parameters.clone())?
+        let mut task = Self::new(old.row.class.clone(), old.parameters.clone())?
             .priority(old.row.priority)
             .queue(old.row.queue.clone())?;
         let mut context: BTreeMap<String, Box<RawValue>> = old.context.decode().unwrap_or_default();
         context.retain(|name, _| !NOT_AGAIN.contains(&name.as_str()));
-        let wrong = |why| InvalidTask::Context { class: old.row.task_class.clone(), why };
+        let wrong = |why| InvalidTask::Context { class: old.row.class.clone(), why };
         task.context = Json::encode(&context).map_err(wrong)?;
         task.add_context(RERUN_OF, &old.row.id)?;
         task.correlation(&old.correlation_id)

@@ -290,7 +290,7 @@ impl Term {
             Field::Attempts => self.number(row.attempts.into()),
             Field::Retries => self.number(row.retry_number.into()),
             Field::Status => self.any(|value| *value == Value::Status(row.status)),
-            Field::Class => self.text(Some(&row.task_class)),
+            Field::Class => self.text(Some(&row.class)),
             Field::Queue => self.text(Some(&row.queue)),
             Field::Instance => self.text(row.instance.as_deref()),
             Field::Correlation => self.text(Some(&task.correlation_id)),
@@ -460,7 +460,7 @@ mod tests {
         let row = TaskRow {
             id: TaskId(17),
             status: TaskStatus::Failed,
-            task_class: "send_mail".into(),
+            class: "send_mail".into(),
             queue: "mail".into(),
             priority: 5,
             created_at,

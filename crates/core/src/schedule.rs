@@ -153,8 +153,8 @@ impl Schedule {
         let definition = Definition {
             rule: self.rule.trim().to_owned(),
             time_zone: self.time_zone.clone(),
-            task_class: task.class,
-            task_parameters: task.parameters,
+            class: task.class,
+            parameters: task.parameters,
             context: task.context,
             queue: task.queue,
             priority: task.priority,
@@ -175,9 +175,9 @@ pub struct Definition {
     /// A name of the IANA's, like `Europe/Paris`.
     pub time_zone: String,
     /// The class of its tasks.
-    pub task_class: String,
+    pub class: String,
     /// Their parameters.
-    pub task_parameters: Json,
+    pub parameters: Json,
     /// Their context, to which the schedule and the slot are added.
     pub context: Json,
     /// Their queue.
@@ -230,7 +230,7 @@ impl Definition {
 
     /// The task of a slot, or one outside of the slots, due at once.
     pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, Wrong> {
-        let task = NewTask::new(self.task_class.as_str(), self.task_parameters.clone())?;
+        let task = NewTask::new(self.class.as_str(), self.parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
         task.context = self.context_of(name, slot)?;
         Ok(match slot {
@@ -288,8 +288,8 @@ impl Definition {
         struct Stored {
             rule: String,
             time_zone: String,
-            task_class: String,
-            task_parameters: Box<RawValue>,
+            class: String,
+            parameters: Box<RawValue>,
             context: Box<RawValue>,
             queue: String,
             priority: i32,
@@ -301,8 +301,8 @@ impl Definition {
         Ok(Self {
             rule: read.rule,
             time_zone: read.time_zone,
-            task_class: read.task_class,
-            task_parameters: Json::from_store(read.task_parameters.get().to_owned()),
+            class: read.class,
+            parameters: Json::from_store(read.parameters.get().to_owned()),
             context: Json::from_store(read.context.get().to_owned()),
             queue: read.queue,
             priority: read.priority,

@@ -603,7 +603,7 @@ pub struct TaskRow {
     /// Where it is.
     pub status: TaskStatus,
     /// Its class.
-    pub task_class: String,
+    pub class: String,
     /// Its queue.
     pub queue: String,
     /// Its priority.
@@ -631,7 +631,7 @@ pub struct TaskDetails {
     #[serde(flatten)]
     pub row: TaskRow,
     /// Its parameters.
-    pub task_parameters: Json,
+    pub parameters: Json,
     /// Its context.
     pub context: Json,
     /// Its attempts, oldest first.

@@ -78,7 +78,7 @@ impl Failures {
 pub struct ErrorGroup {
     key: String,
     /// The class of the tasks.
-    pub task_class: String,
+    pub class: String,
     /// The kind of error.
     pub exception: String,
     /// The message without what differs.
@@ -107,7 +107,7 @@ pub fn groups(found: &SearchPage) -> Vec<ErrorGroup> {
     let mut groups: Vec<ErrorGroup> = Vec::new();
     for task in &found.tasks {
         let Some(error) = &task.row.error else { continue };
-        let key = key_of(&task.row.task_class, error);
+        let key = key_of(&task.row.class, error);
         let place = *places.entry(key.clone()).or_insert(groups.len());
         if place == groups.len() {
             groups.push(ErrorGroup::begin(key, task, error));
@@ -123,7 +123,7 @@ impl ErrorGroup {
         let row = &task.row;
         Self {
             key,
-            task_class: row.task_class.clone(),
+            class: row.class.clone(),
             exception: error.exception.clone(),
             message: fold(&error.message),
             count: 0,
@@ -161,7 +161,7 @@ impl ErrorGroup {
     #[must_use]
     pub fn is_of(&self, task: &FoundTask) -> bool {
         task.row.error.as_ref().is_some_and(|error| {
-            task.row.task_class == self.task_class
+            task.row.class == self.class
                 && error.exception == self.exception
                 && fold(&error.message) == self.message
         })
@@ -173,7 +173,7 @@ impl ErrorGroup {
     pub fn filter(&self) -> Filter {
         let filter = Filter::default()
             .and_status(&self.statuses)
-            .and_class(&self.task_class)
+            .and_class(&self.class)
             .and_error(&self.exception);
         match piece(&self.message) {
             Some(piece) => filter.and_error_with(piece),
@@ -207,11 +207,11 @@ fn cut(piece: &str) -> &str {
 }
 
 /// FNV-1a: the same on every machine and in every version.
-fn key_of(task_class: &str, error: &TaskError) -> String {
+fn key_of(class: &str, error: &TaskError) -> String {
     // No text has this byte, so that no two triples are one.
     const END: u8 = 0xff;
     let message = fold(&error.message);
-    let parts = [task_class, error.exception.as_str(), message.as_str()];
+    let parts = [class, error.exception.as_str(), message.as_str()];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([END]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -236,7 +236,7 @@ mod tests {
         let row = TaskRow {
             id: TaskId(id),
             status: TaskStatus::Failed,
-            task_class: class.into(),
+            class: class.into(),
             queue: "default".into(),
             priority: 0,
             created_at: at,

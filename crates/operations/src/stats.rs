@@ -26,7 +26,7 @@ pub use snapshot::StatsSnapshot;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassStats {
     /// The class; empty for all that engines did not tell apart.
-    pub task_class: String,
+    pub class: String,
     /// Attempts that ended.
     pub ended: u64,
     /// Those of them that did their work.
@@ -123,7 +123,7 @@ fn class_stats(total: ClassTotal, last_error: Option<String>) -> ClassStats {
         run_secs_p95: secs(&total.run, 95),
         wait_secs_p50: secs(&total.wait, 50),
         wait_secs_p95: secs(&total.wait, 95),
-        task_class: total.class,
+        class: total.class,
         last_error,
     }
 }
@@ -131,7 +131,7 @@ fn class_stats(total: ClassTotal, last_error: Option<String>) -> ClassStats {
 /// Of attempts that an engine held: what was cancelled before it began has not failed.
 fn last_error(endings: &[EndingRow], class: &str) -> Option<String> {
     let failures = endings.iter().filter(|ending| {
-        ending.task_class == class
+        ending.class == class
             && ending.instance_id.is_some()
             && ending.ends_task != Some(TaskStatus::Cancelled)
             && ending.error.is_some()
@@ -260,7 +260,7 @@ mod tests {
         EndingRow {
             task_id: TaskId(id),
             attempt: 1,
-            task_class: class.to_owned(),
+            class: class.to_owned(),
             queue: "default".to_owned(),
             instance_id: Some(InstanceId(1)),
             instance: None,

@@ -43,7 +43,7 @@ pub use gather::{Why, why};
 #[derive(Debug, Clone, Copy)]
 pub struct Requirements<'a> {
     /// That it knows this class,
-    pub task_class: &'a str,
+    pub class: &'a str,
     /// takes from this queue,
     pub queue: &'a str,
     /// and takes tasks of this priority.
@@ -52,7 +52,7 @@ pub struct Requirements<'a> {
 
 impl<'a> From<&'a TaskRow> for Requirements<'a> {
     fn from(row: &'a TaskRow) -> Self {
-        Self { task_class: &row.task_class, queue: &row.queue, priority: row.priority }
+        Self { class: &row.class, queue: &row.queue, priority: row.priority }
     }
 }
 
@@ -136,7 +136,7 @@ pub enum Reason {
     /// No living engine knows its class.
     UnknownClass {
         /// The class.
-        task_class: String,
+        class: String,
         /// Who is alive, and what they know.
         engines: Vec<Candidate>,
     },
@@ -302,7 +302,7 @@ fn table_locks(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
 /// by its own context.
 fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     let own = RetryOverride::of(&facts.task.context).unwrap_or_default();
-    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
+    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.class))?;
     Some(rule.retry.with(&own).maximum)
 }
 
@@ -314,7 +314,7 @@ pub fn no_candidate(wanted: Requirements<'_>, engines: &[InstanceRow]) -> Option
         let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
         return Some(Reason::NoEngine { last_seen });
     }
-    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(wanted.task_class);
+    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(wanted.class);
     let knowing: Vec<_> = alive.iter().filter(knows).collect();
     if knowing.is_empty() {
         let each = |engine: &&InstanceRow| Candidate {
@@ -322,7 +322,7 @@ pub fn no_candidate(wanted: Requirements<'_>, engines: &[InstanceRow]) -> Option
             names: engine.classes.keys().cloned().collect(),
         };
         let engines = alive.iter().map(each).collect();
-        return Some(Reason::UnknownClass { task_class: wanted.task_class.to_owned(), engines });
+        return Some(Reason::UnknownClass { class: wanted.class.to_owned(), engines });
     }
     let serves = |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == wanted.queue);
     let serving: Vec<_> = knowing.iter().filter(serves).collect();
@@ -353,7 +353,7 @@ fn candidates<'a>(
 ) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
     let mut candidates = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
-        if !engine.classes.contains_key(wanted.task_class) {
+        if !engine.classes.contains_key(wanted.class) {
             continue;
         }
         // One that says nothing of pools has one for all.
@@ -364,7 +364,7 @@ fn candidates<'a>(
             engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
         };
         let takes = |pool: &std::borrow::Cow<'_, Pool>| {
-            pool.takes_class(wanted.task_class, &engine.pools)
+            pool.takes_class(wanted.class, &engine.pools)
                 && takes(pool, wanted.queue, wanted.priority)
         };
         candidates.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));

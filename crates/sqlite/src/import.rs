@@ -149,12 +149,12 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
         import_sql!("task"),
         params![
             id,
-            one.task_class,
+            one.class,
             one.queue,
             one.priority,
             one.created_at.as_microsecond(),
             one.scheduled_at.as_microsecond(),
-            one.task_parameters.as_str(),
+            one.parameters.as_str(),
             one.context.as_str(),
         ],
     )?;
@@ -163,7 +163,7 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
         put(
             turn,
             import_sql!("waiting"),
-            params![id, one.queue, one.task_class, one.priority, due_at, w.attempt, w.retry_number],
+            params![id, one.queue, one.class, one.priority, due_at, w.attempt, w.retry_number],
         )?;
     }
     if let Some(r) = one.running {
@@ -241,7 +241,7 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
         )?;
     }
     if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {
-        put(turn, import_sql!("unique_key"), params![one.task_class, key, id])?;
+        put(turn, import_sql!("unique_key"), params![one.class, key, id])?;
     }
     Ok(())
 }

@@ -257,7 +257,7 @@ impl Action {
                 serde_json::json!({
                     "rule": definition.rule,
                     "time_zone": definition.time_zone,
-                    "task_class": definition.task_class,
+                    "class": definition.class,
                 })
             }
             Self::Edit(_, edit) => serde_json::json!({

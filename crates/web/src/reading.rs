@@ -163,7 +163,7 @@ impl Inner {
         let Some(parameters) = &edit.parameters else { return Ok(edit) };
         let task = self.store.task(id).await?.ok_or_else(|| no_task(id))?;
         let redactor = self.secrets().await?.redactor_of(&task);
-        let restored = restore(parameters, &task.task_parameters, redactor.parameters())
+        let restored = restore(parameters, &task.parameters, redactor.parameters())
             .map_err(|stray| stray_placeholder("/parameters", &stray))?;
         Ok(Edit { parameters: Some(restored), ..edit })
     }

@@ -12,7 +12,7 @@ use crate::json_tree;
 
 /// The parameters of a task, as text.
 pub(crate) fn parameters(task: &TaskDetails) -> &str {
-    task.task_parameters.as_str()
+    task.parameters.as_str()
 }
 
 /// The context of a task, as text.

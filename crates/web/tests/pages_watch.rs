@@ -191,7 +191,7 @@ async fn a_schedule_is_made_changed_run_paused_and_removed() {
     let stored = site.store.schedule("nightly").await.unwrap().0.unwrap().definition().unwrap();
     assert_eq!((stored.queue.as_str(), stored.priority), ("mail", 7));
     assert_eq!(stored.missed.to_string(), "all:5");
-    assert!(stored.task_parameters.as_str().contains("1.50"));
+    assert!(stored.parameters.as_str().contains("1.50"));
 
     // Made twice, it stays as it is.
     form[1].1 = "0 3 * * *";

@@ -197,7 +197,7 @@ async fn resent_guesses_reveal_nothing() {
     }
     assert_eq!(create("4711", "bob").await.0, StatusCode::UNPROCESSABLE_ENTITY);
     let stored = store.task(id.as_i64().map(TaskId).unwrap()).await.unwrap().unwrap();
-    assert!(stored.task_parameters.as_str().contains("4711"));
+    assert!(stored.parameters.as_str().contains("4711"));
     assert!(stored.context.as_str().contains("order-17"), "{}", stored.context);
 
     let shown = [
@@ -230,7 +230,7 @@ async fn resent_guesses_reveal_nothing() {
 async fn placeholders_keep_stored_secrets() {
     let store = store_with_secret().await;
     let (_, text) = ask(&store, Role::Admin, get("/api/v1/schedules/nightly")).await;
-    let mut parameters = read(&text)["task_parameters"].clone();
+    let mut parameters = read(&text)["parameters"].clone();
     assert_eq!(parameters["password"], "[secret]");
     parameters["user"] = json!("bob");
     let schedule = json!({"rule": "0 4 * * *", "class": "log_in", "parameters": parameters});
@@ -238,7 +238,7 @@ async fn placeholders_keep_stored_secrets() {
     let (status, text) = ask(&store, Role::Admin, put(&schedule)).await;
     assert_eq!(status, StatusCode::OK, "{text}");
     let row = store.schedule("nightly").await.unwrap().0.unwrap();
-    let stored = read(row.definition().unwrap().task_parameters.as_str());
+    let stored = read(row.definition().unwrap().parameters.as_str());
     assert_eq!(stored, json!({"user": "bob", "password": CANARY}));
     // To another class, nothing moves.
     let mut other = schedule.clone();
@@ -254,12 +254,12 @@ async fn placeholders_keep_stored_secrets() {
     let id = read(&text)["tasks"][0]["id"].as_i64().unwrap();
     let path = format!("/api/v1/tasks/{id}");
     let (_, text) = ask(&store, Role::Operator, get(&path)).await;
-    let mut parameters = read(&text)["task_parameters"].clone();
+    let mut parameters = read(&text)["parameters"].clone();
     parameters["user"] = json!("eve");
     let edit = sent("PATCH", &path, &json!({"parameters": parameters}), None);
     let (status, text) = ask(&store, Role::Operator, edit).await;
     assert_eq!(status, StatusCode::OK, "{text}");
-    let stored = store.task(TaskId(id)).await.unwrap().unwrap().task_parameters;
+    let stored = store.task(TaskId(id)).await.unwrap().unwrap().parameters;
     assert_eq!(read(stored.as_str()), json!({"user": "eve", "password": CANARY}));
 
     let copy = json!({"class": "log_in", "parameters": parameters});

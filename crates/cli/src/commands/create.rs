@@ -136,7 +136,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
-    let wanted = Requirements { task_class: &args.class, queue: &queue, priority };
+    let wanted = Requirements { class: &args.class, queue: &queue, priority };
     say_what_is_in_the_way(console, &*store, wanted, ids.len()).await
 }
 
@@ -157,7 +157,7 @@ async fn say_what_is_in_the_way(
         let they = if created == 1 { "it" } else { "they" };
         console.say(format_args!("{}; {they} will wait until that changes.", words(&why)));
     }
-    if let Some(meant) = similar_class(wanted.task_class, &engines)? {
+    if let Some(meant) = similar_class(wanted.class, &engines)? {
         console.say(format_args!(
             "Did you mean {}? If so, cancel what was created and create it again.",
             escape(&meant)

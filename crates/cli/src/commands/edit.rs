@@ -61,7 +61,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let before = store.task(id).await?;
     if let (Some(new), Some(before)) = (&edit.parameters, &before) {
         let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(before);
-        let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
+        let restored = secret::restore(new, &before.parameters, secrets.parameters());
         edit.parameters = Some(restored.map_err(|found| parameters::stray(&found))?);
     }
     let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
@@ -132,7 +132,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
 fn undo(before: &TaskDetails, edit: &Edit) -> String {
     let mut words = format!("edit {}", before.row.id);
     if edit.parameters.is_some() {
-        words += &format!(" --parameters {}", quoted(before.task_parameters.as_str()));
+        words += &format!(" --parameters {}", quoted(before.parameters.as_str()));
     }
     if edit.due.is_some() {
         let due = before.row.scheduled_at;

@@ -175,7 +175,7 @@ impl<W: Write> Page<'_, W> {
             self.out,
             "Task {}: {}, {}",
             row.id,
-            escape(&row.task_class),
+            escape(&row.class),
             row.status.explained()
         )?;
         for (at, reason) in reasons.iter().enumerate() {
@@ -200,7 +200,7 @@ impl<W: Write> Page<'_, W> {
         }
         self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
         self.field("flow", &flow(task))?;
-        self.json("parameters", &task.task_parameters)?;
+        self.json("parameters", &task.parameters)?;
         if task.context.as_str() != "{}" {
             self.json("context", &task.context)?;
         }

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 struct Answer<'a> {
     id: TaskId,
     status: TaskStatus,
-    task_class: &'a str,
+    class: &'a str,
     queue: &'a str,
     priority: i32,
     /// The time that this was so, by the database's clock.
@@ -52,7 +52,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         let answer = Answer {
             id: row.id,
             status: row.status,
-            task_class: &row.task_class,
+            class: &row.class,
             queue: &row.queue,
             priority: row.priority,
             at,
@@ -62,7 +62,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         return Ok(out.flush()?);
     }
     let zone = now().time_zone().clone();
-    writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+    writeln!(out, "Task {}: {}, {}", row.id, escape(&row.class), row.status)?;
     for (at_place, reason) in reasons.iter().enumerate() {
         writeln!(
             out,

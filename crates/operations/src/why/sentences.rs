@@ -50,9 +50,9 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
         Reason::NoEngine { last_seen: Some(seen) } => {
             format!("no engine is alive; the last one was heard of {}", relative(*seen, now))
         }
-        Reason::UnknownClass { task_class, engines } => {
+        Reason::UnknownClass { class, engines } => {
             format!(
-                "no living engine knows its class {task_class}; alive: {}",
+                "no living engine knows its class {class}; alive: {}",
                 list(engines, "knows")
             )
         }
@@ -202,7 +202,7 @@ mod tests {
             ),
             (
                 Reason::UnknownClass {
-                    task_class: "mail".into(),
+                    class: "mail".into(),
                     engines: vec![knows("a", &["x", "y"]), knows("b", &[])],
                 },
                 "no living engine knows its class mail; alive: a knows x, y; b knows nothing",

@@ -120,7 +120,7 @@ fn of_queues(text: &mut Text, now: &Now) {
     let mut oldest: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for next in now.moving.next.iter().filter(|next| next.due_at <= now.moving.now) {
         let age = now.moving.now.duration_since(next.due_at).as_secs_f64();
-        let longest = oldest.entry((&next.queue, &next.task_class)).or_default();
+        let longest = oldest.entry((&next.queue, &next.class)).or_default();
         *longest = longest.max(age);
     }
     text.family(

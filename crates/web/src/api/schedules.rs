@@ -49,7 +49,7 @@ pub(super) struct Shown {
     version: i64,
     rule: Option<String>,
     time_zone: Option<String>,
-    task_class: Option<String>,
+    class: Option<String>,
     queue: Option<String>,
     priority: Option<i32>,
     missed: Option<Missed>,
@@ -75,7 +75,7 @@ impl From<&ScheduleRow> for Shown {
             version: row.version.version,
             rule: definition.as_ref().map(|it| it.rule.clone()),
             time_zone: definition.as_ref().map(|it| it.time_zone.clone()),
-            task_class: definition.as_ref().map(|it| it.task_class.clone()),
+            class: definition.as_ref().map(|it| it.class.clone()),
             queue: definition.as_ref().map(|it| it.queue.clone()),
             priority: definition.as_ref().map(|it| it.priority),
             missed: definition.as_ref().map(|it| it.missed),
@@ -116,7 +116,7 @@ pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<
 pub(super) struct Whole {
     #[serde(flatten)]
     shown: Shown,
-    task_parameters: Option<Json>,
+    parameters: Option<Json>,
     context: Option<Json>,
     /// The newest slots that have fired, newest first.
     fired: Vec<FiredSlot>,
@@ -135,7 +135,7 @@ pub(super) async fn show(
     let definition = row.definition().ok();
     Ok(Answer(Whole {
         shown: Shown::from(&row),
-        task_parameters: definition.as_ref().map(|it| it.task_parameters.clone()),
+        parameters: definition.as_ref().map(|it| it.parameters.clone()),
         context: definition.map(|it| it.context),
         fired,
         events,

@@ -126,7 +126,7 @@ fn table(app: &App, asked: Asked, groups: &[ErrorGroup], found: &SearchPage) -> 
                                     br; small .soft { "e.g. " (brief(shown::message(&group.example), 160)) }
                                 }
                             }
-                            td .name { (group.task_class) }
+                            td .name { (group.class) }
                             td .nowrap data-label="first" { (parts::time(app, group.first_seen, found.now)) }
                             td .nowrap data-label="last" { (parts::time(app, group.last_seen, found.now)) }
                             td { (trend(&group.per_hour)) }

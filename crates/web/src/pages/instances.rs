@@ -192,7 +192,7 @@ fn doing(app: &App, now: &Now, held: &[&HeldAttempt], instance: &str) -> Markup 
             ul .plain-list {
                 @for one in held.iter().take(HELD_SHOWN) {
                     li data-key=(one.task_id) {
-                        (parts::task_link(app, one.task_id)) " " (one.task_class)
+                        (parts::task_link(app, one.task_id)) " " (one.class)
                         " " small { "claimed " (parts::time(app, one.claimed_at, now.figures.at)) }
                         @if let Some(progress) = &one.progress { " " small { (progress_text(progress)) } }
                     }

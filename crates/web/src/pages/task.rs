@@ -62,7 +62,7 @@ async fn page(
     let title = format!("Task {id}");
     let main = html! {
         div .row .head #head data-live {
-            h1 { "Task " (id) " " span .name { (task.row.task_class) } }
+            h1 { "Task " (id) " " span .name { (task.row.class) } }
             (parts::state(task.row.status.as_str(), task.row.status.explained()))
         }
         (journey::show(&app, task, due_at, why.at))

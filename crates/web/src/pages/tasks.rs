@@ -295,8 +295,8 @@ impl Known {
         let engines = || now.engines.iter();
         let mut classes: Vec<_> =
             engines().flat_map(|engine| engine.classes.keys().cloned()).collect();
-        classes.extend(now.moving.next.iter().map(|next| next.task_class.clone()));
-        classes.extend(now.moving.held.iter().map(|held| held.task_class.clone()));
+        classes.extend(now.moving.next.iter().map(|next| next.class.clone()));
+        classes.extend(now.moving.held.iter().map(|held| held.class.clone()));
         let mut queues: Vec<_> = engines().flat_map(|engine| engine.queues.clone()).collect();
         queues.extend(now.figures.queues.iter().map(|queue| queue.row.name.clone()));
         let instances = engines().map(|engine| engine.name.clone()).collect();

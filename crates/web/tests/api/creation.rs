@@ -109,7 +109,7 @@ async fn keys_of_their_own(client: &Client) {
     let replaced = client.post("/api/v1/tasks", &other).await.ok();
     assert_eq!(replaced["tasks"][0]["outcome"], "replaced");
     let shown = client.get(&format!("/api/v1/tasks/{id}")).await.ok();
-    assert_eq!(shown["task_parameters"], json!({"n": 2}));
+    assert_eq!(shown["parameters"], json!({"n": 2}));
     other["scope"] = json!("1 h");
     assert_eq!(client.post("/api/v1/tasks", &other).await.status, 200);
 }

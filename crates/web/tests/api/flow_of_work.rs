@@ -172,7 +172,7 @@ async fn queues_and_schedules(client: &Client) {
         client.post("/api/v1/schedules", &says).await.problem(409);
         let shown = client.get(&path).await.ok();
         assert_eq!((&shown["name"], &shown["missed"]), (&json!(name), &json!("all:7")));
-        assert_eq!(shown["task_parameters"], json!({"deep": 5}));
+        assert_eq!(shown["parameters"], json!({"deep": 5}));
         let list = client.get("/api/v1/schedules").await;
         assert!(!list.text.contains("deep"), "no parameters in lists: {}", list.text);
         says.as_object_mut().unwrap().remove("name");

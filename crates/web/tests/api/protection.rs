@@ -145,6 +145,6 @@ async fn what_is_in_a_task_stays_text() {
     client.post("/api/v1/tasks", &task).await.ok();
     let told = client.get("/api/v1/tasks/1").await;
     assert_eq!(told.header("content-type"), "application/json");
-    assert_eq!(told.json()["task_class"], nasty);
+    assert_eq!(told.json()["class"], nasty);
     assert!(!client.get("/").await.text.contains("<script>alert"));
 }

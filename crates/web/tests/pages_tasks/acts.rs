@@ -43,7 +43,7 @@ async fn retry_cancel_rerun_and_delete_do_what_they_say() {
     let new = page.goes_to().strip_prefix("/tasks/").unwrap().split('?').next().unwrap();
     assert_ne!(new, text, "it leads to the new one");
     let copy = site.bench.details(new.parse().unwrap()).await;
-    assert_eq!((copy.row.status, copy.row.task_class.as_str()), (TaskStatus::Waiting, "mail"));
+    assert_eq!((copy.row.status, copy.row.class.as_str()), (TaskStatus::Waiting, "mail"));
     assert_eq!(last(&site).await, done("tasks.rerun"));
 
     site.post("/actions/delete", &[("ids", &text), ("back", "/tasks")]).await.goes_to();

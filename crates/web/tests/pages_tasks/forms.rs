@@ -31,7 +31,7 @@ async fn a_form_creates_a_task() {
     let page = site.post("/actions/create", &fields).await;
     let id = created(page.goes_to());
     let task = site.bench.details(id).await;
-    assert_eq!(task.task_parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
+    assert_eq!(task.parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
     assert_eq!((task.row.queue.as_str(), task.row.priority), ("mail", -3));
     let wait = task.row.scheduled_at.duration_since(task.row.created_at);
     assert_eq!(wait.as_secs(), 3600);
@@ -130,7 +130,7 @@ async fn a_task_that_waits_is_changed() {
     ];
     assert!(site.post("/actions/edit", &fields).await.goes_to().starts_with(&back));
     let task = site.bench.details(id).await;
-    assert_eq!(task.task_parameters.as_str(), "{\"to\":\"ann\"}");
+    assert_eq!(task.parameters.as_str(), "{\"to\":\"ann\"}");
     assert_eq!((task.row.priority, task.row.queue.as_str()), (9, "default"));
     assert!(task.row.scheduled_at.duration_since(task.row.created_at).as_secs() > 7000);
     let audit = site.audit().await;

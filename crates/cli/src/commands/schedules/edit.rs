@@ -150,7 +150,7 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
     let deed = Deed::new("schedules.add", args.name.as_str()).detail(json!({
         "rule": definition.rule,
         "time_zone": definition.time_zone,
-        "task_class": definition.task_class,
+        "class": definition.class,
     }));
     let schedules = Schedules::of(&*store);
     deed.perform(&*store, schedules.add(&schedule), became).await?;
@@ -174,10 +174,10 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
         };
         new(&mut definition.rule, &args.rule.rule());
         new(&mut definition.time_zone, &args.time_zone);
-        new(&mut definition.task_class, &args.class);
+        new(&mut definition.class, &args.class);
         new(&mut definition.queue, &args.queue);
         if let Some(parameters) = &parameters {
-            definition.task_parameters = parameters.clone();
+            definition.parameters = parameters.clone();
             secrets.restore(&mut definition, stored).map_err(stray)?;
         }
         definition.priority = args.priority.unwrap_or(definition.priority);

@@ -95,7 +95,7 @@ pub(super) fn write_text(
             "{}{deep}{} {} {}{stranger}{mark}",
             branch(node),
             task.row.id,
-            summary(&task.row.task_class, 60),
+            summary(&task.row.class, 60),
             story(task, now)
         )?;
         write_attempts(out, task, &trunk(node))?;
@@ -239,7 +239,7 @@ mod tests {
             row: TaskRow {
                 id: TaskId(id),
                 status: TaskStatus::Stopped,
-                task_class: "a".into(),
+                class: "a".into(),
                 queue: "default".into(),
                 priority: 0,
                 created_at: at,

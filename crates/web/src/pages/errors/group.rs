@@ -96,7 +96,7 @@ fn about(app: &App, group: &ErrorGroup, failures: &Failures) -> Markup {
         section #about .card data-live {
             (sample(failures))
             dl .facts {
-                dt { "Class" } dd { (group.task_class) }
+                dt { "Class" } dd { (group.class) }
                 dt { "Found" } dd { (count(group.count, "task")) " · " a href=(tasks) { "as a filter" } }
                 dt { "First seen" } dd { (parts::time(app, group.first_seen, now)) }
                 dt { "Last seen" } dd { (parts::time(app, group.last_seen, now)) }

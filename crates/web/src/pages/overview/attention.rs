@@ -94,7 +94,7 @@ fn errors(app: &App, now: &Now, failures: &Failures, groups: &[ErrorGroup]) -> M
                         (parts::state("failed", &count(group.count, "task")))
                         div .what {
                             a href=(links::error_group(app, group.key())) {
-                                (group.task_class) ": " (group.exception)
+                                (group.class) ": " (group.exception)
                             }
                             small .under { (brief(shown::message(&group.message), 120)) }
                         }

@@ -95,8 +95,8 @@ impl Typed {
             name: name.to_owned(),
             rule: definition.rule.clone(),
             zone: definition.time_zone.clone(),
-            class: definition.task_class.clone(),
-            parameters: parameters(&definition.task_parameters),
+            class: definition.class.clone(),
+            parameters: parameters(&definition.parameters),
             queue: definition.queue.clone(),
             priority: definition.priority.to_string(),
             missed: missed.to_owned(),
@@ -183,10 +183,10 @@ impl Typed {
     fn json(&self, old: Option<&Old>) -> Result<Json, String> {
         let typed = self.parameters.trim();
         if let Some(old) = old {
-            if parameters(&old.shown.task_parameters) == self.parameters {
-                return Ok(old.stored.task_parameters.clone());
+            if parameters(&old.shown.parameters) == self.parameters {
+                return Ok(old.stored.parameters.clone());
             }
-            let hides = old.shown.task_parameters != old.stored.task_parameters;
+            let hides = old.shown.parameters != old.stored.parameters;
             if hides && typed.contains(secret::SHOWN) {
                 return Err(format!(
                     "type what stands in the place of {}, or leave all parameters as they are",
@@ -268,7 +268,7 @@ mod tests {
             ..typed()
         };
         let definition = typed.schedule(None, &Secrets::default()).unwrap().definition().unwrap();
-        assert_eq!(definition.task_parameters.as_str().replace([' ', '\n'], ""), "{\"n\":1.50}");
+        assert_eq!(definition.parameters.as_str().replace([' ', '\n'], ""), "{\"n\":1.50}");
         assert_eq!((definition.missed, definition.overlap), (Missed::All(7), Overlap::Wait));
         assert_eq!((definition.queue.as_str(), definition.priority), ("mail", -5));
         assert_eq!(definition.jitter, Duration::from_secs(90));
@@ -284,12 +284,12 @@ mod tests {
         let none = Secrets::default();
         let mut stored = typed().schedule(None, &none).unwrap().definition().unwrap();
         stored.context = Json::parse(r#"{"correlation_id":"x"}"#).unwrap();
-        stored.task_parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
+        stored.parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
         let old = Old { shown: stored.clone(), stored };
         let form = Typed { queue: "mail".into(), ..Typed::of("nightly", &old.shown) };
         let new = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
         assert_eq!(new.context, old.stored.context);
-        assert_eq!(new.task_parameters, old.stored.task_parameters);
+        assert_eq!(new.parameters, old.stored.parameters);
         assert_eq!(new.queue, "mail");
     }
 
@@ -297,14 +297,14 @@ mod tests {
     fn a_secret_is_kept_or_typed_anew_and_never_written_as_it_is_shown() {
         let none = Secrets::default();
         let mut stored = typed().schedule(None, &none).unwrap().definition().unwrap();
-        stored.task_parameters = Json::parse(r#"{"key":"hunter22","n":1}"#).unwrap();
+        stored.parameters = Json::parse(r#"{"key":"hunter22","n":1}"#).unwrap();
         let mut shown = stored.clone();
-        shown.task_parameters = Json::parse(r#"{"key":"[secret]","n":1}"#).unwrap();
+        shown.parameters = Json::parse(r#"{"key":"[secret]","n":1}"#).unwrap();
         let old = Old { stored, shown };
         let form = Typed::of("nightly", &old.shown);
         assert!(!form.parameters.contains("hunter22"));
         let kept = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
-        assert_eq!(kept.task_parameters, old.stored.task_parameters);
+        assert_eq!(kept.parameters, old.stored.parameters);
         let touched = Typed { parameters: form.parameters.replace('1', "2"), ..form.clone() };
         let mistakes = touched.schedule(Some(&old), &none).unwrap_err();
         assert_eq!(mistakes.keys().collect::<Vec<_>>(), [&"parameters"]);

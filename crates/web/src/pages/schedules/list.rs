@@ -91,7 +91,7 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
             @match &definition {
                 Some(definition) => {
                     td { (when(&definition.rule, &definition.time_zone)) }
-                    td data-label="class" { (definition.task_class) }
+                    td data-label="class" { (definition.class) }
                 }
                 None => { td { "–" } td { "–" } }
             }

@@ -67,8 +67,8 @@ fn facts(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Tim
             dt { "State" } dd { (state(app, row, now)) }
             @if let Some(definition) = definition {
                 dt { "When" } dd { (list::when(&definition.rule, &definition.time_zone)) }
-                dt { "Class" } dd { (definition.task_class) }
-                dt { "Parameters" } dd { pre { (parameters(&definition.task_parameters)) } }
+                dt { "Class" } dd { (definition.class) }
+                dt { "Parameters" } dd { pre { (parameters(&definition.parameters)) } }
                 dt { "Queue" } dd { (definition.queue) }
                 dt { "Priority" } dd { (definition.priority) }
                 dt { "Missed times" } dd { (missed_words(definition.missed)) }

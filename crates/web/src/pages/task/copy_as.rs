@@ -27,7 +27,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, headers: &HeaderMap) -> Markup
     let base = format!("{scheme}://{}{}", host.unwrap_or("127.0.0.1:8642"), app.base);
     let row = &task.row;
     let like = Like {
-        class: &row.task_class,
+        class: &row.class,
         parameters: shown::parameters(task),
         queue: &row.queue,
         priority: row.priority,

@@ -115,7 +115,7 @@ async fn form(
     let page = format!("/tasks/{}", row.id);
     let whole = mistake.filter(|mistake| mistake.field == "form");
     let main = html! {
-        h1 { "Edit task " (row.id) " " span .name { (row.task_class) } }
+        h1 { "Edit task " (row.id) " " span .name { (row.class) } }
         section .card {
             p { "It waits, due " (parts::time(app, row.scheduled_at, now.figures.at))
                 ". If an engine takes it first, nothing is changed. Its attempts and retries stay counted." }

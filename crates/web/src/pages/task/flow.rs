@@ -50,7 +50,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
                     @let row = &flow[place].row;
                     li .(format!("depth-{}", depth.min(DEPTH_SHOWN_MAX))) data-key=(row.id)
                        aria-current=[(row.id == task.row.id).then_some("true")] {
-                        (parts::task_link(app, row.id)) " " span .name { (row.task_class) } " "
+                        (parts::task_link(app, row.id)) " " span .name { (row.class) } " "
                         (parts::status(row.status))
                         @if depth > 0 { span .visually-hidden { " level " (depth) } }
                     }

@@ -200,7 +200,7 @@ mod tests {
             row: TaskRow {
                 id: TaskId(1),
                 status: TaskStatus::Running,
-                task_class: "a".into(),
+                class: "a".into(),
                 queue: "default".into(),
                 priority: 0,
                 created_at: at(0),
@@ -211,7 +211,7 @@ mod tests {
                 instance: None,
                 error: None,
             },
-            task_parameters: Json::empty_object(),
+            parameters: Json::empty_object(),
             context: Json::empty_object(),
             executions,
             cancel_requested: false,

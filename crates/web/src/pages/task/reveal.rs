@@ -19,11 +19,11 @@ pub(super) async fn reveal(
     perform(&app, &viewer.actor, Action::Reveal(id), fields.get("reason")).await?;
     let task = app.task_revealed(id).await?;
     let main = html! {
-        h1 { "Task " (id) " " span .name { (task.row.task_class) } }
+        h1 { "Task " (id) " " span .name { (task.row.class) } }
         section .card {
             h2 { "All its parameters" }
             p .soft { "That you have looked at them is in the audit." }
-            pre { (task.task_parameters.as_str()) }
+            pre { (task.parameters.as_str()) }
             h2 { "All its context" }
             pre { (task.context.as_str()) }
             p { "Back to task " (parts::task_link(&app, id)) }

@@ -50,7 +50,7 @@ fn row(app: &App, row: &TaskRow, now: Timestamp, choose: bool) -> Markup {
             }
             td .number { (parts::task_link(app, row.id)) }
             td { (parts::status(row.status)) }
-            td .name title=(row.task_class) { (row.task_class) }
+            td .name title=(row.class) { (row.class) }
             td .queue data-label="queue" title=(row.queue) { (row.queue) }
             td .number data-label="priority" { (row.priority) }
             td .nowrap data-label="created" { (parts::time(app, row.created_at, now)) }
