@@ -218,7 +218,7 @@ fn mistakes_in_filters_are_pointed_at() {
         (&["cancel", "error~\"open", "--yes"], "never closed"),
         (&["delete", "nonsense", "--yes"], "there is no field \"nonsense\""),
         (&["rerun", "1", "status=failed", "--yes"], "stands among ids"),
-        (&["cancel", "1x"], "a task id is a whole number from 1 up"),
+        (&["cancel", "1x"], "use a whole number from 1"),
         (&["errors", "priority>high"], "priority is a whole number"),
         (
             &["prune", "--status", "waiting", "--older-than", "1d"],

@@ -52,8 +52,8 @@ fn headings_have_anchors() {
     assert_eq!(anchors(text), BTreeSet::from(["one-two".to_owned(), "three-of-4".to_owned()]));
 }
 
-/// Every chapter is in the table of contents, has a head that says for whom it
-/// is, and ends with a link to the next.
+/// Every page is in the table of contents, begins with what its reader can do
+/// after it, and ends with a link to the next.
 #[test]
 fn the_guide_is_in_order() {
     let contents = fs::read_to_string(root().join("docs/README.md")).unwrap();
@@ -72,7 +72,7 @@ fn the_guide_is_in_order() {
         let last = text.lines().last().unwrap();
         assert!(last.starts_with("Next: ") && link(last) == Some(pair[1]), "{file}: {last}");
         let head = text.lines().nth(2).unwrap();
-        assert!(head.starts_with("For "), "{file}: {head}");
+        assert!(head.starts_with("After reading this page you can "), "{file}: {head}");
     }
 }
 

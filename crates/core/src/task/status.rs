@@ -1,0 +1,127 @@
+//! The status of a task and of one attempt.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::TaskError;
+use crate::parse_error::ParseError;
+
+/// The status of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskStatus {
+    /// It runs once it is due and a worker is free.
+    Waiting,
+    /// An engine holds it.
+    Running,
+    /// It ended successfully.
+    #[serde(alias = "succeeded")]
+    Stopped,
+    /// It failed and is not retried any more.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// An alias of `stopped` in input: the word of other systems.
+    pub const SUCCEEDED: &'static str = "succeeded";
+
+    /// All statuses, in the order in which a task reaches them.
+    pub const ALL: [Self; 5] =
+        [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
+
+    /// The token that is stored and that programs read.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The word for readers who are new to it: `stopped (succeeded)`.
+    #[must_use]
+    pub fn explained(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped (succeeded)",
+            other => other.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for TaskStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for TaskStatus {
+    type Err = ParseError;
+
+    /// Also reads [`SUCCEEDED`](Self::SUCCEEDED).
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        if text == Self::SUCCEEDED {
+            return Ok(Self::Stopped);
+        }
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+            ParseError(format!(
+                "unknown status {text:?}; use waiting, running, stopped (or succeeded), failed or cancelled"
+            ))
+        })
+    }
+}
+
+/// The status of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecutionStatus {
+    /// It has not ended.
+    Running,
+    /// It succeeded.
+    Success,
+    /// It failed.
+    Failure,
+    /// It postponed its task. Neither a success nor a failure: no retry is used.
+    Snoozed,
+    /// Not an attempt: the task was cancelled while it waited for this one.
+    Cancelled,
+}
+
+impl ExecutionStatus {
+    /// The status of an attempt that has ended. If a task is cancelled while it
+    /// snoozes, the attempt counts as any cancelled one. `was_held`: an engine had
+    /// claimed it.
+    #[must_use]
+    pub fn of_ended(
+        error: Option<&TaskError>,
+        ends_task: Option<TaskStatus>,
+        was_held: bool,
+    ) -> Self {
+        match error {
+            None => Self::Success,
+            Some(_) if !was_held && ends_task == Some(TaskStatus::Cancelled) => Self::Cancelled,
+            Some(error) if ends_task.is_none() && error.exception == TaskError::SNOOZED => {
+                Self::Snoozed
+            }
+            Some(_) => Self::Failure,
+        }
+    }
+
+    /// The token that is stored and that programs read.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
