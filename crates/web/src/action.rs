@@ -30,7 +30,7 @@ use task_engine_store::token::NewToken;
 
 use crate::access::Actor;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 pub(crate) use once::{form_key, mark_all, mark_of, one_time};
 pub(crate) use tasks::{Choice, MAX, Meant, Verb, meant};
@@ -99,7 +99,7 @@ pub(crate) async fn perform(
     actor: &Actor,
     action: Action,
     reason: Option<&str>,
-) -> Result<Done, Problem> {
+) -> Result<Done, ApiError> {
     let action = match action {
         Action::Tasks(verb, choice) => {
             Action::Tasks(verb, app.allowed_choice(actor, choice).await?)
@@ -111,7 +111,7 @@ pub(crate) async fn perform(
     let action = action.created_by(&actor.name)?;
     let (name, target) = (action.name(), action.target());
     let entry = NewAuditEntry::asked(&actor.name, name, &target, reason, action.detail()?)
-        .map_err(|bad| Problem::bad(bad.to_string()))?;
+        .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     if let Err(problem) = refusal::check(app, &action).await {
         tracing::info!(actor = actor.name, action = name, target, "refused: {}", problem.detail);
         return Err(problem);
@@ -122,12 +122,12 @@ pub(crate) async fn perform(
 
 /// Creates tasks for a program. That it did so is in the context of each, not in
 /// the audit.
-pub(crate) async fn create_for(app: &App, actor: &Actor, action: Action) -> Result<Done, Problem> {
+pub(crate) async fn create_for(app: &App, actor: &Actor, action: Action) -> Result<Done, ApiError> {
     let action = action.created_by(&actor.name)?;
     let (app, name) = (app.clone(), actor.name.clone());
     uninterrupted(async move {
         let done = action.apply(&app, &name).await;
-        app.glance.forget().await;
+        app.cache.invalidate().await;
         done
     })
     .await
@@ -135,21 +135,20 @@ pub(crate) async fn create_for(app: &App, actor: &Actor, action: Action) -> Resu
 
 /// Whoever asks may hang up; what was begun is ended, and its end is on record.
 async fn uninterrupted(
-    work: impl Future<Output = Result<Done, Problem>> + Send + 'static,
-) -> Result<Done, Problem> {
+    work: impl Future<Output = Result<Done, ApiError>> + Send + 'static,
+) -> Result<Done, ApiError> {
     tokio::spawn(work).await.unwrap_or_else(|_| {
-        Err(Problem::new(
+        Err(ApiError::new(
             axum::http::StatusCode::INTERNAL_SERVER_ERROR,
-            "Internal Server Error",
             "This server broke while it did so; its log says where. The audit says what was begun.",
         ))
     })
 }
 
-async fn carry_out(app: &App, entry: NewAuditEntry, action: Action) -> Result<Done, Problem> {
+async fn carry_out(app: &App, entry: NewAuditEntry, action: Action) -> Result<Done, ApiError> {
     let asked = app.store.audit(&entry).await?;
     let result = action.apply(app, entry.actor()).await;
-    app.glance.forget().await;
+    app.cache.invalidate().await;
     let (outcome, detail) = match &result {
         Ok(done) => (AuditOutcome::Done, Json::encode(&done)),
         Err(problem) if problem.status.is_client_error() => {
@@ -196,11 +195,11 @@ pub(crate) fn words_of(entry: &AuditEntry) -> String {
 
 impl Action {
     /// With who creates them in the context of new tasks.
-    fn created_by(mut self, name: &str) -> Result<Self, Problem> {
+    fn created_by(mut self, name: &str) -> Result<Self, ApiError> {
         if let Self::Create(tasks) | Self::CreateOnce(tasks, _) = &mut self {
             for task in tasks {
                 let added = task.add_context(CONTEXT_CREATOR, name);
-                added.map_err(|bad| Problem::bad(bad.to_string()))?;
+                added.map_err(|bad| ApiError::bad_request(bad.to_string()))?;
             }
         }
         Ok(self)
@@ -249,11 +248,11 @@ impl Action {
     }
 
     /// What is not in the target. Never parameters: they may be secret.
-    fn detail(&self) -> Result<Json, Problem> {
+    fn detail(&self) -> Result<Json, ApiError> {
         let detail = match self {
             Self::AddSchedule(schedule) | Self::SetSchedule(schedule) => {
                 let definition =
-                    schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
+                    schedule.definition().map_err(|bad| ApiError::bad_request(bad.to_string()))?;
                 serde_json::json!({
                     "rule": definition.rule,
                     "time_zone": definition.time_zone,
@@ -272,10 +271,10 @@ impl Action {
             }),
             _ => serde_json::json!({}),
         };
-        Json::encode(&detail).map_err(|error| Problem::bad(error.to_string()))
+        Json::encode(&detail).map_err(|error| ApiError::bad_request(error.to_string()))
     }
 
-    async fn apply(self, app: &App, actor: &str) -> Result<Done, Problem> {
+    async fn apply(self, app: &App, actor: &str) -> Result<Done, ApiError> {
         let store = &*app.store;
         let schedules = Schedules::of(store);
         match self {
@@ -323,48 +322,48 @@ impl Action {
 }
 
 /// A placeholder in the parameters that are at this pointer of the body.
-pub(crate) fn stray_placeholder(parameters: &str, stray: &UnexpectedPlaceholder) -> Problem {
-    Problem::field(format!("{parameters}{}", stray.pointer), format!("{stray}."))
+pub(crate) fn stray_placeholder(parameters: &str, stray: &UnexpectedPlaceholder) -> ApiError {
+    ApiError::field(format!("{parameters}{}", stray.pointer), format!("{stray}."))
 }
 
-pub(crate) fn no_task(id: TaskId) -> Problem {
-    Problem::not_found(format!(
+pub(crate) fn no_task(id: TaskId) -> ApiError {
+    ApiError::not_found(format!(
         "There is no task {id}. It may have been removed, as successful tasks are after a time."
     ))
 }
 
-fn no_token(name: &str) -> Problem {
-    Problem::not_found(format!("There is no token named {name}."))
+fn no_token(name: &str) -> ApiError {
+    ApiError::not_found(format!("There is no token named {name}."))
 }
 
-fn edited(id: TaskId, report: EditReport) -> Result<Done, Problem> {
+fn edited(id: TaskId, report: EditReport) -> Result<Done, ApiError> {
     match report {
         EditReport::Changed => Ok(Done::one("changed")),
-        EditReport::NotWaiting(status) => Err(Problem::conflict(format!(
+        EditReport::NotWaiting(status) => Err(ApiError::conflict(format!(
             "Task {id} is {status}; only a task that waits can be changed."
         ))),
         EditReport::NotFound => Err(no_task(id)),
     }
 }
 
-async fn add_token(store: &dyn Store, token: &NewToken) -> Result<Done, Problem> {
+async fn add_token(store: &dyn Store, token: &NewToken) -> Result<Done, ApiError> {
     match store.add_token(token).await {
         Ok(_) => Ok(Done::one("created")),
         // A store refuses for other reasons, too, in words that are not for all.
         Err(StoreError::Refused(why)) if why == token.name_taken().to_string() => {
-            Err(Problem::conflict(why))
+            Err(ApiError::conflict(why))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, Problem> {
+async fn create(app: &App, tasks: &[NewTask]) -> Result<Done, ApiError> {
     use task_engine::client::CreateError;
     let client = Client::new(app.store.clone());
     let tasks = app.with_secrets_named(tasks).await?;
     let creations = client.create_each(&tasks).await.map_err(|error| match error {
-        CreateError::Store(error) => Problem::from(error),
-        error => Problem::bad(error.to_string()),
+        CreateError::Store(error) => ApiError::from(error),
+        error => ApiError::bad_request(error.to_string()),
     })?;
     let mut done = Done::default();
     for creation in &creations {
@@ -383,9 +382,9 @@ async fn set(
     schedules: &Schedules<'_>,
     schedule: &Schedule,
     secrets: &Secrets,
-) -> Result<Done, Problem> {
+) -> Result<Done, ApiError> {
     let name = schedule.name();
-    let definition = schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
+    let definition = schedule.definition().map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     let change = |stored: &Definition| {
         let mut new = definition.clone();
         let bad = |stray: UnexpectedPlaceholder| InvalidSchedule {
@@ -398,7 +397,7 @@ async fn set(
     told(schedules.change(name, change).await)
 }
 
-fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
+fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, ApiError> {
     let done = done.map_err(schedule_problem)?;
     Ok(Done::one(match done {
         ScheduleDone::Changed => "written",
@@ -406,14 +405,14 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
     }))
 }
 
-pub(crate) fn schedule_problem(error: ScheduleError) -> Problem {
+pub(crate) fn schedule_problem(error: ScheduleError) -> ApiError {
     match error {
         ScheduleError::Store(error) => error.into(),
         ScheduleError::Bad(InvalidSchedule { why: Wrong::Placeholder(stray), .. }) => {
             stray_placeholder("/parameters", &stray)
         }
-        ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),
-        ScheduleError::Exists(_) => Problem::conflict(error.to_string()),
-        _ => Problem::bad(error.to_string()),
+        ScheduleError::NotFound(_) => ApiError::not_found(error.to_string()),
+        ScheduleError::Exists(_) => ApiError::conflict(error.to_string()),
+        _ => ApiError::bad_request(error.to_string()),
     }
 }

@@ -18,17 +18,17 @@ use task_engine_store::token::Role;
 use crate::access::Actor;
 use crate::action::{Choice, no_task, schedule_problem, stray_placeholder};
 use crate::app::Inner;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// A task as it may be seen.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RedactedTask {
     pub(crate) task: TaskDetails,
     /// Takes its secrets out of whatever else is shown of it.
     redactor: Redactor,
 }
 
-impl Deref for Seen {
+impl Deref for RedactedTask {
     type Target = TaskDetails;
 
     fn deref(&self) -> &TaskDetails {
@@ -36,7 +36,7 @@ impl Deref for Seen {
     }
 }
 
-impl Seen {
+impl RedactedTask {
     /// Whether something was left out.
     pub(crate) fn has_secrets(&self) -> bool {
         !self.redactor.is_empty()
@@ -45,34 +45,34 @@ impl Seen {
 
 impl Inner {
     /// A task without its secrets.
-    pub(crate) async fn task(&self, id: TaskId) -> Result<Seen, Problem> {
+    pub(crate) async fn task(&self, id: TaskId) -> Result<RedactedTask, ApiError> {
         let mut task = self.store.task(id).await?.ok_or_else(|| no_task(id))?;
         let redactor = self.secrets().await?.redactor_of(&task);
         redactor.task(&mut task);
-        Ok(Seen { task, redactor })
+        Ok(RedactedTask { task, redactor })
     }
 
     /// The same with all its parameters, for who may see them and has asked: it
     /// is in the audit.
-    pub(crate) async fn task_revealed(&self, id: TaskId) -> Result<TaskDetails, Problem> {
+    pub(crate) async fn task_revealed(&self, id: TaskId) -> Result<TaskDetails, ApiError> {
         self.store.task(id).await?.ok_or_else(|| no_task(id))
     }
 
     /// A task, and why it is where it is.
-    pub(crate) async fn why(&self, id: TaskId) -> Result<(Why, Seen), Problem> {
+    pub(crate) async fn why(&self, id: TaskId) -> Result<(Why, RedactedTask), ApiError> {
         let mut why = why(&*self.store, id).await?.ok_or_else(|| no_task(id))?;
         let redactor = self.secrets().await?.redactor_of(&why.task);
         redactor.task(&mut why.task);
-        let seen = Seen { task: why.task.clone(), redactor };
+        let seen = RedactedTask { task: why.task.clone(), redactor };
         Ok((why, seen))
     }
 
     /// Lines of a task's log.
     pub(crate) async fn logs(
         &self,
-        seen: &Seen,
+        seen: &RedactedTask,
         filter: &LogFilter,
-    ) -> Result<Vec<LogRow>, Problem> {
+    ) -> Result<Vec<LogRow>, ApiError> {
         let mut lines = self.store.logs(seen.task.row.id, filter).await?;
         seen.redactor.log(&mut lines);
         Ok(lines)
@@ -83,7 +83,7 @@ impl Inner {
         &self,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<ScheduleRow>, Problem> {
+    ) -> Result<Vec<ScheduleRow>, ApiError> {
         let mut rows = self.store.schedules(after, limit).await?;
         let secrets = self.secrets().await?;
         rows.iter_mut().for_each(|row| secrets.schedule(row));
@@ -95,7 +95,7 @@ impl Inner {
         &self,
         name: &str,
         limit: u32,
-    ) -> Result<ScheduleDetails, Problem> {
+    ) -> Result<ScheduleDetails, ApiError> {
         let found = Schedules::of(&*self.store).show(name, limit).await;
         let mut details = found.map_err(schedule_problem)?;
         self.secrets().await?.schedule(&mut details.row);
@@ -104,12 +104,12 @@ impl Inner {
 
     /// This filter as somebody may ask by it. The answers to `params.password~a`
     /// would tell a secret letter by letter.
-    pub(crate) async fn allowed(&self, actor: &Actor, filter: Filter) -> Result<Filter, Problem> {
+    pub(crate) async fn allowed(&self, actor: &Actor, filter: Filter) -> Result<Filter, ApiError> {
         if actor.role >= Role::Admin {
             return Ok(filter);
         }
         if filter.asks_about_request() {
-            return Err(Problem::forbidden(
+            return Err(ApiError::forbidden(
                 "Only an admin may ask by the request that created a task (context.http_request).",
             ));
         }
@@ -122,7 +122,7 @@ impl Inner {
             return Ok(filter);
         }
         if self.secrets().await?.any() {
-            return Err(Problem::forbidden(
+            return Err(ApiError::forbidden(
                 "Some classes have secret parameters, so only an admin may ask by parameters (params.…).",
             ));
         }
@@ -135,7 +135,7 @@ impl Inner {
         &self,
         actor: &Actor,
         choice: Choice,
-    ) -> Result<Choice, Problem> {
+    ) -> Result<Choice, ApiError> {
         match choice {
             Choice::Filter(filter) => self.allowed(actor, filter).await.map(Choice::Filter),
             ids @ Choice::Ids(_) => Ok(ids),
@@ -147,10 +147,10 @@ impl Inner {
     pub(crate) async fn with_secrets_named(
         &self,
         tasks: &[NewTask],
-    ) -> Result<Vec<NewTask>, Problem> {
+    ) -> Result<Vec<NewTask>, ApiError> {
         let secrets = self.secrets().await?;
         let named = tasks.iter().map(|task| task.clone().secret(&secrets.of_class(&task.class)));
-        named.collect::<Result<_, _>>().map_err(|bad| Problem::bad(bad.to_string()))
+        named.collect::<Result<_, _>>().map_err(|bad| ApiError::bad_request(bad.to_string()))
     }
 
     /// An edit by somebody who has seen the task without its secrets: placeholders
@@ -159,7 +159,7 @@ impl Inner {
         &self,
         id: TaskId,
         edit: Edit,
-    ) -> Result<Edit, Problem> {
+    ) -> Result<Edit, ApiError> {
         let Some(parameters) = &edit.parameters else { return Ok(edit) };
         let task = self.store.task(id).await?.ok_or_else(|| no_task(id))?;
         let redactor = self.secrets().await?.redactor_of(&task);
@@ -173,7 +173,7 @@ impl Inner {
     pub(crate) async fn check_placeholders<'a>(
         &self,
         tasks: impl IntoIterator<Item = (&'a NewTask, String)>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ApiError> {
         let secrets = self.secrets().await?;
         for (task, place) in tasks {
             let inside = !secrets.of_class(&task.class).is_empty();
@@ -185,6 +185,6 @@ impl Inner {
 
     /// What engines have declared secret.
     pub(crate) async fn secrets(&self) -> Result<Secrets, StoreError> {
-        Ok(Secrets::of(&self.glance.now().await?.engines))
+        Ok(Secrets::of(&self.cache.now().await?.engines))
     }
 }

@@ -1,5 +1,5 @@
-//! A parameter that its class has declared secret is in no page and in no answer
-//! of the interface, but for who may see it and has asked.
+//! Secret parameters appear in no page and no response, except when an admin reveals
+//! them.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn get(path: &str) -> Request<Body> {
     Request::get(path).header(header::HOST, "localhost").body(Body::empty()).unwrap()
 }
 
-/// A task that failed with the secret in its words, and a schedule of its class.
+/// A task whose error contains the secret, and a schedule of its class.
 async fn store_with_secret() -> Arc<SqliteStore> {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
@@ -58,7 +58,7 @@ async fn store_with_secret() -> Arc<SqliteStore> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_shown_nowhere() {
+async fn secrets_are_redacted_everywhere() {
     let store = store_with_secret().await;
     for route in Dashboard::routes().iter().filter(|route| route.method == "GET") {
         if route.path.ends_with("/events") {
@@ -78,7 +78,7 @@ async fn a_secret_is_shown_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_guesses_a_secret_by_asking() {
+async fn filters_cannot_probe_secrets() {
     let store = store_with_secret().await;
     for path in [
         "/tasks?filter=params.password~canary",
@@ -104,7 +104,7 @@ async fn nobody_guesses_a_secret_by_asking() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sees_a_secret_is_on_record() {
+async fn revealing_a_secret_is_audited() {
     let store = store_with_secret().await;
     let reveal = || {
         Request::post("/actions/reveal")
@@ -128,9 +128,9 @@ async fn who_sees_a_secret_is_on_record() {
     }
 }
 
-/// As an application creates it that knows the class, before any engine has.
+/// Created by an application before any engine knows the class.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_guesses_the_secret_of_a_task_that_no_engine_knows() {
+async fn unknown_class_keeps_its_secrets() {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
     let parameters =
@@ -190,7 +190,7 @@ async fn resent_guesses_reveal_nothing() {
     let (status, first) = create("4711", "ann").await;
     assert_eq!(status, StatusCode::CREATED, "{first}");
     let id = read(&first)["tasks"][0]["id"].clone();
-    // A wrong guess gets the answer of a right one, and changes nothing.
+    // A wrong guess gets the same response and changes nothing.
     for guess in ["4711", "0000", "[secret"] {
         let (status, text) = create(guess, "ann").await;
         assert_eq!((status, &read(&text)["tasks"][0]["id"]), (StatusCode::OK, &id), "{text}");
@@ -240,7 +240,7 @@ async fn placeholders_keep_stored_secrets() {
     let row = store.schedule("nightly").await.unwrap().0.unwrap();
     let stored = read(row.definition().unwrap().parameters.as_str());
     assert_eq!(stored, json!({"user": "bob", "password": CANARY}));
-    // To another class, nothing moves.
+    // Nothing moves to another class.
     let mut other = schedule.clone();
     other["class"] = json!("print");
     let (status, text) = ask(&store, Role::Admin, put(&other)).await;

@@ -1,6 +1,5 @@
-//! A real Chromium, driven by its own protocol: a socket and lines of JSON. The
-//! crates that wrap the whole protocol are larger than this project; a dozen of
-//! its commands do.
+//! A real Chromium, driven by the DevTools protocol. Crates for the whole protocol
+//! are larger than this project, and a dozen commands are enough.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -13,18 +12,18 @@ use tempfile::TempDir;
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// How long anything may take before a test gives up on it.
+/// The time limit of each step.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A browser with one page. It ends with its owner.
+/// A browser with one page. It is killed on drop.
 pub(crate) struct Browser {
     process: Child,
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: String,
     last_id: u64,
-    /// What the page complained about: errors, refusals by the policy, dialogs.
-    complaints: Vec<String>,
-    /// How often a page has been loaded.
+    /// Errors, policy violations and dialogs of pages.
+    errors: Vec<String>,
+    /// The number of page loads.
     loads: u64,
     _profile: TempDir,
 }
@@ -55,7 +54,7 @@ impl Browser {
                 break address.to_owned();
             }
         };
-        // It would stop if nobody read what it says.
+        // An unread pipe would block it.
         std::thread::spawn(move || std::io::copy(&mut words, &mut std::io::sink()));
         let (socket, _) = tungstenite::connect(&address).unwrap();
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
@@ -66,7 +65,7 @@ impl Browser {
             socket,
             session: String::new(),
             last_id: 0,
-            complaints: Vec::new(),
+            errors: Vec::new(),
             loads: 0,
             _profile: profile,
         };
@@ -92,7 +91,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Whether the system of the user is dark.
+    /// Sets the preferred colour scheme.
     pub(crate) fn dark(&mut self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": value }]);
@@ -103,7 +102,7 @@ impl Browser {
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": !on }));
     }
 
-    /// Goes to a page, and waits until it is there.
+    /// Loads a page.
     pub(crate) fn go(&mut self, url: &str) {
         let before = self.loads;
         let gone = self.call("Page.navigate", json!({ "url": url }));
@@ -111,7 +110,7 @@ impl Browser {
         self.wait_for_load(before);
     }
 
-    /// Does something that leads to another page, and waits until it is there.
+    /// Runs an action that loads another page, and waits for it.
     pub(crate) fn follow(&mut self, act: impl FnOnce(&mut Self)) {
         let before = self.loads;
         act(self);
@@ -136,7 +135,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true, looking at every change of the page.
+    /// Waits until an expression is true, checked at every change of the page.
     pub(crate) fn wait(&mut self, condition: &str) {
         let millis = TIMEOUT.as_millis();
         let script = format!(
@@ -155,7 +154,7 @@ impl Browser {
         assert!(answer["exceptionDetails"].is_null(), "{condition}: {answer}");
     }
 
-    /// The words of the first element that fits.
+    /// The text of the first matching element.
     pub(crate) fn text(&mut self, selector: &str) -> String {
         let script = format!("document.querySelector({}).innerText", json!(selector));
         self.eval(&script).as_str().unwrap_or_default().to_owned()
@@ -165,8 +164,7 @@ impl Browser {
         self.text("body")
     }
 
-    /// Presses the mouse in the middle of an element, as a person does: what is
-    /// covered or out of sight cannot be pressed.
+    /// Clicks into the middle of an element. Fails if it is covered or invisible.
     pub(crate) fn click(&mut self, selector: &str) {
         let script = format!(
             "(() => {{
@@ -204,7 +202,7 @@ impl Browser {
         );
     }
 
-    /// Replaces what is in a field.
+    /// Replaces the text of a field.
     pub(crate) fn fill(&mut self, selector: &str, text: &str) {
         let script = format!(
             "(() => {{ const field = document.querySelector({}); field.focus(); field.select && field.select(); }})()",
@@ -242,13 +240,13 @@ impl Browser {
         shot["data"].as_str().unwrap().to_owned()
     }
 
-    /// What pages have complained about since the last time.
-    pub(crate) fn complaints(&mut self) -> Vec<String> {
+    /// Errors since the last call.
+    pub(crate) fn errors(&mut self) -> Vec<String> {
         self.call("Runtime.evaluate", json!({ "expression": "0" }));
-        std::mem::take(&mut self.complaints)
+        std::mem::take(&mut self.errors)
     }
 
-    #[allow(clippy::needless_pass_by_value)] // What is said is made for it.
+    #[allow(clippy::needless_pass_by_value)] // Callers build the value for it.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
@@ -281,22 +279,22 @@ impl Browser {
         match event["method"].as_str().unwrap_or_default() {
             "Page.loadEventFired" => self.loads += 1,
             "Page.javascriptDialogOpening" => {
-                self.complaints.push(format!("a dialog opened: {params}"));
+                self.errors.push(format!("a dialog opened: {params}"));
                 let close = json!({ "id": 0, "method": "Page.handleJavaScriptDialog",
                     "params": { "accept": false }, "sessionId": self.session });
                 self.socket.send(Message::text(close.to_string())).unwrap();
             }
-            "Runtime.exceptionThrown" => self.complaints.push(format!("an error: {params}")),
+            "Runtime.exceptionThrown" => self.errors.push(format!("an error: {params}")),
             "Runtime.consoleAPICalled" if params["type"] == "error" => {
-                self.complaints.push(format!("an error on the console: {params}"));
+                self.errors.push(format!("an error on the console: {params}"));
             }
             "Log.entryAdded" if params["entry"]["level"] == "error" => {
-                self.complaints.push(format!("an error in the log: {}", params["entry"]));
+                self.errors.push(format!("an error in the log: {}", params["entry"]));
             }
             "Audits.issueAdded" => {
                 let issue = &params["issue"];
                 if issue["code"] == "ContentSecurityPolicyIssue" {
-                    self.complaints.push(format!("refused by the policy: {issue}"));
+                    self.errors.push(format!("refused by the policy: {issue}"));
                 }
             }
             _ => {}

@@ -1,28 +1,28 @@
-//! What a person does.
+//! What users do.
 
 use crate::support::eventually;
 use crate::{Browser, Place, Served, nothing_to_complain};
 
 #[test]
-fn the_demo_is_watched_live() {
+fn demo_updates_live() {
     let place = Place::new();
     let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&demo.at("/tasks"));
-    // The page is never loaded again: what it shows comes by itself.
+    // Without a reload.
     browser.eval("window.stayed = true");
     let row = "document.querySelector('tr[data-key=\"100\"]')";
     browser.wait(&format!("{row}.innerText.includes('stopped')"));
     browser.wait("document.querySelector('tr[data-key=\"104\"]').innerText.includes('failed')");
     assert_eq!(browser.eval("window.stayed"), true);
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
     demo.running.says("The dashboard stays at");
     demo.running.signal("TERM");
     assert_eq!(demo.running.end().code, Some(0));
 }
 
 #[test]
-fn a_failed_task_is_found_read_and_retried() {
+fn failed_task_is_found_and_retried() {
     let place = Place::new();
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
@@ -49,14 +49,14 @@ fn a_failed_task_is_found_read_and_retried() {
     browser.follow(|browser| browser.click("[data-act=retry]"));
     let flash = browser.text(".flash");
     assert!(flash.contains("waits again"), "{flash}");
-    // Its second attempt comes by itself.
+    // The second attempt appears without a reload.
     browser.wait("document.body.innerText.includes('attempt 2') || document.querySelectorAll('#executions tbody tr').length === 2");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
     assert_eq!(place.task("1")["executions"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
-fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
+fn filter_has_errors_and_suggestions() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -64,9 +64,9 @@ fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
     browser.go(&web.at("/tasks?filter=statu%3Dfailed"));
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
-    // The answer is 400, which Chromium notes as an error of the network.
+    // Chromium logs the status 400 as an error.
     let others: Vec<_> =
-        browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
+        browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");
@@ -74,7 +74,7 @@ fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
     browser.press("ArrowDown");
     browser.press("Enter");
     browser.wait("document.querySelector('[data-filter]').value.startsWith('status')");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn many_tasks_are_cancelled_after_a_preview() {
     assert!(browser.text(".flash").contains("3 tasks: cancelled"), "{}", browser.text(".flash"));
     assert_eq!(place.status("2"), "cancelled");
     assert!(place.ok(&["audit"]).contains("a try"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
-fn a_queue_is_paused_and_resumed() {
+fn queue_is_paused_and_resumed() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--queue", "mail"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -114,18 +114,18 @@ fn a_queue_is_paused_and_resumed() {
     assert!(place.ok(&["queues", "list"]).contains("paused"));
     browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
     assert!(browser.text("tr[data-key=mail]").contains("open"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
-fn a_schedule_is_created_with_its_next_times_in_view() {
+fn schedule_is_created_with_preview() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/schedules/new"));
     browser.fill("[name=name]", "night shift");
-    browser.fill("[name=zone]", "Europe/Paris");
+    browser.fill("[name=time_zone]", "Europe/Paris");
     browser.fill("[name=rule]", "30 2 * * *");
     // The last Sunday of March has no half past two there.
     browser.wait("document.querySelector('#preview').innerText.includes('02:30')");
@@ -137,11 +137,11 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
     let text = browser.page_text();
     assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
     assert!(place.ok(&["schedules", "list"]).contains("night shift"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
-fn what_a_dead_engine_left_is_recovered() {
+fn dead_engine_is_recovered() {
     let place = Place::new();
     let (engine, _) = place.start_on_witness(
         600_000,
@@ -157,11 +157,11 @@ fn what_a_dead_engine_left_is_recovered() {
     browser.follow(|browser| browser.click("#orphans form button"));
     assert!(browser.text(".flash").contains("recovered"), "{}", browser.text(".flash"));
     assert_eq!(place.status("1"), "waiting");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
-fn pages_can_be_read_and_used_without_scripts() {
+fn pages_work_without_scripts() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -175,11 +175,11 @@ fn pages_can_be_read_and_used_without_scripts() {
         browser.go(&web.at(path));
         assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{path}");
     }
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
-fn the_row_under_the_pointer_does_not_move() {
+fn row_under_pointer_does_not_move() {
     let place = Place::new();
     for _ in 0..3 {
         place.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -192,7 +192,7 @@ fn the_row_under_the_pointer_does_not_move() {
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     place.ok(&["cancel", "2"]);
-    // What is there changes in its place; what is new waits to be asked for.
+    // Rows change in place; new ones wait behind a button.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
     browser.wait("!document.querySelector('[data-pill]').hidden");
     assert_eq!(
@@ -201,15 +201,15 @@ fn the_row_under_the_pointer_does_not_move() {
     );
     let after =
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
-    // The button itself takes no room from the row that is pointed at.
+    // The button does not move the row.
     assert_eq!(before, after);
     browser.click("[data-pill]");
     browser.wait("document.querySelector('tr[data-key=\"4\"]')");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
-fn a_stranger_logs_in() {
+fn user_logs_in_with_token() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let token = place.ok(&["tokens", "create", "ann", "--role", "viewer"]);
@@ -218,11 +218,11 @@ fn a_stranger_logs_in() {
     browser.go(&web.at("/tasks?filter=status%3Dfailed"));
     browser.fill("[name=secret]", "te_wrong");
     browser.follow(|browser| browser.click("main form button"));
-    assert!(browser.page_text().contains("not a token that is valid"));
-    browser.complaints();
+    assert!(browser.page_text().contains("Wrong password or token"));
+    browser.errors();
     browser.fill("[name=secret]", token.trim());
     browser.follow(|browser| browser.click("main form button"));
-    // To where they wanted to go, and no further than they may.
+    // To the requested page, with the role of the token.
     assert_eq!(browser.eval("location.search"), "?filter=status%3Dfailed");
     assert!(browser.page_text().contains("ann · viewer"));
     assert_eq!(browser.eval("document.cookie"), "", "scripts cannot read the session");
@@ -232,7 +232,7 @@ fn a_stranger_logs_in() {
 }
 
 #[test]
-fn a_double_click_does_a_thing_once() {
+fn double_click_submits_once() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -241,17 +241,17 @@ fn a_double_click_does_a_thing_once() {
     let sent = "(form => [1, 2].map(() => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))))";
     let form = "document.querySelector('form[action=\"/actions/cancel\"]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,false");
-    // One that only asks may be sent as often as somebody likes.
+    // A form that only reads may be sent twice.
     browser.go(&web.at("/tasks"));
     let form = "document.querySelector('form[role=search]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,true");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
-/// Where a browser says less about where a request comes from. (It also complains
-/// that it takes one of the headers over HTTPS only.)
+/// Over plain HTTP, browsers send fewer headers about the origin. (And log that one
+/// header needs HTTPS.)
 #[test]
-fn forms_are_sent_over_plain_http_too() {
+fn forms_work_over_plain_http() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -265,9 +265,9 @@ fn forms_are_sent_over_plain_http_too() {
     assert!(flash.contains("cancelled"), "{flash}");
 }
 
-/// A proxy on this machine brings everybody.
+/// A proxy on this machine may forward anyone.
 #[test]
-fn what_has_a_url_is_not_open_to_everybody() {
+fn public_url_needs_a_login() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -279,7 +279,7 @@ fn what_has_a_url_is_not_open_to_everybody() {
     assert!(text.contains("Password or token") && !text.contains("WaitingTask"), "{text}");
 }
 
-/// On the page of a task, whatever attempts it has had.
+/// On the page of a task.
 #[test]
 fn keys_act_on_the_task() {
     let place = Place::new();
@@ -304,5 +304,5 @@ fn keys_act_on_the_task() {
     browser.follow(|browser| browser.press("Enter"));
     assert!(browser.text(".flash").contains("cancelled"), "{}", browser.text(".flash"));
     assert_eq!(place.status("2"), "cancelled");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }

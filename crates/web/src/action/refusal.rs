@@ -10,9 +10,9 @@ use task_engine_store::schedules::ScheduleError;
 
 use super::{Action, edited, no_task, no_token, schedule_problem, stray_placeholder, tasks};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
-pub(super) async fn check(app: &App, action: &Action) -> Result<(), Problem> {
+pub(super) async fn check(app: &App, action: &Action) -> Result<(), ApiError> {
     let store = &*app.store;
     match action {
         Action::Tasks(_, choice) => {
@@ -36,8 +36,8 @@ pub(super) async fn check(app: &App, action: &Action) -> Result<(), Problem> {
         },
         Action::SetSchedule(schedule) => {
             let row = schedule_of(store, schedule.name()).await?;
-            let stored = row.definition().map_err(|why| Problem::conflict(why.to_string()))?;
-            let mut new = schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
+            let stored = row.definition().map_err(|why| ApiError::conflict(why.to_string()))?;
+            let mut new = schedule.definition().map_err(|bad| ApiError::bad_request(bad.to_string()))?;
             let restored = app.secrets().await?.restore(&mut new, &stored);
             restored.map_err(|stray| stray_placeholder("/parameters", &stray))
         }
@@ -51,7 +51,7 @@ pub(super) async fn check(app: &App, action: &Action) -> Result<(), Problem> {
                 row.name == token.name() && row.revoked_at.is_none()
             };
             match store.tokens().await?.iter().any(taken) {
-                true => Err(Problem::conflict(token.name_taken().to_string())),
+                true => Err(ApiError::conflict(token.name_taken().to_string())),
                 false => Ok(()),
             }
         }
@@ -68,30 +68,30 @@ pub(super) async fn check(app: &App, action: &Action) -> Result<(), Problem> {
     }
 }
 
-async fn exists(store: &dyn Store, id: TaskId) -> Result<(), Problem> {
+async fn exists(store: &dyn Store, id: TaskId) -> Result<(), ApiError> {
     store.task(id).await?.map(drop).ok_or_else(|| no_task(id))
 }
 
 async fn schedule_of(
     store: &dyn Store,
     name: &str,
-) -> Result<task_engine_core::schedule::row::ScheduleRow, Problem> {
+) -> Result<task_engine_core::schedule::row::ScheduleRow, ApiError> {
     let row = store.schedule(name).await?.0;
     row.ok_or_else(|| schedule_problem(ScheduleError::NotFound(name.to_owned())))
 }
 
-async fn recoverable(store: &dyn Store, name: &str) -> Result<(), Problem> {
+async fn recoverable(store: &dyn Store, name: &str) -> Result<(), ApiError> {
     let lives = store.instances(Some(name)).await?;
     let is_live =
         |life: &task_engine_core::instance::InstanceRow| life.is_alive() && !life.process_gone;
     if lives.is_empty() {
-        return Err(Problem::not_found(format!("No engine is known by the name {name}.")));
+        return Err(ApiError::not_found(format!("No engine is known by the name {name}.")));
     }
     if lives.iter().any(|life| !life.has_ended() && !is_live(life)) {
         return Ok(());
     }
     match lives.into_iter().find(is_live) {
-        Some(life) => Err(Problem::conflict(RecoverError::Alive(Box::new(life)).to_string())),
+        Some(life) => Err(ApiError::conflict(RecoverError::Alive(Box::new(life)).to_string())),
         None => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::token::Role;
 
 use super::{Done, no_task};
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// What can be done to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,15 +129,15 @@ pub(crate) struct Meant {
 }
 
 /// Whether it is a choice that anything can be done to.
-pub(super) fn check(choice: &Choice) -> Result<(), Problem> {
+pub(super) fn check(choice: &Choice) -> Result<(), ApiError> {
     match choice {
         Choice::Ids(ids) if ids.is_empty() => {
-            Err(Problem::bad("No tasks were named: give ids, or a filter."))
+            Err(ApiError::bad_request("No tasks were named: give ids, or a filter."))
         }
         Choice::Ids(ids) if ids.len() > MAX => {
-            Err(Problem::bad(format!("{} tasks are too many at once (at most {MAX}).", ids.len())))
+            Err(ApiError::bad_request(format!("{} tasks are too many at once (at most {MAX}).", ids.len())))
         }
-        Choice::Filter(filter) if filter.is_empty() => Err(Problem::bad(
+        Choice::Filter(filter) if filter.is_empty() => Err(ApiError::bad_request(
             "An empty filter means every task there is. Say which ones, like status=failed.",
         )),
         _ => Ok(()),
@@ -151,7 +151,7 @@ pub(crate) async fn meant(
     verb: Verb,
     choice: &Choice,
     timeout: Option<Duration>,
-) -> Result<Meant, Problem> {
+) -> Result<Meant, ApiError> {
     let begun = Instant::now();
     check(choice)?;
     let filter = match choice {
@@ -187,7 +187,7 @@ pub(crate) async fn meant(
     }
 }
 
-pub(super) async fn apply(store: &dyn Store, verb: Verb, choice: &Choice) -> Result<Done, Problem> {
+pub(super) async fn apply(store: &dyn Store, verb: Verb, choice: &Choice) -> Result<Done, ApiError> {
     let (ids, and_more) = match choice {
         // One that is not there is told, too.
         Choice::Ids(ids) if (1..=MAX).contains(&ids.len()) => {
@@ -274,13 +274,13 @@ async fn rerun(store: &dyn Store, ids: &[TaskId], done: &mut Done) -> Result<(),
 }
 
 /// Recovers what a dead engine of this name has left.
-pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, Problem> {
+pub(super) async fn recover(store: &dyn Store, name: &str) -> Result<Done, ApiError> {
     let recovered = task_engine_operations::recover::recover(store, name).await;
     let recovered = recovered.map_err(|error| match error {
-        RecoverError::Unknown { .. } => Problem::not_found(error.to_string()),
-        RecoverError::Alive(_) | RecoverError::Left(_) => Problem::conflict(error.to_string()),
+        RecoverError::Unknown { .. } => ApiError::not_found(error.to_string()),
+        RecoverError::Alive(_) | RecoverError::Left(_) => ApiError::conflict(error.to_string()),
         RecoverError::Store(error) => error.into(),
-        _ => Problem::bad(error.to_string()),
+        _ => ApiError::bad_request(error.to_string()),
     })?;
     let mut done = Done::default();
     if recovered.dead == 0 {

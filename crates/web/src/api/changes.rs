@@ -11,25 +11,25 @@ use task_engine_core::task::Due;
 use task_engine_core::task::TaskId;
 
 use super::body::{Body, Object};
-use super::query::{Named, OfTask, Query};
+use super::query::{Named, PathTask, Query};
 use super::tasks::Listed;
 use super::times::{duration, time};
 use crate::access::Actor;
 use crate::action::{Action, Choice, Done, Verb, meant, perform};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 async fn done(
     app: &App,
     actor: &Actor,
     action: Action,
     reason: Option<&str>,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     perform(app, actor, action, reason).await.map(Answer)
 }
 
 /// The reason, from a body that says nothing else.
-pub(super) fn reason_of(body: &Body) -> Result<Option<String>, Problem> {
+pub(super) fn reason_of(body: &Body) -> Result<Option<String>, ApiError> {
     body.object(&["reason"])?.reason()
 }
 
@@ -39,7 +39,7 @@ async fn on_one(
     id: TaskId,
     body: &Body,
     verb: Verb,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(body)?;
     done(app, actor, Action::Tasks(verb, Choice::Ids(vec![id])), reason.as_deref()).await
 }
@@ -47,36 +47,36 @@ async fn on_one(
 pub(super) async fn retry(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     on_one(&app, &actor, id, &body, Verb::Retry).await
 }
 
 pub(super) async fn cancel(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     on_one(&app, &actor, id, &body, Verb::Cancel).await
 }
 
 pub(super) async fn rerun(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     on_one(&app, &actor, id, &body, Verb::Rerun).await
 }
 
 pub(super) async fn delete(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let query = query.with(&["reason"])?;
     let action = Action::Tasks(Verb::Delete, Choice::Ids(vec![id]));
     done(&app, &actor, action, query.text("reason")).await
@@ -85,18 +85,18 @@ pub(super) async fn delete(
 pub(super) async fn edit(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    let known = ["parameters", "queue", "priority", "at", "after", "reason"];
+) -> Result<Answer<Done>, ApiError> {
+    let known = ["parameters", "queue", "priority", "scheduled_at", "after", "reason"];
     let object = body.object(&known)?;
     let queue = object.text("queue")?;
     if let Some(queue) = &queue {
-        check_queue_name(queue).map_err(|bad| object.wrong("queue", bad))?;
+        check_queue_name(queue).map_err(|bad| object.invalid("queue", bad))?;
     }
-    let due = match (object.parsed("at", time)?, object.parsed("after", duration)?) {
+    let due = match (object.parsed("scheduled_at", time)?, object.parsed("after", duration)?) {
         (Some(_), Some(_)) => {
-            return Err(object.wrong("after", "there is `at` as well; a task has one time"));
+            return Err(object.invalid("after", "give `scheduled_at` or `after`, not both"));
         }
         (at, after) => at.map(Due::At).or(after.map(Due::After)),
     };
@@ -107,9 +107,9 @@ pub(super) async fn edit(
         queue,
     };
     if edit.is_empty() {
-        return Err(Problem::field(
+        return Err(ApiError::field(
             "",
-            "Nothing is to be changed. Give parameters, queue, priority, at or after.",
+            "Nothing to change. Give parameters, queue, priority, scheduled_at or after.",
         ));
     }
     let reason = object.reason()?;
@@ -125,10 +125,10 @@ struct Meant {
     sample: Vec<Listed>,
 }
 
-async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Response, Problem> {
+async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Response, ApiError> {
     let object = body.object(&["filter", "ids", "reason", "dry_run"])?;
     let choice = choice(app, &object)?;
-    if object.truth("dry_run")? {
+    if object.boolean("dry_run")? {
         let choice = app.allowed_choice(actor, choice).await?;
         let meant = meant(&*app.store, verb, &choice, None).await?;
         let sample = meant.sample.into_iter().map(Listed::from).collect();
@@ -140,19 +140,19 @@ async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Re
     Ok(done.into_response())
 }
 
-fn choice(app: &App, object: &Object<'_>) -> Result<Choice, Problem> {
+fn choice(app: &App, object: &Object<'_>) -> Result<Choice, ApiError> {
     match (object.ids("ids")?, object.text("filter")?) {
-        (Some(_), Some(_)) => Err(object.wrong("filter", "there are `ids` as well; give one")),
-        (Some(ids), None) if ids.is_empty() => Err(object.wrong("ids", "the list is empty")),
+        (Some(_), Some(_)) => Err(object.invalid("filter", "there are `ids` as well; give one")),
+        (Some(ids), None) if ids.is_empty() => Err(object.invalid("ids", "the list is empty")),
         (Some(ids), None) => Ok(Choice::Ids(ids)),
         (None, Some(text)) => match Filter::parse(&text, &app.zone) {
             Ok(filter) if filter.is_empty() => {
-                Err(object.wrong("filter", "an empty filter means every task there is"))
+                Err(object.invalid("filter", "an empty filter means every task there is"))
             }
             Ok(filter) => Ok(Choice::Filter(filter)),
-            Err(bad) => Err(object.wrong("filter", bad)),
+            Err(bad) => Err(object.invalid("filter", bad)),
         },
-        (None, None) => Err(object.wrong("filter", "it is missing, and so are `ids`")),
+        (None, None) => Err(object.invalid("filter", "it is missing, and so are `ids`")),
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn retry_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_many(&app, &actor, &body, Verb::Retry).await
 }
 
@@ -168,7 +168,7 @@ pub(super) async fn cancel_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_many(&app, &actor, &body, Verb::Cancel).await
 }
 
@@ -176,7 +176,7 @@ pub(super) async fn rerun_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_many(&app, &actor, &body, Verb::Rerun).await
 }
 
@@ -184,7 +184,7 @@ pub(super) async fn delete_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_many(&app, &actor, &body, Verb::Delete).await
 }
 
@@ -193,10 +193,10 @@ pub(super) async fn pause_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(&body)?;
     let pause = Pause::new(name, reason.clone())
-        .map_err(|bad| Problem::field("/reason", bad.to_string()))?;
+        .map_err(|bad| ApiError::field("/reason", bad.to_string()))?;
     done(&app, &actor, Action::PauseQueue(pause), reason.as_deref()).await
 }
 
@@ -205,7 +205,7 @@ pub(super) async fn resume_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(&body)?;
     done(&app, &actor, Action::ResumeQueue(name), reason.as_deref()).await
 }
@@ -215,7 +215,7 @@ pub(super) async fn recover(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(&body)?;
     done(&app, &actor, Action::Recover(name), reason.as_deref()).await
 }

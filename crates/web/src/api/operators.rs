@@ -13,7 +13,7 @@ use super::times::{duration, time};
 use crate::access::Actor;
 use crate::action::{Action, Done, perform, words_of};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 #[derive(Serialize)]
 pub(super) struct Audit {
@@ -29,12 +29,12 @@ struct Entry {
     words: String,
 }
 
-pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, Problem> {
+pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, ApiError> {
     let query = query.with(&["before", "limit", "actor", "action", "task", "since", "until"])?;
     let limit = query.limit(50, 500)?;
     let moment = |name| {
         let read =
-            |text: &str| time(text).map_err(|why| Problem::parameter(name, format!("{why}.")));
+            |text: &str| time(text).map_err(|why| ApiError::parameter(name, format!("{why}.")));
         query.text(name).map(read).transpose()
     };
     let filter = AuditFilter {
@@ -61,7 +61,7 @@ pub(super) struct Tokens {
 pub(super) async fn tokens(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Tokens>, Problem> {
+) -> Result<Answer<Tokens>, ApiError> {
     query.with(&[])?;
     Ok(Answer(Tokens { tokens: app.store.tokens().await? }))
 }
@@ -79,19 +79,19 @@ pub(super) async fn create_token(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<(StatusCode, Answer<NewSecret>), Problem> {
+) -> Result<(StatusCode, Answer<NewSecret>), ApiError> {
     let object = body.object(&["name", "role", "expires_in", "reason"])?;
-    let name = object.need_text("name")?;
+    let name = object.required_text("name")?;
     let role: Role = object
         .parsed("role", str::parse::<Role>)?
-        .ok_or_else(|| object.wrong("role", "it is missing"))?;
+        .ok_or_else(|| object.invalid("role", "the field is missing"))?;
     let expires_in = object.parsed("expires_in", duration)?;
     if expires_in.is_some_and(|time| time.is_zero()) {
-        return Err(object.wrong("expires_in", "it would be good for no time at all"));
+        return Err(object.invalid("expires_in", "it would be good for no time at all"));
     }
     let secret = Secret::generate()?;
     let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)
-        .map_err(|bad| object.wrong("name", bad))?;
+        .map_err(|bad| object.invalid("name", bad))?;
     let reason = object.reason()?;
     let done = perform(&app, &actor, Action::AddToken(token), reason.as_deref()).await?;
     let token = secret.text().to_owned();
@@ -103,7 +103,7 @@ pub(super) async fn revoke_token(
     actor: Actor,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let query = query.with(&["reason"])?;
     let done = perform(&app, &actor, Action::RevokeToken(name), query.text("reason")).await?;
     Ok(Answer(done))

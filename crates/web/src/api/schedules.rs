@@ -24,7 +24,7 @@ use super::times::duration;
 use crate::access::Actor;
 use crate::action::{Action, Done, perform};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// What is asked for beside the name.
 const FIELDS: [&str; 12] = [
@@ -34,7 +34,7 @@ const FIELDS: [&str; 12] = [
     "parameters",
     "queue",
     "priority",
-    "correlation",
+    "correlation_id",
     "retry",
     "missed",
     "overlap",
@@ -44,7 +44,7 @@ const FIELDS: [&str; 12] = [
 
 /// A schedule, without the parameters of its tasks.
 #[derive(Serialize)]
-pub(super) struct Shown {
+pub(super) struct ScheduleView {
     name: String,
     version: i64,
     rule: Option<String>,
@@ -64,7 +64,7 @@ pub(super) struct Shown {
     updated_at: Timestamp,
 }
 
-impl From<&ScheduleRow> for Shown {
+impl From<&ScheduleRow> for ScheduleView {
     fn from(row: &ScheduleRow) -> Self {
         let definition = row.definition();
         let unknown = definition.as_ref().err().map(ToString::to_string);
@@ -94,28 +94,28 @@ impl From<&ScheduleRow> for Shown {
 
 #[derive(Serialize)]
 pub(super) struct Page {
-    schedules: Vec<Shown>,
+    schedules: Vec<ScheduleView>,
     /// Where to go on: `after` of the next page.
     next: Option<String>,
 }
 
-pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<Page>, Problem> {
+pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<Page>, ApiError> {
     let query = query.with(&["after", "limit"])?;
     let limit = query.limit(100, 500)?;
     let after = query.text("after");
     if after.is_some_and(|name| name.contains('\0')) {
-        return Err(Problem::parameter("after", "after is the name of a schedule."));
+        return Err(ApiError::parameter("after", "after is the name of a schedule."));
     }
     let rows = app.schedules(after, limit).await?;
     let last = rows.last().filter(|_| rows.len() >= limit as usize);
     let next = last.map(|last| last.name.clone());
-    Ok(Answer(Page { schedules: rows.iter().map(Shown::from).collect(), next }))
+    Ok(Answer(Page { schedules: rows.iter().map(ScheduleView::from).collect(), next }))
 }
 
 #[derive(Serialize)]
-pub(super) struct Whole {
+pub(super) struct ScheduleDetailsView {
     #[serde(flatten)]
-    shown: Shown,
+    shown: ScheduleView,
     parameters: Option<Json>,
     context: Option<Json>,
     /// The newest slots that have fired, newest first.
@@ -129,12 +129,12 @@ pub(super) async fn show(
     State(app): State<App>,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<Whole>, Problem> {
+) -> Result<Answer<ScheduleDetailsView>, ApiError> {
     query.with(&[])?;
     let ScheduleDetails { row, fired, events, now } = app.schedule(&name, FIRED_SLOTS_KEPT).await?;
     let definition = row.definition().ok();
-    Ok(Answer(Whole {
-        shown: Shown::from(&row),
+    Ok(Answer(ScheduleDetailsView {
+        shown: ScheduleView::from(&row),
         parameters: definition.as_ref().map(|it| it.parameters.clone()),
         context: definition.map(|it| it.context),
         fired,
@@ -148,14 +148,14 @@ async fn read(
     app: &App,
     object: &Object<'_>,
     name: String,
-) -> Result<(Schedule, NewTask), Problem> {
-    let rule = object.need_text("rule")?;
-    rule.parse::<Rule>().map_err(|bad| object.wrong("rule", bad))?;
+) -> Result<(Schedule, NewTask), ApiError> {
+    let rule = object.required_text("rule")?;
+    rule.parse::<Rule>().map_err(|bad| object.invalid("rule", bad))?;
     let task = app.with_secrets_named(&[task(object)?]).await?.remove(0);
     let mut schedule = Schedule::new(name, rule).new_task(task.clone());
     if let Some(zone) = object.text("time_zone")? {
         TimeZone::get(&zone).map_err(|_| {
-            object.wrong("time_zone", format!("{zone:?} is not known; write Europe/Paris or UTC"))
+            object.invalid("time_zone", format!("{zone:?} is not known; write Europe/Paris or UTC"))
         })?;
         schedule = schedule.time_zone(zone);
     }
@@ -169,7 +169,7 @@ async fn read(
         schedule = schedule.jitter(jitter);
     }
     // What is wrong with the whole: a day that never comes.
-    schedule.definition().map_err(|bad| Problem::field("", format!("{bad}.")))?;
+    schedule.definition().map_err(|bad| ApiError::field("", format!("{bad}.")))?;
     Ok((schedule, task))
 }
 
@@ -177,10 +177,10 @@ pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<(StatusCode, Answer<Done>), Problem> {
+) -> Result<(StatusCode, Answer<Done>), ApiError> {
     let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
     let object = body.object(&fields)?;
-    let (schedule, task) = read(&app, &object, object.need_text("name")?).await?;
+    let (schedule, task) = read(&app, &object, object.required_text("name")?).await?;
     app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
     let reason = object.reason()?;
     let action = Action::AddSchedule(Box::new(schedule));
@@ -194,7 +194,7 @@ pub(super) async fn write(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<(StatusCode, Answer<Done>), Problem> {
+) -> Result<(StatusCode, Answer<Done>), ApiError> {
     let object = body.object(&FIELDS)?;
     let (schedule, task) = read(&app, &object, name.clone()).await?;
     let schedule = Box::new(schedule);
@@ -215,7 +215,7 @@ pub(super) async fn remove(
     actor: Actor,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let query = query.with(&["reason"])?;
     let done = perform(&app, &actor, Action::RemoveSchedule(name), query.text("reason")).await?;
     Ok(Answer(done))
@@ -226,7 +226,7 @@ pub(super) async fn pause(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(&body)?;
     let action = Action::PauseSchedule(name, reason.clone());
     perform(&app, &actor, action, reason.as_deref()).await.map(Answer)
@@ -237,7 +237,7 @@ pub(super) async fn resume(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(&body)?;
     perform(&app, &actor, Action::ResumeSchedule(name), reason.as_deref()).await.map(Answer)
 }
@@ -247,7 +247,7 @@ pub(super) async fn run(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<Done>, ApiError> {
     let reason = reason_of(&body)?;
     perform(&app, &actor, Action::RunSchedule(name, None), reason.as_deref()).await.map(Answer)
 }
@@ -261,18 +261,18 @@ pub(super) struct Times {
 pub(super) async fn preview(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Times>, Problem> {
-    let query = query.with(&["rule", "zone", "count"])?;
+) -> Result<Answer<Times>, ApiError> {
+    let query = query.with(&["rule", "time_zone", "count"])?;
     let rule: Rule =
-        query.need("rule")?.parse().map_err(|bad| Problem::parameter("rule", format!("{bad}.")))?;
-    let zone = query.text("zone").unwrap_or("UTC");
+        query.need("rule")?.parse().map_err(|bad| ApiError::parameter("rule", format!("{bad}.")))?;
+    let zone = query.text("time_zone").unwrap_or("UTC");
     let zone = TimeZone::get(zone).map_err(|_| {
         let why = format!("The time zone {zone:?} is not known; write Europe/Paris or UTC.");
-        Problem::parameter("zone", why)
+        ApiError::parameter("time_zone", why)
     })?;
     let count = query.number("count", 5, 100)?;
     // Slots are by the database's clock, and so is this.
-    let now = app.glance.now().await?.moving.now;
+    let now = app.cache.now().await?.activity.now;
     let times = Timetable { rule, zone, anchor: now }.preview(now, count as usize);
     Ok(Answer(Times { times }))
 }

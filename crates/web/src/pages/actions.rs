@@ -11,7 +11,7 @@ use super::login::back;
 use crate::access::Actor;
 use crate::action::{Action, Choice, Verb, perform};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// The fields of a form, in order; some may come several times.
 #[derive(Debug, Default)]
@@ -41,23 +41,23 @@ impl Fields {
         self.all(name).map(str::trim).find(|value| !value.is_empty())
     }
 
-    pub(crate) fn need(&self, name: &str) -> Result<&str, Problem> {
+    pub(crate) fn need(&self, name: &str) -> Result<&str, ApiError> {
         self.get(name)
-            .ok_or_else(|| Problem::field(format!("/{name}"), format!("{name} is missing.")))
+            .ok_or_else(|| ApiError::field(format!("/{name}"), format!("{name} is missing.")))
     }
 
     /// Tasks by their ids, or by a filter if there are none.
-    pub(crate) fn choice(&self, app: &App) -> Result<Choice, Problem> {
+    pub(crate) fn choice(&self, app: &App) -> Result<Choice, ApiError> {
         let ids: Vec<_> = self.all("ids").collect();
         if ids.is_empty() {
             let filter = self.need("filter")?;
             let filter = Filter::parse(filter, &app.zone)
-                .map_err(|bad| Problem::field("/filter", bad.to_string()))?;
+                .map_err(|bad| ApiError::field("/filter", bad.to_string()))?;
             return Ok(Choice::Filter(filter));
         }
         let ids = ids
             .into_iter()
-            .map(|id| id.parse().map_err(|why: ParseError| Problem::field("/ids", why)));
+            .map(|id| id.parse().map_err(|why: ParseError| ApiError::field("/ids", why)));
         Ok(Choice::Ids(ids.collect::<Result<_, _>>()?))
     }
 }
@@ -68,7 +68,7 @@ pub(crate) async fn perform_and_return(
     actor: &Actor,
     fields: &Fields,
     action: Action,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let done = perform(app, actor, action, fields.get("reason")).await?;
     let to = match (fields.get("then"), &done.task_ids[..]) {
         (Some("created"), [id]) => app.path(&format!("/tasks/{id}")),
@@ -80,7 +80,7 @@ pub(crate) async fn perform_and_return(
     Ok(Redirect::to(&to).into_response())
 }
 
-async fn on_tasks(app: App, actor: Actor, form: RawForm, verb: Verb) -> Result<Response, Problem> {
+async fn on_tasks(app: App, actor: Actor, form: RawForm, verb: Verb) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let choice = fields.choice(&app)?;
     perform_and_return(&app, &actor, &fields, Action::Tasks(verb, choice)).await
@@ -90,7 +90,7 @@ pub(crate) async fn retry(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_tasks(app, actor, form, Verb::Retry).await
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn cancel(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_tasks(app, actor, form, Verb::Cancel).await
 }
 
@@ -106,7 +106,7 @@ pub(crate) async fn rerun(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_tasks(app, actor, form, Verb::Rerun).await
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn delete(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     on_tasks(app, actor, form, Verb::Delete).await
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn recover(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let action = Action::Recover(fields.need("instance")?.to_owned());
     perform_and_return(&app, &actor, &fields, action).await
@@ -132,11 +132,11 @@ pub(crate) async fn pause_queue(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
     let pause =
-        Pause::new(fields.need("queue")?, reason).map_err(|bad| Problem::bad(bad.to_string()))?;
+        Pause::new(fields.need("queue")?, reason).map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
 }
 
@@ -144,7 +144,7 @@ pub(crate) async fn resume_queue(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let action = Action::ResumeQueue(fields.need("queue")?.to_owned());
     perform_and_return(&app, &actor, &fields, action).await

@@ -13,13 +13,13 @@ use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::queues::reason;
 use crate::parts::Button;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// All that this viewer may do to it.
 pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
     let name = row.name.as_str();
     html! {
-        div .row .acts {
+        div .row .actions {
             @if viewer.may(Role::Operator) {
                 (run_button(app, viewer, name))
                 @if row.state.paused.is_some() || row.state.error.is_some() {
@@ -40,10 +40,10 @@ pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/run-schedule",
         fields: &[("name", name), ("once", &one_time())],
-        words: "Run now",
+        label: "Run now",
         consequence: "Creates one task of it, due at once, beside those of its times",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
@@ -52,10 +52,10 @@ pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/resume-schedule",
         fields: &[("name", name)],
-        words: "Resume",
+        label: "Resume",
         consequence: "It fires again from now on; times that passed meanwhile do not",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
@@ -93,9 +93,9 @@ fn remove_form(app: &App, name: &str) -> Markup {
 }
 
 /// The name as it is: spaces at its ends belong to it.
-pub(super) fn name_of(fields: &Fields) -> Result<String, Problem> {
+pub(super) fn name_of(fields: &Fields) -> Result<String, ApiError> {
     let name = fields.all("name").next().filter(|name| !name.is_empty());
-    name.map(str::to_owned).ok_or_else(|| Problem::field("/name", "name is missing."))
+    name.map(str::to_owned).ok_or_else(|| ApiError::field("/name", "name is missing."))
 }
 
 async fn act(
@@ -103,7 +103,7 @@ async fn act(
     actor: Actor,
     form: RawForm,
     action: impl FnOnce(String, &Fields) -> Action,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let action = action(name_of(&fields)?, &fields);
     perform_and_return(&app, &actor, &fields, action).await
@@ -113,7 +113,7 @@ pub(crate) async fn pause(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let pause = |name, fields: &Fields| {
         Action::PauseSchedule(name, fields.get("reason").map(str::to_owned))
     };
@@ -124,7 +124,7 @@ pub(crate) async fn resume(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     act(app, actor, form, |name, _| Action::ResumeSchedule(name)).await
 }
 
@@ -132,7 +132,7 @@ pub(crate) async fn run(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let run = |name, fields: &Fields| Action::RunSchedule(name, fields.get("once").map(form_key));
     act(app, actor, form, run).await
 }
@@ -141,6 +141,6 @@ pub(crate) async fn remove(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     act(app, actor, form, |name, _| Action::RemoveSchedule(name)).await
 }

@@ -11,7 +11,7 @@ use crate::action::{Choice, MAX, Meant, Verb, meant};
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// How long somebody waits to see who is meant.
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -20,11 +20,11 @@ pub(super) async fn page(
     State(app): State<App>,
     viewer: Viewer,
     query: RawQuery,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let fields = Fields::of_query(&query);
     let verb = verb(&fields)?;
     if !viewer.may(verb.needs()) {
-        return Err(Problem::forbidden(format!(
+        return Err(ApiError::forbidden(format!(
             "To {} tasks needs the role {}.",
             verb.as_str(),
             verb.needs()
@@ -32,7 +32,7 @@ pub(super) async fn page(
     }
     let choice = fields.choice(&app)?;
     let choice = app.allowed_choice(&viewer.actor, choice).await?;
-    let now = app.glance.now().await?.figures.at;
+    let now = app.cache.now().await?.stats.at;
     let meant = meant(&*app.store, verb, &choice, Some(TIMEOUT)).await?;
     let back = fields.get("back").unwrap_or("/tasks");
     let title = format!("{}: what is meant", capital(verb.as_str()));
@@ -65,11 +65,11 @@ pub(super) async fn page(
     Ok(layout::page(&app, &viewer, &title, "/tasks", main).await)
 }
 
-fn verb(fields: &Fields) -> Result<Verb, Problem> {
+fn verb(fields: &Fields) -> Result<Verb, ApiError> {
     let name = fields.need("verb")?;
     Verb::named(name).ok_or_else(|| {
         let all: Vec<_> = Verb::ALL.into_iter().map(Verb::as_str).collect();
-        Problem::field("/verb", format!("There is no {name:?}; there are {}.", all.join(", ")))
+        ApiError::field("/verb", format!("There is no {name:?}; there are {}.", all.join(", ")))
     })
 }
 
