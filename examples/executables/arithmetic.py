@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process that stays, for two classes: {"a": 1, "b": 2} in, a number out, one line a task."""
+"""A long-running process for two classes: {"a": 1, "b": 2} in, a number out, one line a task."""
 import json
 import sys
 
@@ -8,7 +8,7 @@ CLASSES = {"add": lambda a, b: a + b, "multiply": lambda a, b: a * b}
 for line in sys.stdin:
     task = json.loads(line)
     if "cancel" in task:
-        continue  # too late: it is answered before the next line is read
+        continue  # too late: the task is answered before the next line is read
     parameters = task["parameters"]
     work = CLASSES[task["class"]]
     try:

@@ -3,8 +3,8 @@
 set -eu
 name=$(sed -n 's/.*"name"[[:space:]]*:[[:space:]]*"\([^"\\]*\)".*/\1/p' | head -n 1)
 if [ -z "$name" ]; then
-  echo "whom shall I greet? give {\"name\": \"Ada\"}" >&2
-  exit 100 # the same parameters will not be better next time
+  echo "name is missing: pass {\"name\": \"Ada\"}" >&2
+  exit 100 # do not retry: the parameters stay the same
 fi
 echo "greeting $name, attempt $TASK_ENGINE_ATTEMPT" >&2
 printf '{"greeting": "Hello, %s!"}\n' "$name"

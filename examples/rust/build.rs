@@ -1,10 +1,9 @@
-//! Makes programs of the Rust in the documents: `start`, which is that of
-//! `docs/start.md`, and for each document a function for `tests/documents.rs`.
+//! Compiles the Rust code of the documents: `start` is the program of
+//! `docs/start.md`, and each document becomes a function of `tests/documents.rs`.
 //!
-//! A document is read from top to bottom: what a block declares is known in those
-//! below. So each block is nested in the one before. What its reader knows without
-//! being told (a store, a client, a connection) is given to each block, so that
-//! the document need not show it.
+//! A block may use what the blocks above it declare, so each block is nested in the
+//! one before. Every block also gets a store, a client and a connection, so that the
+//! document need not declare them.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -43,7 +42,7 @@ fn documents(root: &Path) -> Vec<PathBuf> {
 struct Block {
     line: usize,
     code: String,
-    /// Else it is compiled only.
+    /// If not, it is only compiled.
     runs: bool,
 }
 
@@ -87,7 +86,7 @@ fn test(document: &Path, blocks: &[Block]) -> String {
     code + &"}".repeat(blocks.len()) + "\nOk(()) }\n"
 }
 
-/// A test in a document is called by the test of the document.
+/// Adds calls of the tests that a document declares.
 fn called(code: &str) -> String {
     let mark = "#[tokio::test]\nasync fn ";
     let names = code.split(mark).skip(1).filter_map(|rest| rest.split('(').next());

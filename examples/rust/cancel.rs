@@ -1,9 +1,9 @@
-//! A long task says how far it is, and ends when somebody cancels it.
+//! A long task reports its progress, and ends when it is cancelled.
 //!
-//! `run.progress` and `run.log` never wait, and are on record within half a second
-//! for everybody to see: the command line, the dashboard, or a program like this
-//! one. To cancel a running task is to ask; its code hears of it on whichever
-//! engine it runs, and tidies up. Code that blocks asks `run.is_cancelled()`.
+//! `run.progress` and `run.log` never wait. What they report is stored within half
+//! a second, and the command line, the dashboard or a program like this one can read
+//! it. Cancelling a running task sends a request to its code, on whichever engine it
+//! runs, and the code cleans up. Blocking code checks `run.is_cancelled()`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn import(task: Import, run: Run<()>) -> Result<u32, Failure> {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(10)) => {}
             () = run.cancelled() => {
-                run.log(format!("file {file} is left out"));
+                run.log(format!("file {file} is skipped"));
                 return Err(Failure::named("GaveUp", "asked to end"));
             }
         }
@@ -50,13 +50,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let progress = |task: &TaskDetails| task.executions.first()?.progress.clone();
     let task = until(&*store, id, |task| progress(task).is_some()).await?;
-    println!("it is on its way: {}", progress(&task).map_or(String::new(), |p| p.message));
+    println!("progress: {}", progress(&task).map_or(String::new(), |p| p.message));
     println!("cancel: {:?}", client.cancel(id).await?);
     let task = until(&*store, id, |task| task.row.error.is_some()).await?;
     println!("{}: {}", task.row.status, task.row.error.map_or(String::new(), |e| e.message));
     let last = LogFilter { newest: true, limit: 1, ..LogFilter::default() };
     for line in store.logs(id, &last).await? {
-        println!("its last words: {}", line.message);
+        println!("last log line: {}", line.message);
     }
 
     stop.stop();
@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Looks until the task is as wanted.
+/// Polls until the task matches.
 async fn until(
     store: &dyn Store,
     id: TaskId,

@@ -1,9 +1,8 @@
-//! The first task: what is stored, what runs, and an engine for it.
+//! The first task: its stored part, its code, and an engine.
 //!
-//! A task is a type; its fields are its parameters. The code is a function of it.
-//! Whoever has a client creates tasks, whoever has an engine runs them; here it
-//! is one program, with a database in memory. `SqliteStore::open("tasks.db")`
-//! keeps tasks for the next start.
+//! A task is a type; its fields are its parameters. The code is a function that takes
+//! it. A client creates tasks and an engine runs them; this program has both, with a
+//! database in memory. `SqliteStore::open("tasks.db")` keeps tasks for the next start.
 
 use std::sync::Arc;
 
@@ -20,8 +19,8 @@ impl Task for Greet {
     const CLASS: &'static str = "greet";
 }
 
-/// The state of the application is what `run` is for the code; here it is the
-/// handle that stops the engine.
+/// `run` dereferences to the state of the application; here it is the handle that
+/// stops the engine.
 async fn greet(task: Greet, run: Run<StopHandle>) -> Result<(), Failure> {
     println!("Hello {}!", task.name);
     run.stop();

@@ -1,9 +1,9 @@
 //! A fleet: three engines share the tasks of one PostgreSQL, and each task runs on
 //! one of them.
 //!
-//! Usually each is a process on a machine of its own; the database is all that
-//! they have in common. If one of them dies, the others recover its tasks. Names are
-//! optional; here they tell which engine did what.
+//! Usually each engine is a process on its own machine; they share only the
+//! database. If one of them dies, the others recover its tasks. Names are optional;
+//! here they show which engine ran which task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
-use task_engine::{Client, Engine, Failure, NewTask, Run, StopHandle, Store, Task};
+use task_engine::{Client, Engine, Failure, NewTask, Run, StopHandle, Task};
 
 const TASKS: usize = 300;
 
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut by_engine = BTreeMap::<String, usize>::new();
     for id in ids {
-        let task = store.task(id).await?.ok_or("a task is gone")?;
+        let task = store.task(id).await?.ok_or("a task is missing")?;
         assert_eq!(task.executions.len(), 1, "each has run once");
         *by_engine.entry(task.row.instance.unwrap_or_default()).or_default() += 1;
     }

@@ -1,11 +1,10 @@
-//! Code around tasks: hooks on executions and on creation, and what `tracing`
-//! sees of both.
+//! Code around tasks: hooks on executions and on creation, and their output in
+//! `tracing`.
 //!
-//! The engine writes its log with `tracing`, and what a task's code logs is in the
-//! span of its execution. A hook does what every task needs: here one finds the
-//! tenant that a task belongs to, which another put into its context when the
-//! task was created. The engine's own lines are in that span,
-//! too.
+//! The engine logs with `tracing`, and the log lines of a task's code are in the span
+//! of its execution, like those of the engine. A hook does what every task needs: a
+//! creation hook stores the tenant in the context of each task, and an execution hook
+//! reads it.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ impl Task for Invoice {
     const CLASS: &'static str = "invoice";
 }
 
-/// In the creator: every task says whose it is.
+/// In the creator: adds the tenant to every task.
 struct ForTenant(&'static str);
 
 impl CreationHook for ForTenant {
@@ -39,7 +38,7 @@ struct Tenant {
     tenant: String,
 }
 
-/// In the engine: no task runs without one.
+/// In the engine: refuses tasks without a tenant.
 struct FindTenant;
 
 impl Hook<StopHandle> for FindTenant {

@@ -1,20 +1,18 @@
-//! Effectively once: what a task does to the database, and that it is done, are
-//! one commit.
+//! Effectively once: the effect of a task in the database and the end of the task
+//! are one commit.
 //!
-//! Engines die, connections break, and a task that was not recorded as done is run
-//! again. If its effect is in the database of the tasks, `run.complete_in` makes
-//! both one transaction: then the effect happens once, however many attempts it
-//! takes. Here every second payment fails at first, after it has changed the
-//! balance, and every fifth fails after its commit, when it is done for good.
+//! Engines die, connections break, and a task whose end was not recorded runs again.
+//! If its effect is in the database of the tasks, `run.complete_in` makes both one
+//! transaction: the effect happens once, however many attempts it takes. Here every
+//! second payment fails first, after it has changed the balance, and every fifth
+//! fails after its commit, when it can no longer change anything.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine::{
-    ClassRules, Client, Engine, Failure, NewTask, RetryRule, Run, Store, Task, TaskStatus,
-};
+use task_engine::{ClassRules, Client, Engine, Failure, NewTask, RetryRule, Run, Task, TaskStatus};
 
 const PAYMENTS: i64 = 20;
 
@@ -83,7 +81,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut attempts = 0;
     for id in ids {
         let ended = loop {
-            let task = store.task(id).await?.ok_or("a task is gone")?;
+            let task = store.task(id).await?.ok_or("a task is missing")?;
             if !matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
                 break task;
             }

@@ -1,8 +1,8 @@
-//! Retries and errors: who decides whether a task is tried again, and when.
+//! Retries and errors: how to decide whether and when a task is retried.
 //!
-//! The class has a rule. An error that knows better says so: never again, or
-//! after a time of its own. A panic is an error like any other. Every attempt is
-//! kept with its error, and the last one says what became of the task.
+//! The class has a rule. An error can override it: no retry, or a retry after its own
+//! time. A panic is an error like any other. Every attempt is recorded with its
+//! error, and the last one decides the status of the task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, RetryRule, Run, StopHandle, Store, Task};
+use task_engine::{ClassRules, Client, Engine, Failure, RetryRule, Run, StopHandle, Task};
 
 #[derive(Serialize, Deserialize)]
 struct Download {
@@ -27,7 +27,7 @@ impl Task for Download {
     }
 }
 
-/// How many tasks have not come to their end.
+/// The number of tasks that have not ended.
 struct App {
     open: AtomicUsize,
     stop: StopHandle,
@@ -44,13 +44,13 @@ async fn download(task: Download, run: Run<App>) -> Result<u64, Failure> {
 
 fn fetch(url: &str, run: &Run<App>) -> Result<u64, Failure> {
     match url {
-        // There is no use in trying again.
+        // A retry would not help.
         "/gone" => Err(Failure::no_retry("410 Gone")),
-        // The server has said when to come back.
+        // The server says when to retry.
         "/busy" if run.retry_number() == 0 => {
             Err(Failure::retry_after("503 Service Unavailable", Duration::from_millis(10)))
         }
-        // Any error will do: it is recorded with its type, and the rule decides.
+        // Any error type works: it is recorded with its type, and the rule decides.
         "/broken" => Ok("many".parse::<u64>()?),
         "/flaky" if run.retry_number() < 2 => panic!("not now"),
         _ => Ok(42),

@@ -1,9 +1,9 @@
-//! Regular tasks: declared in code, stored in the database, fired once in the
-//! whole cluster however many engines declare them.
+//! Schedules: declared in code, stored in the database, fired once in the whole
+//! cluster however many engines declare them.
 //!
-//! A cron expression is read in a time zone, and knows its clock changes. What an
-//! operator changes later (`task-engine schedules`) stays, until the code says
-//! something new.
+//! A cron expression is evaluated in a time zone, with its clock changes. A change by
+//! an operator (`task-engine schedules`) stays until the declaration in the code
+//! changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Engine, Failure, Missed, Overlap, Run, Schedule, StopHandle, Store, Task};
+use task_engine::{Engine, Failure, Missed, Overlap, Run, Schedule, StopHandle, Task};
 
 #[derive(Serialize, Deserialize)]
 struct Measure {
@@ -44,12 +44,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = app.stop.clone();
     let every_second = Schedule::every("outside", Duration::from_secs(1))
         .task(&Measure { sensor: "outside".into() })
-        // No second one beside one that has not ended.
+        // Skip a slot while the previous task has not ended.
         .overlap(Overlap::Skip);
     let at_night = Schedule::cron("inside", "0 3 * * *")
         .time_zone("Europe/Paris")
         .task(&Measure { sensor: "inside".into() })
-        // A night without an engine is a night without a measurement.
+        // Do not make up for a slot that passed while no engine ran.
         .missed(Missed::Skip);
     let engine = Engine::new(store.clone(), app)
         .stopped_by(stop)

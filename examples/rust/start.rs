@@ -1,3 +1,3 @@
-//! The program of `docs/start.md`, as it stands there.
+//! The program of `docs/start.md`, taken from there.
 
 include!(concat!(env!("OUT_DIR"), "/start.rs"));

@@ -1,10 +1,10 @@
 //! An application and its unit tests: `cargo test -p task-engine-examples`.
 //!
-//! The feature `testing`, named in `[dev-dependencies]`, has a harness: an engine
+//! The feature `testing`, enabled in `[dev-dependencies]`, has a harness: an engine
 //! that does nothing by itself, on a database in memory. Tests perform one task or
-//! drain all that are due, move the clock, and look at what was created. The
-//! function that makes the engine is the same for both: so the tests know that
-//! handlers, queues and schedules are what production has.
+//! drain all due tasks, move the clock, and check which tasks were created. The
+//! application and its tests call the same function to create the engine, so handlers,
+//! queues and schedules are those of production.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Task for FindDebtors {
     const CLASS: &'static str = "find_debtors";
 }
 
-/// What the application works with; tests give it other customers.
+/// State of the application; tests pass other customers.
 struct App {
     debts: Vec<(&'static str, i64)>,
     stop: StopHandle,
@@ -38,7 +38,7 @@ async fn find_debtors(_: FindDebtors, run: Run<App>) -> Result<usize, Failure> {
     let debtors: Vec<_> = run.debts.iter().filter(|(_, cents)| *cents > 0).collect();
     for (customer, cents) in &debtors {
         let remind = Remind { customer: (*customer).to_owned() };
-        // Those who owe more are reminded first.
+        // The largest debt is reminded first.
         run.client().create(remind).priority(i32::try_from(*cents)?).await?;
     }
     Ok(debtors.len())
@@ -91,7 +91,7 @@ mod tests {
 
     /// One handler by itself: its result, and what it created.
     #[tokio::test]
-    async fn those_who_owe_are_reminded() {
+    async fn debtors_are_reminded() {
         let harness = harness(&[("ada", 0), ("bob", 5), ("eve", 9)]).await;
         let done = harness.perform(FindDebtors).await;
         assert_eq!(done.result::<usize>(), Ok(2));
@@ -101,7 +101,7 @@ mod tests {
 
     /// Failures, as the engine sees them.
     #[tokio::test]
-    async fn a_customer_without_a_name_is_not_tried_again() {
+    async fn customer_without_name_is_not_retried() {
         let failed = harness(&[]).await.perform(remind("")).await;
         assert_eq!(failed.error().message, "a customer without a name");
         assert!(!failed.will_be_retried());
@@ -109,7 +109,7 @@ mod tests {
 
     /// Several tasks, in the order of an engine.
     #[tokio::test]
-    async fn those_who_owe_more_are_reminded_first() {
+    async fn largest_debt_is_reminded_first() {
         let harness = harness(&[("bob", 5), ("eve", 9)]).await;
         harness.client().create(FindDebtors).await.unwrap();
         let drained = harness.drain().await;
@@ -120,7 +120,7 @@ mod tests {
 
     /// Retries, without waiting for them.
     #[tokio::test]
-    async fn who_does_not_answer_is_tried_again() {
+    async fn missing_answer_is_retried() {
         let harness = harness(&[]).await;
         harness.client().create(remind("moved")).await.unwrap();
         assert!(harness.drain().await[0].will_be_retried());

@@ -1,11 +1,11 @@
 //! A web application that creates tasks inside its own transactions, runs them in
 //! the same process, and has the dashboard at `/tasks`.
 //!
-//! An order and the task to confirm it commit together: there is no order without
-//! its mail, and no mail without its order, whatever dies in between. If the process
-//! is killed, the next one that starts recovers what it was doing, and any number of
-//! them may run on one machine. Here with
-//! tokio-postgres; `web_app_sqlx.rs` is the same with sqlx.
+//! An order and the task to confirm it commit together: no order is without its
+//! mail, and no mail without its order, even if the process is killed. The next
+//! process that starts recovers its tasks. Any number of processes may run on one
+//! machine. This example uses tokio-postgres; `web_app_sqlx.rs` is the same with
+//! sqlx.
 //!
 //!     DATABASE_URL=postgres://… cargo run -p task-engine-examples --bin web_app
 //!     curl -d ada@example.org http://127.0.0.1:8080/orders
@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema, tokio_postgres};
-use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Store, Task};
+use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Task};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ impl Task for ConfirmOrder {
     const CLASS: &'static str = "confirm_order";
 }
 
-/// What requests and tasks share.
+/// State that requests and tasks share.
 #[derive(Clone)]
 struct App {
     database: String,
@@ -74,7 +74,7 @@ async fn confirm_order(task: ConfirmOrder, run: Run<App>) -> Result<(), Failure>
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // SIGTERM or Ctrl-C end all of it in good order: requests, then tasks.
+    // SIGTERM or Ctrl-C stops requests first, then tasks.
     let (stop, stopping) = (StopHandle::new(), CancellationToken::new());
     stop.stop_on_signals()?;
 
@@ -86,8 +86,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = Arc::new(PgStore::connect(&database).await?);
     store.migrate().await?;
 
-    // The dashboard has connections of its own, so that no engine waits for it.
-    // In production, `Access::by` asks the application who somebody is.
+    // The dashboard has its own connections, so that no engine waits for it.
+    // In production, `Access::by` lets the application identify the user.
     let watched = PgStore::connect_to_watch(&database, Schema::default()).await?;
     let dashboard = Dashboard::new(Arc::new(watched), Access::open_to(Role::Viewer))
         .base_path("/tasks")
@@ -108,6 +108,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stopped = engine.run_until_stopped().await;
     stopping.cancel();
     serving.await??;
-    println!("stopped, {} tasks were given back", stopped?.released);
+    println!("stopped, {} tasks were released", stopped?.released);
     Ok(())
 }

@@ -13,7 +13,7 @@ use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::sqlx::{self, PgPool, Row as _};
 use task_engine::postgres::{PgStore, Schema};
-use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Store, Task};
+use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Task};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 
@@ -86,6 +86,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stopped = engine.run_until_stopped().await;
     stopping.cancel();
     serving.await??;
-    println!("stopped, {} tasks were given back", stopped?.released);
+    println!("stopped, {} tasks were released", stopped?.released);
     Ok(())
 }

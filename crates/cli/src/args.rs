@@ -3,9 +3,9 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export,
-    import, instances, logs, man, prune, queues, recover, rerun, retry, schedules, show, start,
-    stats, tail, tasks, tokens, top, trace, verify, wait, web, why,
+    audit, cancel, check, completions, create, delete, demo, doctor, edit, errors, export, import,
+    instances, logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats,
+    tail, tasks, tokens, top, trace, verify, wait, web, why,
 };
 
 /// Background tasks on PostgreSQL or SQLite: applications create tasks, engines
@@ -86,13 +86,9 @@ pub(crate) enum Command {
 
     Export(export::Arguments),
     Import(import::Arguments),
-    Bench(bench::Arguments),
     #[command(alias = "completion")]
     Completions(completions::Arguments),
     Man(man::Arguments),
-
-    #[command(hide = true)]
-    BenchEngine(bench::engine::Arguments),
 }
 
 impl Command {

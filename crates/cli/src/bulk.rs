@@ -138,7 +138,7 @@ pub(crate) async fn run<A: Action>(
             let filter = meant::<A>(filter);
             let found = find(console, store, &filter, choice.limit, manner).await?;
             if found.ids.is_empty() {
-                console.say(format_args!("No tasks match {filter} on {}.", store.place()));
+                console.say(format_args!("No tasks match {filter} on {}.", store.location()));
                 return Ok(false);
             }
             if !ask::<A>(console, manner, &found, found.ids.len())? {

@@ -19,7 +19,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Operate",
         &["queues", "schedules", "instances", "recover", "doctor", "verify", "audit", "tokens"],
     ),
-    ("Other", &["export", "import", "bench", "completions", "man"]),
+    ("Other", &["export", "import", "completions", "man"]),
 ];
 
 /// Wider lines are hard to read, and a narrower terminal has its own width.

@@ -16,7 +16,6 @@
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
 //! - `executables`: tasks in any language, as `task-engine.toml` says;
 //! - `web`: the dashboard beside an engine, or on its own;
-//! - `witness`: a task class that leaves traces outside the database.
 
 mod args;
 mod bulk;
@@ -41,7 +40,6 @@ mod said;
 mod table;
 mod times;
 mod web;
-mod witness;
 
 use std::process::ExitCode;
 
@@ -107,8 +105,6 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Tail(args) => commands::tail::run(console, args).await,
             Command::Stats(args) => commands::stats::run(console, args).await,
             Command::Top(args) => commands::top::run(console, args).await,
-            Command::Bench(args) => commands::bench::run(console, args).await,
-            Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }
     });
     runtime.block_on(database::close_all());

@@ -33,15 +33,15 @@ pub enum EditReport {
     NotFound,
 }
 
-/// What became of a wish to remove a task.
+/// The outcome of a request to delete a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RemoveReport {
-    /// It had ended, and is gone with all that was recorded about it.
-    Removed,
-    /// It has not ended, and is never removed.
+pub enum DeleteReport {
+    /// It had ended, and is deleted with everything recorded about it.
+    Deleted,
+    /// It has not ended, and stays.
     Open(TaskStatus),
-    /// It has ended, but somebody still has it in hand: an engine whose batch it
-    /// belongs to, or whoever creates a task with its key. Later.
+    /// It has ended, but is still in use: by an engine whose batch it
+    /// belongs to, or by the creation of a task with its key. Try again later.
     Busy,
     /// There is no such task.
     NotFound,

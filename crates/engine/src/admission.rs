@@ -128,7 +128,7 @@ async fn recover_gone(store: &dyn Store) -> Result<(), StoreError> {
 }
 
 async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineError, StoreError> {
-    let tasks = store.held(holder.id).await?;
+    let tasks = store.held_attempts(holder.id).await?;
     Ok(EngineError::LeftTasks { holder: Box::new(holder), tasks })
 }
 
@@ -137,7 +137,7 @@ async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineErro
 pub(crate) async fn recover(store: &dyn Store, life: &InstanceRow) -> Result<(), StoreError> {
     let declared = store.declare_lost(life.id, life.process_gone).await?;
     let taken = store.reclaim(Reclaim::Lost(life.id)).await?;
-    let left = if life.held > 0 { store.held(life.id).await? } else { Vec::new() };
+    let left = if life.held > 0 { store.held_attempts(life.id).await? } else { Vec::new() };
     let name = identity(life);
     if !taken.is_empty() {
         tracing::warn!("recovered {} of dead engine {name}", count(taken.len(), "task"));

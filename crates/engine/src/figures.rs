@@ -113,7 +113,7 @@ impl Figures {
         if rows.is_empty() {
             return;
         }
-        match self.store.figures(self.instance, &rows).await {
+        match self.store.write_rollups(self.instance, &rows).await {
             Ok(()) => {
                 *has_failed = false;
                 self.counted().sent(&open);

@@ -135,7 +135,9 @@ pub use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 /// The contract of stores, and its rows.
 #[doc(no_inline)]
 pub use task_engine_store as store;
-pub use task_engine_store::contract::{CancelReport, Store};
+pub use task_engine_store::contract::{
+    CancelReport, EngineStore, OperatorStore, ReadStore, Store, StoreBase,
+};
 pub use task_engine_store::error::StoreError;
 
 /// Tasks in PostgreSQL.

@@ -127,7 +127,7 @@ impl<S: Send + Sync + 'static> Life<S> {
                 new.name,
                 new.workers,
                 pools::describe(&self.pools),
-                self.store.place()
+                self.store.location()
             );
             match self.live(id, &hints).await {
                 (End::Stopping, record) => {
@@ -167,12 +167,10 @@ impl<S: Send + Sync + 'static> Life<S> {
             }
             return Ok(());
         }
-        let tables = self.store.tables().await?;
-        tables.check()?;
-        if tables.there > Some(tables.known) {
-            tracing::warn!(
-                "the tables are of a newer version than this program; it goes on, and should be upgraded"
-            );
+        let schema = self.store.schema_version().await?;
+        schema.check()?;
+        if schema.applied > Some(schema.known) {
+            tracing::warn!("the schema is newer than this program; upgrade this program");
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use metrics::{
 };
 use task_engine::hooks::Metrics;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run, Store};
+use task_engine::{ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run};
 
 /// What was recorded, by name and labels.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::hooks::Inner;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, Hook, Json, RetryRule, Run, Store, Task};
+use task_engine::{ClassRules, Client, Engine, Failure, Hook, Json, RetryRule, Run, Task};
 use tracing::Instrument as _;
 use tracing_subscriber::prelude::*;
 

@@ -84,7 +84,7 @@ pub async fn recover(store: &dyn Store, name: &str) -> Result<Recovered, Recover
                 store.declare_lost(life.id, life.process_gone).await?;
                 recovered.tasks.extend(store.reclaim(Reclaim::Lost(life.id)).await?);
                 recovered.dead += 1;
-                left.extend(store.held(life.id).await?);
+                left.extend(store.held_attempts(life.id).await?);
             }
             Admission::Wait(_) | Admission::Taken => alive = Some(life),
             Admission::Free | Admission::LeftTasks => {}

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::json::Json;
 use task_engine_core::task::Due;
 use task_engine_core::task::{TaskId, TaskStatus};
@@ -71,7 +71,7 @@ impl Inner {
         Ok(!changed.is_empty())
     }
 
-    pub(crate) async fn remove(&self, ids: &[TaskId]) -> Result<Vec<RemoveReport>, StoreError> {
+    pub(crate) async fn delete(&self, ids: &[TaskId]) -> Result<Vec<DeleteReport>, StoreError> {
         let ends = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
         let ends = ends.map(TaskStatus::as_str);
         let mut client = self.connections.work().await?;
@@ -83,12 +83,12 @@ impl Inner {
             let left: Vec<i64> = wanted.iter().copied().filter(|id| !gone.contains(id)).collect();
             let left = self.statuses(&client, &left).await?;
             reports.extend(wanted.iter().map(|id| match left.get(id) {
-                _ if gone.contains(id) => RemoveReport::Removed,
-                None => RemoveReport::NotFound,
+                _ if gone.contains(id) => DeleteReport::Deleted,
+                None => DeleteReport::NotFound,
                 Some(open @ (TaskStatus::Waiting | TaskStatus::Running)) => {
-                    RemoveReport::Open(*open)
+                    DeleteReport::Open(*open)
                 }
-                Some(_) => RemoveReport::Busy,
+                Some(_) => DeleteReport::Busy,
             }));
         }
         Ok(reports)

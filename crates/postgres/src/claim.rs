@@ -20,7 +20,7 @@ use crate::look::{Lane, Outlook};
 use crate::schema::Schema;
 use crate::session::{Ask as _, Session};
 use crate::sleep::Sleep;
-use crate::store::{ANSWER_TIMEOUT, Inner};
+use crate::store::{Inner, STATEMENT};
 use crate::value::{RawTime, read};
 
 const CLAIM: &str = include_str!("../sql/claim.sql");
@@ -45,7 +45,7 @@ impl Claimer for PgClaimer {
         let inner = self.inner.clone();
         Box::pin(async move {
             let claim = self.claim_or_look(id, limit);
-            inner.answer(Some(ANSWER_TIMEOUT), claim).await
+            inner.answer(STATEMENT, claim).await
         })
     }
 

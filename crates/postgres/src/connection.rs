@@ -101,7 +101,7 @@ pub(crate) struct Connector {
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("to", &self.place()).finish_non_exhaustive()
+        f.debug_struct("Connector").field("to", &self.location()).finish_non_exhaustive()
     }
 }
 
@@ -127,8 +127,8 @@ impl Connector {
     }
 
     /// Where the server is, without the password.
-    pub(crate) fn place(&self) -> String {
-        self.hosts.place()
+    pub(crate) fn location(&self) -> String {
+        self.hosts.location()
     }
 
     /// How long a server may take to be connected to.
@@ -362,7 +362,7 @@ impl Connections {
                 answers = self.server_answers() => if !answers {
                     return Err(StoreError::Unavailable(format!(
                         "{} takes no new connection within {:?} and has not answered for {:.0} s: it is suspended, overloaded, or cut off",
-                        self.connector.place(),
+                        self.connector.location(),
                         self.connector.timeout(),
                         begun.elapsed().as_secs_f64()
                     )));

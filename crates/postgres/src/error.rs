@@ -30,7 +30,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
         || *code == SqlState::UNDEFINED_OBJECT
     {
         return StoreError::Version(format!(
-            "the tables of Task Engine are not there ({message}); run `task-engine migrate`"
+            "the schema of Task Engine does not exist ({message}); run `task-engine migrate`"
         ));
     }
     if pooler::forgot_a_statement(code) {

@@ -17,7 +17,7 @@ const FIGURES_SINCE: &str = include_str!("../sql/rollups.sql");
 const FIGURES_PRUNE: &str = include_str!("../sql/figures_prune.sql");
 
 impl Inner {
-    pub(crate) async fn figures(
+    pub(crate) async fn write_rollups(
         &self,
         instance: InstanceId,
         rows: &[ClassMinute],

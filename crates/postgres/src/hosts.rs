@@ -88,7 +88,7 @@ impl Hosts {
     }
 
     /// Where the servers are, without the password.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         let names: Vec<String> = self.hosts.iter().map(OneHost::name).collect();
         format!("postgres://{}/{}", names.join(","), self.database)
     }
@@ -134,7 +134,7 @@ impl Hosts {
     }
 
     fn explain(&self, errors: &[(usize, HostError)]) -> StoreError {
-        let place = self.place();
+        let place = self.location();
         let refused =
             |error: &HostError| matches!(error, HostError::Store(error) if !error.is_temporary());
         let all_refuse = errors.iter().all(|(_, error)| refused(error));
@@ -283,7 +283,7 @@ mod tests {
             ("postgres://u:secret@a:1,b:2/d", "postgres://a:1,b:2/d"),
             ("postgres://u@a,b:7/", "postgres://a:5432,b:7/u"),
         ] {
-            assert_eq!(hosts(url).place(), place, "{url}");
+            assert_eq!(hosts(url).location(), place, "{url}");
         }
     }
 

@@ -134,7 +134,10 @@ impl Inner {
             .map_err(|e| store_error(&e))
     }
 
-    pub(crate) async fn held(&self, instance: InstanceId) -> Result<Vec<HeldTask>, StoreError> {
+    pub(crate) async fn held_attempts(
+        &self,
+        instance: InstanceId,
+    ) -> Result<Vec<HeldTask>, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client
             .query(&self.schema.sql(HELD), &[&instance.0])

@@ -5,7 +5,7 @@
 //! # mod task_engine { pub use task_engine_model::*; pub use task_engine_postgres as postgres; }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use task_engine::postgres::{PgStore, tokio_postgres};
-//! use task_engine::{Json, NewTask, Store};
+//! use task_engine::{Json, NewTask};
 //!
 //! let url = "postgres://app@localhost/shop";
 //! let store = PgStore::connect(url).await?;
@@ -57,6 +57,7 @@ mod create;
 mod created;
 mod drift;
 mod encoding;
+mod engine;
 mod error;
 mod export;
 mod failover;
@@ -72,9 +73,11 @@ mod logins;
 mod look;
 mod migrate;
 mod operate;
+mod operators;
 mod pooler;
 mod queues;
 mod read;
+mod readers;
 mod record;
 mod recover;
 mod report;

@@ -3,7 +3,7 @@
 //! Migrations only ever add (expand first, contract in a later version), so
 //! that the previous version of the engine runs on the next schema.
 
-use task_engine_store::contract::Tables;
+use task_engine_store::contract::SchemaVersion;
 use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 
@@ -55,10 +55,10 @@ impl Inner {
         Ok(applied)
     }
 
-    pub(crate) async fn tables(&self) -> Result<Tables, StoreError> {
+    pub(crate) async fn schema_version(&self) -> Result<SchemaVersion, StoreError> {
         let client = self.connections.lifeline().await?;
         let there = self.any_version(&client).await?.map(i64::from);
-        Ok(Tables { there, known: i64::from(newest()) })
+        Ok(SchemaVersion { applied: there, known: i64::from(newest()) })
     }
 
     /// The version of the tables, or `None` if there are none. An error if it

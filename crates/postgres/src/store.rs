@@ -1,44 +1,14 @@
-//! The contract, method by method, each in the file that its name says.
+//! The store: its connections, its schema, and how long a call may take. The methods of the
+//! contract are in `engine`, `readers` and `operators`.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use task_engine_core::attempt::{AttemptId, Ending};
-use task_engine_core::change::{Edit, EditReport, RemoveReport};
-use task_engine_core::claim::ClaimId;
-use task_engine_core::completion::Settled;
-use task_engine_core::flow::{FlowPage, FlowTask};
-use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
-use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
-use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
-use task_engine_core::report::{LogFilter, LogRow, Report};
-use task_engine_core::schedule::history::ScheduleEvent;
-use task_engine_core::schedule::row::{
-    DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
-};
-use task_engine_core::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
-use task_engine_core::unique::Creation;
-use task_engine_store::activity::{
-    Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
-};
-use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
-use task_engine_store::check::{Check, Depth, Inventory};
-use task_engine_store::claim::Claimer;
-use task_engine_store::contract::{CancelReport, HeartbeatReply, RetryReport, Tables, WakeUp};
-use task_engine_store::contract::{Store, StoreFuture};
+use task_engine_store::contract::{SchemaVersion, Store, StoreBase, StoreFuture};
 use task_engine_store::error::StoreError;
-use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
-use task_engine_store::lock::BlockingSession;
-use task_engine_store::login::{DatabaseKey, LoginId};
-use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
-use task_engine_store::rollup::{ClassMinute, RollupQuery, RollupRow};
-use task_engine_store::scan::CreationTimes;
-use task_engine_store::scan::{Scan, ScanPage};
-use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 use tokio::runtime::Runtime;
 
-use crate::claim::PgClaimer;
 use crate::connection::{Connections, Connector, Purpose};
 use crate::failover::LogWatch;
 use crate::schema::Schema;
@@ -103,7 +73,7 @@ impl PgStore {
             tracing::info!(
                 "{} is a pooler that gives each transaction another connection: \
                  engines look for work once a second",
-                connector.place()
+                connector.location()
             );
         }
         let connections = Connections::new(connector, behind_pooler)?;
@@ -112,28 +82,13 @@ impl PgStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Waits for an answer as long as any statement may take.
-    fn limited<'a, T: 'a>(
+    /// Runs a call within a limit; without one, for as long as the server answers at all.
+    pub(crate) fn call<'a, T: 'a>(
         &'a self,
-        answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+        limit: Option<Duration>,
+        call: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> StoreFuture<'a, T> {
-        self.within(ANSWER_TIMEOUT, answer)
-    }
-
-    fn within<'a, T: 'a>(
-        &'a self,
-        limit: Duration,
-        answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-    ) -> StoreFuture<'a, T> {
-        Box::pin(self.inner.answer(Some(limit), answer))
-    }
-
-    /// For many statements in a row: as long as the server answers at all.
-    fn unlimited<'a, T: 'a>(
-        &'a self,
-        answer: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-    ) -> StoreFuture<'a, T> {
-        Box::pin(self.inner.answer(None, answer))
+        Box::pin(self.inner.answer(limit, call))
     }
 
     /// The schema of the tables, for creation in a transaction of one's own.
@@ -149,11 +104,11 @@ const EXAMINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Checks that the database can be used; returns whether there is a pooler in
 /// between. Without a second connection that cannot be found out, and counts as none.
 async fn examine(connector: &Connector) -> Result<bool, StoreError> {
-    let place = connector.place();
+    let location = connector.location();
     let first = connector.client().await?;
     let second = connector.client().await.ok();
     let examined = async {
-        encoding::check(&first, &place).await?;
+        encoding::check(&first, &location).await?;
         match &second {
             Some(second) => pooler::is_between(&first, second).await,
             None => Ok(false),
@@ -161,18 +116,27 @@ async fn examine(connector: &Connector) -> Result<bool, StoreError> {
     };
     tokio::time::timeout(EXAMINE_TIMEOUT, examined).await.unwrap_or_else(|_| {
         Err(StoreError::Unavailable(format!(
-            "{place} takes connections, but has answered nothing within {EXAMINE_TIMEOUT:?}"
+            "{location} takes connections, but has answered nothing within {EXAMINE_TIMEOUT:?}"
         )))
     })
 }
 
-impl Store for PgStore {
-    fn place(&self) -> String {
-        let place = self.inner.connections.connector.place();
+/// So that the methods of the contract need no import of its traits.
+impl Deref for PgStore {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self
+    }
+}
+
+impl StoreBase for PgStore {
+    fn location(&self) -> String {
+        let location = self.inner.connections.connector.location();
         if self.inner.schema == Schema::default() {
-            place
+            location
         } else {
-            format!("{place} (schema {})", self.inner.schema)
+            format!("{location} (schema {})", self.inner.schema)
         }
     }
 
@@ -184,284 +148,39 @@ impl Store for PgStore {
     }
 
     fn migrate(&self) -> StoreFuture<'_, Vec<String>> {
-        self.unlimited(self.inner.migrate())
+        self.call(UNLIMITED, self.inner.migrate())
     }
 
-    fn tables(&self) -> StoreFuture<'_, Tables> {
-        self.limited(self.inner.tables())
-    }
-
-    fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<Creation>> {
-        self.limited(self.inner.create_each(tasks))
-    }
-
-    fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
-        Box::new(PgClaimer::new(self.inner.clone(), instance, lanes))
-    }
-
-    fn record<'a>(
-        &'a self,
-        endings: &'a [Ending],
-        finished: &'a [ClaimId],
-    ) -> StoreFuture<'a, Vec<AttemptId>> {
-        self.limited(self.inner.record(endings, finished))
-    }
-
-    fn settle<'a>(&'a self, endings: &'a [Ending]) -> StoreFuture<'a, Vec<Settled>> {
-        self.limited(self.inner.settle(endings))
+    fn schema_version(&self) -> StoreFuture<'_, SchemaVersion> {
+        self.call(STATEMENT, self.inner.schema_version())
     }
 
     fn schema_name(&self) -> &str {
         self.inner.schema.name()
     }
-
-    fn reclaim(&self, what: Reclaim) -> StoreFuture<'_, Vec<ReclaimedAttempt>> {
-        self.limited(self.inner.reclaim(what))
-    }
-
-    fn register<'a>(&'a self, instance: &'a NewInstance) -> StoreFuture<'a, InstanceId> {
-        self.limited(self.inner.register(instance))
-    }
-
-    fn heartbeat(&self, instance: InstanceId) -> StoreFuture<'_, HeartbeatReply> {
-        self.within(BEAT_TIMEOUT, self.inner.heartbeat(instance))
-    }
-
-    fn unregister(&self, instance: InstanceId) -> StoreFuture<'_, ()> {
-        self.limited(self.inner.unregister(instance))
-    }
-
-    fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool> {
-        self.limited(self.inner.declare_lost(instance, process_gone))
-    }
-
-    fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>> {
-        self.limited(self.inner.instances(name))
-    }
-
-    fn blocking_sessions(&self) -> StoreFuture<'_, Vec<BlockingSession>> {
-        self.limited(self.inner.blocking_sessions())
-    }
-
-    fn held(&self, instance: InstanceId) -> StoreFuture<'_, Vec<HeldTask>> {
-        self.limited(self.inner.held(instance))
-    }
-
-    fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<CancelReport>> {
-        self.limited(self.inner.cancel(ids))
-    }
-
-    fn retry<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RetryReport>> {
-        self.limited(self.inner.retry(ids))
-    }
-
-    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> StoreFuture<'a, Vec<TaskRow>> {
-        self.limited(self.inner.tasks(filter))
-    }
-
-    fn task(&self, id: TaskId) -> StoreFuture<'_, Option<TaskDetails>> {
-        self.limited(self.inner.task(id))
-    }
-
-    fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.limited(self.inner.prune(status, age, limit))
-    }
-
-    fn verify(&self) -> StoreFuture<'_, Vec<String>> {
-        self.unlimited(self.inner.verify())
-    }
-
-    fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()> {
-        Box::pin(self.inner.listen(hear))
-    }
-
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool> {
-        self.limited(self.inner.pause_queue(pause))
-    }
-
-    fn resume_queue<'a>(&'a self, queue: &'a str) -> StoreFuture<'a, bool> {
-        self.limited(self.inner.resume_queue(queue))
-    }
-
-    fn paused_queues(&self) -> StoreFuture<'_, Vec<PausedQueue>> {
-        self.limited(self.inner.paused_queues())
-    }
-
-    fn queues(&self) -> StoreFuture<'_, Vec<QueueRow>> {
-        self.limited(self.inner.queues())
-    }
-
-    fn report<'a>(&'a self, reports: &'a [Report]) -> StoreFuture<'a, Vec<AttemptId>> {
-        self.limited(self.inner.report(reports))
-    }
-
-    fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> StoreFuture<'a, Vec<LogRow>> {
-        self.limited(self.inner.logs(id, filter))
-    }
-
-    fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>> {
-        self.limited(self.inner.flow(page))
-    }
-
-    fn schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (Option<ScheduleRow>, Timestamp)> {
-        self.limited(self.inner.schedule(name))
-    }
-
-    fn schedules<'a>(
-        &'a self,
-        after: Option<&'a str>,
-        limit: u32,
-    ) -> StoreFuture<'a, Vec<ScheduleRow>> {
-        self.limited(self.inner.schedules(after, limit))
-    }
-
-    fn write_schedule<'a>(&'a self, write: &'a ScheduleWrite) -> StoreFuture<'a, bool> {
-        self.limited(self.inner.write_schedule(write))
-    }
-
-    fn remove_schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
-        self.limited(self.inner.remove_schedule(name))
-    }
-
-    fn due_schedules(&self, limit: u32) -> StoreFuture<'_, DueSchedules> {
-        self.limited(self.inner.due_schedules(limit))
-    }
-
-    fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> StoreFuture<'a, Vec<bool>> {
-        self.limited(self.inner.fire_schedules(firings))
-    }
-
-    fn fired_slots(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<FiredSlot>> {
-        self.limited(self.inner.fired_slots(schedule_id, limit))
-    }
-
-    fn run_schedule<'a>(
-        &'a self,
-        schedule_id: i64,
-        task: &'a NewTask,
-        requested_by: Option<&'a str>,
-    ) -> StoreFuture<'a, Creation> {
-        self.limited(self.inner.run_schedule(schedule_id, task, requested_by))
-    }
-
-    fn schedule_events(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<ScheduleEvent>> {
-        self.limited(self.inner.schedule_events(schedule_id, limit))
-    }
-
-    fn activity(&self, look: ActivityQuery) -> StoreFuture<'_, Activity> {
-        self.limited(self.inner.activity(look))
-    }
-
-    fn endings<'a>(&'a self, look: &'a EndingsQuery) -> StoreFuture<'a, Vec<EndingRow>> {
-        self.limited(self.inner.endings(look))
-    }
-
-    fn failure_counts(&self) -> StoreFuture<'_, FailureCounts> {
-        self.limited(self.inner.failure_counts())
-    }
-
-    fn queue_position<'a>(
-        &'a self,
-        look: &'a QueuePositionQuery,
-    ) -> StoreFuture<'a, Option<QueuePosition>> {
-        self.limited(self.inner.ahead(look))
-    }
-
-    fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>> {
-        self.unlimited(self.inner.checks(depth))
-    }
-
-    fn inventory(&self) -> StoreFuture<'_, Inventory> {
-        self.unlimited(self.inner.inventory())
-    }
-
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()> {
-        self.unlimited(self.inner.export(filter, self.place(), to))
-    }
-
-    fn import(&self, file: File, ids: Ids) -> StoreFuture<'_, Imported> {
-        self.unlimited(self.inner.import(file, ids))
-    }
-
-    fn scan<'a>(&'a self, scan: &'a Scan) -> StoreFuture<'a, ScanPage> {
-        self.limited(self.inner.scan(scan))
-    }
-
-    fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, CreationTimes> {
-        self.limited(self.inner.creation_times(ids))
-    }
-
-    fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> StoreFuture<'a, EditReport> {
-        self.limited(self.inner.edit(id, edit))
-    }
-
-    fn remove<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RemoveReport>> {
-        self.limited(self.inner.remove(ids))
-    }
-
-    fn audit<'a>(&'a self, entry: &'a NewAuditEntry) -> StoreFuture<'a, i64> {
-        self.limited(self.inner.audit(entry))
-    }
-
-    fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> StoreFuture<'a, Vec<AuditEntry>> {
-        self.limited(self.inner.audit_page(filter))
-    }
-
-    fn prune_audit(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.limited(self.inner.prune_audit(age, limit))
-    }
-
-    fn database_key(&self) -> StoreFuture<'_, DatabaseKey> {
-        self.limited(self.inner.database_key())
-    }
-
-    fn end_login(&self, login: LoginId, lasts: Duration) -> StoreFuture<'_, ()> {
-        self.limited(self.inner.end_login(login, lasts))
-    }
-
-    fn is_login_ended(&self, login: LoginId) -> StoreFuture<'_, bool> {
-        self.limited(self.inner.is_login_ended(login))
-    }
-
-    fn add_token<'a>(&'a self, token: &'a NewToken) -> StoreFuture<'a, i64> {
-        self.limited(self.inner.add_token(token))
-    }
-
-    fn tokens(&self) -> StoreFuture<'_, Vec<TokenRow>> {
-        self.limited(self.inner.tokens())
-    }
-
-    fn revoke_token<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool> {
-        self.limited(self.inner.revoke_token(name))
-    }
-
-    fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> StoreFuture<'a, Option<TokenRow>> {
-        self.limited(self.inner.token_by_hash(hash))
-    }
-
-    fn figures<'a>(&'a self, instance: InstanceId, rows: &'a [ClassMinute]) -> StoreFuture<'a, ()> {
-        self.limited(self.inner.figures(instance, rows))
-    }
-
-    fn rollups(&self, look: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>> {
-        self.limited(self.inner.rollups(look))
-    }
-
-    fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64> {
-        self.limited(self.inner.prune_rollups(limit))
-    }
-
-    fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64> {
-        self.limited(self.inner.prune_instances(limit))
-    }
 }
 
-/// Longer than the server's own limit on a statement: only a server that has
-/// stopped to answer, but not to be there, is found out by this.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+/// The methods of a contract, each run by the method of the same name of [`Inner`]: in the
+/// file of its verb, with its SQL. Each line begins with the time limit of a call.
+macro_rules! calls {
+    ($($limit:expr => fn $name:ident<$a:lifetime>($($arg:ident: $type:ty),*) -> $value:ty;)*) => {$(
+        fn $name<$a>(&$a self, $($arg: $type),*) -> StoreFuture<$a, $value> {
+            self.call($limit, self.inner.$name($($arg),*))
+        }
+    )*};
+}
 
-/// A beat that waits any longer on one connection would miss the usual lease.
-const BEAT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) use calls;
+
+/// Longer than the server's own limit on a statement: it only ends calls to a server that
+/// accepts connections and does not answer.
+pub(crate) const STATEMENT: Option<Duration> = Some(Duration::from_secs(75));
+
+/// A heartbeat that waits any longer on one connection would miss the usual lease.
+pub(crate) const HEARTBEAT: Option<Duration> = Some(Duration::from_secs(10));
+
+/// For calls of many statements: as long as the server answers at all.
+pub(crate) const UNLIMITED: Option<Duration> = None;
 
 /// Microseconds, the unit in which durations cross the wire.
 pub(crate) fn micros(duration: Duration) -> i64 {

@@ -91,7 +91,7 @@ impl Inner {
         Ok(FailureCounts::of(seen(0), seen(1)))
     }
 
-    pub(crate) async fn ahead(
+    pub(crate) async fn queue_position(
         &self,
         look: &QueuePositionQuery,
     ) -> Result<Option<QueuePosition>, StoreError> {

@@ -15,7 +15,6 @@ use task_engine_core::retry::RetryRule;
 use task_engine_core::task::TaskStatus;
 use task_engine_core::unique::{Creation, Unique};
 use task_engine_postgres::{PgStore, Schema};
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 
@@ -101,7 +100,7 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
             let client = scene.begin(begin).await;
             scene.reclaim().await;
             if removed {
-                scene.bench.store.remove(&[scene.hold.task_id()]).await.unwrap();
+                scene.bench.store.delete(&[scene.hold.task_id()]).await.unwrap();
             }
             let error = scene.complete(&client).await.unwrap_err();
             match begin {

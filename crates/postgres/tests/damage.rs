@@ -17,7 +17,6 @@ use task_engine_postgres::PgStore;
 use task_engine_store::audit::AuditFilter;
 use task_engine_store::check::Depth;
 use task_engine_store::claim::{ClaimedTask, Claimer};
-use task_engine_store::contract::Store;
 use task_engine_store::export::{ExportFilter, Line};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;

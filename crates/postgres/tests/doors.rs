@@ -14,7 +14,7 @@ use task_engine_core::queue::Lanes;
 use task_engine_core::task::{NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskStatus};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::Rest;
-use task_engine_store::contract::{Store, WakeUp};
+use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
 use tokio_postgres::NoTls;
 
@@ -335,7 +335,7 @@ async fn a_client_needs_no_engine() {
 async fn schemas_are_kept_apart() {
     let fresh = fresh().await;
     let other = PgStore::connect_schema(&fresh.url, Schema::named("other").unwrap()).await.unwrap();
-    assert!(other.place().ends_with("(schema other)"), "{}", other.place());
+    assert!(other.location().ends_with("(schema other)"), "{}", other.location());
     let error = other.create(&[task("a")]).await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Version(why) if why.contains("task-engine migrate")),
@@ -358,7 +358,7 @@ async fn many_may_migrate_at_once() {
         }
         stores
     };
-    let applied = futures_util::future::join_all(stores.iter().map(Store::migrate)).await;
+    let applied = futures_util::future::join_all(stores.iter().map(|store| store.migrate())).await;
     let applied: Vec<_> = applied.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(applied.first().map(String::as_str), Some("0001_ledger"));
     let once: std::collections::HashSet<_> = applied.iter().collect();

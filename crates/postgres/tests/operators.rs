@@ -7,7 +7,6 @@ use task_engine_conformance::TestServer;
 use task_engine_core::json::Json;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::audit::{AuditFilter, NewAuditEntry};
-use task_engine_store::contract::Store;
 use task_engine_store::token::{NewToken, Role, Secret};
 use tokio_postgres::NoTls;
 

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use task_engine_conformance::TestServer;
 use task_engine_postgres::PgStore;
-use task_engine_store::contract::Store;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// What `connection.rs` sets on every connection.

@@ -7,7 +7,6 @@ use task_engine_core::json::Json;
 use task_engine_core::task::{NewTask, TaskFilter};
 use task_engine_core::unique::Unique;
 use task_engine_postgres::{PgStore, Schema};
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 

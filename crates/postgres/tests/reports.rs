@@ -13,7 +13,6 @@ use task_engine_core::queue::Lanes;
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, Report};
 use task_engine_core::task::{ClassRules, NewTask, TaskId};
 use task_engine_postgres::PgStore;
-use task_engine_store::contract::Store;
 use tokio_postgres::{Client, NoTls};
 
 /// A store, another connection to its database, and two attempts under way.

@@ -8,7 +8,6 @@ use task_engine_conformance::bench::Bench;
 use task_engine_conformance::everything::fill;
 use task_engine_core::task::TaskStatus;
 use task_engine_postgres::PgStore;
-use task_engine_store::contract::Store;
 use tokio_postgres::{Client, NoTls};
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 use task_engine_conformance::TestServer;
 use task_engine_conformance::seeking::{TASKS, searches_by_time_read_one_step};
 use task_engine_postgres::PgStore;
-use task_engine_store::contract::Store as _;
 use tokio_postgres::NoTls;
 
 #[tokio::test]

@@ -12,7 +12,6 @@ use task_engine_core::queue::{Lanes, Pause};
 use task_engine_core::task::NewTask;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::{Claimer, Rest};
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 

@@ -14,7 +14,7 @@ use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::Rest;
 use task_engine_store::contract::RetryReport;
-use task_engine_store::contract::{Store, WakeUp};
+use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, NoTls};
 

@@ -18,7 +18,6 @@ use task_engine_core::queue::Lanes;
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::claim::Rest;
-use task_engine_store::contract::Store;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -8,14 +8,14 @@ use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::{micros, timestamp};
 use crate::value::read;
 
-pub(crate) fn audit(turn: &Turn<'_>, entry: &NewAuditEntry) -> Result<i64, Fault> {
-    turn.db.prepare_cached(sql!("audit"))?.execute(params![
-        turn.now(),
+pub(crate) fn audit(tx: &JobTransaction<'_>, entry: &NewAuditEntry) -> Result<i64, JobError> {
+    tx.db.prepare_cached(sql!("audit"))?.execute(params![
+        tx.now(),
         entry.actor(),
         entry.action(),
         entry.target(),
@@ -24,18 +24,21 @@ pub(crate) fn audit(turn: &Turn<'_>, entry: &NewAuditEntry) -> Result<i64, Fault
         entry.outcome().as_str(),
         entry.of(),
     ])?;
-    Ok(turn.db.last_insert_rowid())
+    Ok(tx.db.last_insert_rowid())
 }
 
-pub(crate) fn prune(turn: &Turn<'_>, age: Duration, limit: u32) -> Result<u64, Fault> {
-    check_prune(age).map_err(Fault::Store)?;
-    let before = turn.now().saturating_sub(micros(age));
-    let pruned = turn.db.prepare_cached(sql!("audit_prune"))?.execute(params![before, limit])?;
+pub(crate) fn prune(tx: &JobTransaction<'_>, age: Duration, limit: u32) -> Result<u64, JobError> {
+    check_prune(age).map_err(JobError::Store)?;
+    let before = tx.now().saturating_sub(micros(age));
+    let pruned = tx.db.prepare_cached(sql!("audit_prune"))?.execute(params![before, limit])?;
     Ok(pruned as u64)
 }
 
-pub(crate) fn page(turn: &Turn<'_>, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("audit_page"))?;
+pub(crate) fn page(
+    tx: &JobTransaction<'_>,
+    filter: &AuditFilter,
+) -> Result<Vec<AuditEntry>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("audit_page"))?;
     let mut rows = statement.query(params![
         filter.before.unwrap_or(i64::MAX),
         filter.limit,
@@ -52,7 +55,7 @@ pub(crate) fn page(turn: &Turn<'_>, filter: &AuditFilter) -> Result<Vec<AuditEnt
     Ok(entries)
 }
 
-fn entry(row: &Row<'_>) -> Result<AuditEntry, Fault> {
+fn entry(row: &Row<'_>) -> Result<AuditEntry, JobError> {
     Ok(AuditEntry {
         id: read(row, 0)?,
         at: timestamp(read(row, 1)?),

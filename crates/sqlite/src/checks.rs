@@ -9,8 +9,8 @@ use task_engine_store::check::{
     Check, CheckFacts, Depth, FAILED_MAX, FailedClass, LANES_MAX, Verdict, WaitingLane,
 };
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::migrate;
 use crate::moment::{between, timestamp};
 use crate::value::read;
@@ -24,44 +24,44 @@ macro_rules! check_sql {
 const WAL_WARNING_BYTES: u64 = 256 << 20;
 const HOUR_US: i64 = 3_600_000_000;
 
-pub(crate) fn checks(turn: &Turn<'_>, path: Option<&Path>, depth: Depth) -> Vec<Check> {
+pub(crate) fn checks(tx: &JobTransaction<'_>, path: Option<&Path>, depth: Depth) -> Vec<Check> {
     let mut checks =
-        vec![attempt("journal", journal(turn, path)), attempt("durability", synchronous(turn))];
+        vec![attempt("journal", journal(tx, path)), attempt("durability", synchronous(tx))];
     if let Some(path) = path {
         checks.push(permissions(path));
         checks.push(wal(path));
     }
-    let version = attempt("tables", version(turn));
+    let version = attempt("tables", version(tx));
     let has_tables = version.verdict == Verdict::Ok;
     checks.push(version);
     if depth >= Depth::Standard && has_tables {
-        checks.push(attempt("schema", drift(turn)));
+        checks.push(attempt("schema", drift(tx)));
     }
-    match facts(turn, depth) {
+    match facts(tx, depth) {
         Ok(facts) => checks.extend(facts.judge()),
         Err(fault) => checks.push(Check::unknown("tasks", words(fault))),
     }
     if depth >= Depth::Deep {
-        checks.push(attempt("file", quick_check(turn)));
+        checks.push(attempt("file", quick_check(tx)));
         if has_tables {
-            checks.push(attempt("ledger", ledger(turn)));
+            checks.push(attempt("ledger", ledger(tx)));
         }
     }
     checks
 }
 
 /// What cannot be found out is a verdict, too.
-fn attempt(name: &'static str, outcome: Result<Check, Fault>) -> Check {
+fn attempt(name: &'static str, outcome: Result<Check, JobError>) -> Check {
     outcome.unwrap_or_else(|fault| Check::unknown(name, words(fault)))
 }
 
-fn words(fault: Fault) -> String {
+fn words(fault: JobError) -> String {
     fault.explain("the file").to_string()
 }
 
-fn journal(turn: &Turn<'_>, path: Option<&Path>) -> Result<Check, Fault> {
+fn journal(tx: &JobTransaction<'_>, path: Option<&Path>) -> Result<Check, JobError> {
     const NAME: &str = "journal";
-    let mode: String = turn.db.query_row("PRAGMA journal_mode", [], |row| read(row, 0))?;
+    let mode: String = tx.db.query_row("PRAGMA journal_mode", [], |row| read(row, 0))?;
     Ok(match (mode.as_str(), path) {
         ("wal", _) => Check::ok(NAME, "journal_mode is wal"),
         (_, None) => Check::ok(NAME, "in memory: gone with its process"),
@@ -75,9 +75,9 @@ fn journal(turn: &Turn<'_>, path: Option<&Path>) -> Result<Check, Fault> {
 }
 
 /// Of this program's own connections; what others set for theirs holds there.
-fn synchronous(turn: &Turn<'_>) -> Result<Check, Fault> {
+fn synchronous(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "durability";
-    let level: i64 = turn.db.query_row("PRAGMA synchronous", [], |row| read(row, 0))?;
+    let level: i64 = tx.db.query_row("PRAGMA synchronous", [], |row| read(row, 0))?;
     Ok(match level {
         2 | 3 => Check::ok(NAME, "synchronous is FULL: a commit survives a power cut"),
         _ => Check::bad(
@@ -149,9 +149,9 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-fn version(turn: &Turn<'_>) -> Result<Check, Fault> {
+fn version(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "tables";
-    let there = turn.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+    let there = tx.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
     let latest = migrate::latest();
     Ok(match there {
         Ok(there) if there == latest => Check::ok(NAME, format!("version {there}")),
@@ -177,11 +177,11 @@ fn version(turn: &Turn<'_>) -> Result<Check, Fault> {
 type Objects = BTreeMap<String, (String, String)>;
 
 /// Compares with a new database, which the same migrations have made.
-fn drift(turn: &Turn<'_>) -> Result<Check, Fault> {
+fn drift(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "schema";
     let fresh = Connection::open_in_memory()?;
-    migrate::migrate(&Turn::new(&fresh), "a new database")?;
-    let (expected, there) = (objects(&fresh)?, objects(turn.db)?);
+    migrate::migrate(&JobTransaction::new(&fresh), "a new database")?;
+    let (expected, there) = (objects(&fresh)?, objects(tx.db)?);
     let mut wrong = Vec::new();
     let mut remedy = Vec::new();
     for (name, (kind, sql)) in &expected {
@@ -221,9 +221,9 @@ fn objects(db: &Connection) -> rusqlite::Result<Objects> {
     rows.collect()
 }
 
-fn quick_check(turn: &Turn<'_>) -> Result<Check, Fault> {
+fn quick_check(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "file";
-    let mut statement = turn.db.prepare("PRAGMA quick_check(10)")?;
+    let mut statement = tx.db.prepare("PRAGMA quick_check(10)")?;
     let words: Vec<String> =
         statement.query_map([], |row| read(row, 0))?.collect::<rusqlite::Result<_>>()?;
     Ok(if words == ["ok"] {
@@ -238,18 +238,18 @@ fn quick_check(turn: &Turn<'_>) -> Result<Check, Fault> {
     })
 }
 
-fn ledger(turn: &Turn<'_>) -> Result<Check, Fault> {
-    Ok(Check::of_ledger(&crate::verify::verify(turn)?))
+fn ledger(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
+    Ok(Check::of_ledger(&crate::verify::verify(tx)?))
 }
 
-fn facts(turn: &Turn<'_>, depth: Depth) -> Result<CheckFacts, Fault> {
-    let now = turn.now();
-    let paused = crate::queues::paused(turn)?;
+fn facts(tx: &JobTransaction<'_>, depth: Depth) -> Result<CheckFacts, JobError> {
+    let now = tx.now();
+    let paused = crate::queues::paused(tx)?;
     let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
-    let mut broken = turn.db.prepare_cached(check_sql!("broken_schedules"))?;
+    let mut broken = tx.db.prepare_cached(check_sql!("broken_schedules"))?;
     let broken = broken.query_map([], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
-    let mut failed = turn.db.prepare_cached(check_sql!("failed"))?;
+    let mut failed = tx.db.prepare_cached(check_sql!("failed"))?;
     let failed = failed.query_map(params![now - HOUR_US, limit], |row| {
         Ok(FailedClass {
             class: read(row, 0)?,
@@ -259,22 +259,22 @@ fn facts(turn: &Turn<'_>, depth: Depth) -> Result<CheckFacts, Fault> {
     })?;
     let failed: Vec<_> = failed.collect::<rusqlite::Result<_>>()?;
     Ok(CheckFacts {
-        instances: crate::instances::instances(turn, None)?,
-        lanes: lanes(turn)?,
+        instances: crate::instances::instances(tx, None)?,
+        lanes: lanes(tx)?,
         paused,
         paused_for,
         broken_schedules: broken.collect::<rusqlite::Result<_>>()?,
-        due_schedules: crate::schedules::late(turn)?,
+        due_schedules: crate::schedules::late(tx)?,
         failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
         failed,
-        held: crate::watch::held(turn)?,
+        held: crate::watch::held(tx)?,
         now: timestamp(now),
     })
 }
 
-fn lanes(turn: &Turn<'_>) -> Result<Vec<WaitingLane>, Fault> {
-    let mut next = turn.db.prepare_cached(sql!("pulse_next_class"))?;
-    let mut first = turn.db.prepare_cached(check_sql!("first_due"))?;
+fn lanes(tx: &JobTransaction<'_>) -> Result<Vec<WaitingLane>, JobError> {
+    let mut next = tx.db.prepare_cached(sql!("pulse_next_class"))?;
+    let mut first = tx.db.prepare_cached(check_sql!("first_due"))?;
     let mut at = (String::new(), String::new());
     let mut lanes = Vec::new();
     for _ in 0..LANES_MAX {
@@ -282,11 +282,11 @@ fn lanes(turn: &Turn<'_>) -> Result<Vec<WaitingLane>, Fault> {
         let Some(lane) = found.optional()? else { break };
         at = lane;
         let due_at: Option<i64> =
-            first.query_row(params![at.0, at.1, turn.now()], |row| read(row, 0))?;
+            first.query_row(params![at.0, at.1, tx.now()], |row| read(row, 0))?;
         lanes.push(WaitingLane {
             queue: at.0.clone(),
             class: at.1.clone(),
-            due_for: due_at.map(|due_at| between(due_at, turn.now())),
+            due_for: due_at.map(|due_at| between(due_at, tx.now())),
         });
     }
     Ok(lanes)

@@ -1,16 +1,21 @@
 //! Claims: due tasks move from the queue into an engine's hands.
 
+use std::fmt;
+use std::sync::Arc;
+
 use rusqlite::params;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::queue::Lanes;
-use task_engine_store::claim::{Claim, ClaimedTask, Rest};
+use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
+use task_engine_store::contract::StoreFuture;
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::lane::{Head, Lane, Waiting};
 use crate::moment::between;
+use crate::store::SqliteStore;
 use crate::value::read;
 
 /// Who claims, and what it can run.
@@ -39,26 +44,47 @@ impl Wanted {
     }
 }
 
+/// It scans at every claim: reading the queue is cheap, so it caches nothing.
+pub(crate) struct SqliteClaimer {
+    pub(crate) store: SqliteStore,
+    pub(crate) wanted: Arc<Wanted>,
+}
+
+impl Claimer for SqliteClaimer {
+    fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim> {
+        let wanted = self.wanted.clone();
+        Box::pin(self.store.writer().run(move |tx| claim(tx, &wanted, id, limit)))
+    }
+
+    fn wake(&mut self) {}
+}
+
+impl fmt::Debug for SqliteClaimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqliteClaimer").field(&self.wanted).finish()
+    }
+}
+
 /// Takes up to `limit` due tasks in the order of priority, time and id.
 ///
 /// The writer's transaction keeps everybody else out, so nothing is ever locked
 /// by somebody: there is more, or there is nothing.
 pub(crate) fn claim(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     wanted: &Wanted,
     id: ClaimId,
     limit: usize,
-) -> Result<Claim, Fault> {
-    let alive: bool = turn
+) -> Result<Claim, JobError> {
+    let alive: bool = tx
         .db
         .prepare_cached(sql!("instance_alive"))?
         .query_row([wanted.instance.0], |row| row.get(0))?;
     if !alive {
-        return Err(Fault::Store(StoreError::InstanceOver));
+        return Err(JobError::Store(StoreError::InstanceOver));
     }
-    let Picked { waiting, lanes, rest } = pick(turn, wanted, limit)?;
+    let Picked { waiting, lanes, rest } = pick(tx, wanted, limit)?;
     for lane in &lanes {
-        lane.delete_taken(turn)?;
+        lane.delete_taken(tx)?;
     }
     let tasks = created(waiting);
     if !tasks.is_empty() {
@@ -66,10 +92,10 @@ pub(crate) fn claim(
             .iter()
             .map(|task| (task.id.task_id, task.id.attempt, task.retry_number))
             .collect();
-        turn.db.prepare_cached(sql!("claim_insert"))?.execute(params![
+        tx.db.prepare_cached(sql!("claim_insert"))?.execute(params![
             id.0,
             wanted.instance.0,
-            turn.now(),
+            tx.now(),
             serde_json::to_string(&attempts)?,
         ])?;
     }
@@ -87,11 +113,11 @@ struct Picked {
 
 /// The next tasks, in order. Goes from one priority to the next lower
 /// one, and among the lanes of one priority takes what is due first.
-fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, Fault> {
+fn pick(tx: &JobTransaction<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, JobError> {
     let mut waiting = Vec::with_capacity(limit);
     let mut seen = Vec::new();
     let mut next_due = None;
-    let mut statement = turn.db.prepare_cached(sql!("claim_lanes"))?;
+    let mut statement = tx.db.prepare_cached(sql!("claim_lanes"))?;
     let mut lanes = statement
         .query_map(params![wanted.queues, wanted.classes, wanted.lowest_priority], |row| {
             Ok(Lane::new(read(row, 0)?, read(row, 1)?, read(row, 2)?))
@@ -99,7 +125,7 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, Fault>
         .peekable();
     while waiting.len() < limit {
         let Some(first) = lanes.next().transpose()? else {
-            let next_in = next_due.map(|due_at| between(turn.now(), due_at));
+            let next_in = next_due.map(|due_at| between(tx.now(), due_at));
             return Ok(Picked { waiting, lanes: seen, rest: Rest::Nothing { next_in } });
         };
         let priority = first.priority;
@@ -109,7 +135,7 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, Fault>
         {
             level.push(lane?);
         }
-        merge(turn, &mut level, limit, &mut waiting)?;
+        merge(tx, &mut level, limit, &mut waiting)?;
         next_due = level.iter().filter_map(|lane| lane.next_due).chain(next_due).min();
         seen.append(&mut level);
     }
@@ -118,17 +144,17 @@ fn pick(turn: &Turn<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, Fault>
 
 /// Takes due tasks of lanes of one priority until there are `limit` in all.
 fn merge(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     level: &mut [Lane],
     limit: usize,
     picked: &mut Vec<Waiting>,
-) -> Result<(), Fault> {
+) -> Result<(), JobError> {
     // Enough for an even share; a lane that gives more is asked again.
     let share = ((limit - picked.len()) / level.len()).max(8);
     while picked.len() < limit {
         let mut first: Option<(Head, usize)> = None;
         for (place, lane) in level.iter_mut().enumerate() {
-            if let Some(head) = lane.head(turn, share)? {
+            if let Some(head) = lane.head(tx, share)? {
                 first = Some(first.map_or((head, place), |first| first.min((head, place))));
             }
         }

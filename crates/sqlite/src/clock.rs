@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use task_engine_store::error::StoreError;
 
 use crate::SqliteStore;
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::micros;
 
 /// How far the clock of this database is ahead of the machine's, in
@@ -28,18 +28,18 @@ impl SqliteStore {
     /// An `INSERT` into the view `task_engine_tasks` still has the machine's
     /// time, which is in the past of this one.
     pub async fn advance_clock(&self, by: Duration) -> Result<(), StoreError> {
-        self.ask_writer(move |turn| advance(turn, by)).await
+        self.run_on_writer(move |tx| advance(tx, by)).await
     }
 }
 
-fn advance(turn: &Turn<'_>, by: Duration) -> Result<(), Fault> {
-    turn.db.execute_batch(sql!("testing/create_clock"))?;
+fn advance(tx: &JobTransaction<'_>, by: Duration) -> Result<(), JobError> {
+    tx.db.execute_batch(sql!("testing/create_clock"))?;
     // What no calendar can show, no clock should.
-    let ahead = ahead(turn.db);
-    let year_9000 = 221_845_392_000_000_000 - (turn.now() - ahead);
+    let ahead = ahead(tx.db);
+    let year_9000 = 221_845_392_000_000_000 - (tx.now() - ahead);
     let ahead = ahead.saturating_add(micros(by)).min(year_9000);
-    turn.db.execute(sql!("testing/move_clock"), [ahead])?;
-    turn.brings_work.set(true);
-    turn.changes_schedules.set(true);
+    tx.db.execute(sql!("testing/move_clock"), [ahead])?;
+    tx.brings_work.set(true);
+    tx.changes_schedules.set(true);
     Ok(())
 }

@@ -6,9 +6,9 @@ use task_engine_core::completion::{Completion, Settled};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
+use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence};
-use crate::fault::{Fault, explain};
+use crate::error::{JobError, explain};
 use crate::record::{Recorded, record_one, sweep_cancel_requests};
 
 /// Completes a task inside a transaction of the application's own: it is done if
@@ -22,7 +22,7 @@ use crate::record::{Recorded, record_one, sweep_cancel_requests};
 pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(), StoreError> {
     let completed = || {
         connection.execute_batch("SAVEPOINT task_engine_complete")?;
-        let completed = complete(&Turn::new(connection), completion);
+        let completed = complete(&JobTransaction::new(connection), completion);
         if !connection.is_autocommit() {
             if completed.is_err() {
                 connection.execute_batch("ROLLBACK TO task_engine_complete")?;
@@ -34,10 +34,10 @@ pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(
     let error = match completed() {
         Ok(true) => return Ok(()),
         Ok(false) => StoreError::AttemptOver(completion.id),
-        Err(Fault::Sql(error)) => {
+        Err(JobError::Sql(error)) => {
             return Err(explain(&error, connection.path().unwrap_or("the database")));
         }
-        Err(Fault::Store(error)) => return Err(error),
+        Err(JobError::Store(error)) => return Err(error),
     };
     if !connection.is_autocommit() {
         let _ = connection.execute_batch("ROLLBACK");
@@ -46,11 +46,11 @@ pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(
 }
 
 /// False if the attempt is not its holder's any more.
-fn complete(turn: &Turn<'_>, completion: &Completion) -> Result<bool, Fault> {
+fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, JobError> {
     let id = completion.id;
     // The lock comes first, as for the writer: what is read after it is true.
-    turn.db.prepare_cached(sql!("complete_lock"))?.execute([])?;
-    let claim: Option<(i64, String)> = turn
+    tx.db.prepare_cached(sql!("complete_lock"))?.execute([])?;
+    let claim: Option<(i64, String)> = tx
         .db
         .prepare_cached(sql!("complete_claim"))?
         .query_row([completion.claim_id.0], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -63,14 +63,14 @@ fn complete(turn: &Turn<'_>, completion: &Completion) -> Result<bool, Fault> {
     let Some((_, _, retry_number)) = held else {
         return Ok(false);
     };
-    Fence::new(turn)?.end(&EndedAttempt {
+    Fence::new(tx)?.end(&EndedAttempt {
         id,
         retry_number: *retry_number,
         claim_id: Some(completion.claim_id.0),
         instance_id: Some(instance_id),
         worker: completion.worker,
-        started_at: Some(turn.moment.of(completion.began)),
-        stopped_at: turn.now(),
+        started_at: Some(tx.moment.of(completion.began)),
+        stopped_at: tx.now(),
         result: Some(completion.result.as_str()),
         error: None,
         next: NextState::End(TaskStatus::Stopped),
@@ -78,34 +78,37 @@ fn complete(turn: &Turn<'_>, completion: &Completion) -> Result<bool, Fault> {
 }
 
 /// Whether all of these attempts ended well by the word of their own holders.
-pub(crate) fn all_completed(turn: &Turn<'_>, endings: &[Ending]) -> Result<bool, Fault> {
+pub(crate) fn all_completed(tx: &JobTransaction<'_>, endings: &[Ending]) -> Result<bool, JobError> {
     for ending in endings {
-        if !is_completed(turn, ending)? {
+        if !is_completed(tx, ending)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn is_completed(turn: &Turn<'_>, ending: &Ending) -> Result<bool, Fault> {
-    let mut ask = turn.db.prepare_cached(sql!("completed"))?;
+fn is_completed(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
+    let mut ask = tx.db.prepare_cached(sql!("completed"))?;
     Ok(ask.exists(params![ending.id.task_id.0, ending.id.attempt, ending.claim_id.0])?)
 }
 
-/// In the writer's turn no transaction of anybody else's has written anything
+/// In the writer's transaction no transaction of anybody else's has written anything
 /// that is not there to be seen: what is not completed now never will be.
-pub(crate) fn settle(turn: &Turn<'_>, endings: &[Ending]) -> Result<Vec<Settled>, Fault> {
-    let mut fence = Fence::new(turn)?;
+pub(crate) fn settle(
+    tx: &JobTransaction<'_>,
+    endings: &[Ending],
+) -> Result<Vec<Settled>, JobError> {
+    let mut fence = Fence::new(tx)?;
     let mut settled = Vec::with_capacity(endings.len());
     for ending in endings {
-        settled.push(match is_completed(turn, ending)? {
+        settled.push(match is_completed(tx, ending)? {
             true => Settled::Completed,
-            false => match record_one(turn, &mut fence, ending)? {
+            false => match record_one(tx, &mut fence, ending)? {
                 Recorded::Late => Settled::Late,
                 Recorded::Ended | Recorded::Before => Settled::Recorded,
             },
         });
     }
-    sweep_cancel_requests(turn)?;
+    sweep_cancel_requests(tx)?;
     Ok(settled)
 }

@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use task_engine_store::error::StoreError;
 
-use crate::fault::explain;
+use crate::error::explain;
 
 /// How long a connection waits for another one's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,8 +6,8 @@ use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::{Fault, explain};
+use crate::connection_thread::JobTransaction;
+use crate::error::{JobError, explain};
 use crate::moment::Moment;
 use crate::unique;
 
@@ -41,7 +41,7 @@ pub fn create_each_in(
 ) -> Result<Vec<Creation>, StoreError> {
     let whole = || {
         connection.execute_batch("SAVEPOINT task_engine_create")?;
-        let created = create(&Turn::new(connection), tasks);
+        let created = create(&JobTransaction::new(connection), tasks);
         if created.is_err() && !connection.is_autocommit() {
             connection.execute_batch("ROLLBACK TO task_engine_create")?;
         }
@@ -50,21 +50,27 @@ pub fn create_each_in(
         }
         created
     };
-    whole().map_err(|fault: Fault| match fault {
-        Fault::Sql(error) => explain(&error, connection.path().unwrap_or("the database")),
-        Fault::Store(error) => error,
+    whole().map_err(|fault: JobError| match fault {
+        JobError::Sql(error) => explain(&error, connection.path().unwrap_or("the database")),
+        JobError::Store(error) => error,
     })
 }
 
 /// The caller is in a transaction, and takes it back if this fails.
-pub(crate) fn create(turn: &Turn<'_>, tasks: &[NewTask]) -> Result<Vec<Creation>, Fault> {
-    let mut insert = Insert::prepare(turn)?;
+pub(crate) fn create(
+    tx: &JobTransaction<'_>,
+    tasks: &[NewTask],
+) -> Result<Vec<Creation>, JobError> {
+    if !tasks.is_empty() {
+        tx.brings_work.set(true);
+    }
+    let mut insert = Insert::prepare(tx)?;
     let mut held = None;
     let mut creations = Vec::with_capacity(tasks.len());
     for task in tasks {
         creations.push(match &task.unique {
-            None => Creation::Created(insert.run(turn, task)?),
-            Some(unique) => unique::create(turn, &mut insert, &mut held, task, unique)?,
+            None => Creation::Created(insert.run(tx, task)?),
+            Some(unique) => unique::create(tx, &mut insert, &mut held, task, unique)?,
         });
     }
     Ok(creations)
@@ -77,15 +83,19 @@ pub(crate) struct Insert<'a> {
 }
 
 impl<'a> Insert<'a> {
-    fn prepare(turn: &Turn<'a>) -> Result<Self, Fault> {
+    fn prepare(tx: &JobTransaction<'a>) -> Result<Self, JobError> {
         Ok(Self {
-            created: turn.db.prepare_cached(sql!("create_task"))?,
-            waiting: turn.db.prepare_cached(sql!("wait_first"))?,
+            created: tx.db.prepare_cached(sql!("create_task"))?,
+            waiting: tx.db.prepare_cached(sql!("wait_first"))?,
         })
     }
 
-    pub(crate) fn run(&mut self, turn: &Turn<'_>, task: &NewTask) -> Result<TaskId, Fault> {
-        let due_at = due_at(task.due, turn.moment);
+    pub(crate) fn run(
+        &mut self,
+        tx: &JobTransaction<'_>,
+        task: &NewTask,
+    ) -> Result<TaskId, JobError> {
+        let due_at = due_at(task.due, tx.moment);
         let id = self.created.insert(params![
             task.class,
             task.parameters.as_str(),
@@ -93,7 +103,7 @@ impl<'a> Insert<'a> {
             task.queue,
             task.priority,
             due_at,
-            turn.now(),
+            tx.now(),
         ])?;
         self.waiting.execute(params![id, task.queue, task.class, task.priority, due_at])?;
         Ok(TaskId(id))

@@ -6,7 +6,7 @@ use task_engine_core::task::CreatedTask;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
 
-use crate::fault::explain;
+use crate::error::explain;
 use crate::moment::timestamp;
 
 /// The tasks of a class that this transaction has created, oldest first. Outside

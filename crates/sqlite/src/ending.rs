@@ -6,8 +6,8 @@ use std::time::Duration;
 use rusqlite::{CachedStatement, params};
 use task_engine_core::attempt::{AttemptId, NextState, TaskError};
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 
 /// An ending with its times on the database's clock.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct EndedAttempt<'a> {
 
 /// Ends attempts. Its statements are prepared once for many of them.
 pub(crate) struct Fence<'t> {
-    turn: &'t Turn<'t>,
+    tx: &'t JobTransaction<'t>,
     exists: CachedStatement<'t>,
     end: CachedStatement<'t>,
     /// Tasks that were found before, in order.
@@ -35,11 +35,11 @@ pub(crate) struct Fence<'t> {
 }
 
 impl<'t> Fence<'t> {
-    pub(crate) fn new(turn: &'t Turn<'t>) -> Result<Self, Fault> {
+    pub(crate) fn new(tx: &'t JobTransaction<'t>) -> Result<Self, JobError> {
         Ok(Self {
-            turn,
-            exists: turn.db.prepare_cached(sql!("task_exists"))?,
-            end: turn.db.prepare_cached(sql!("end_attempt"))?,
+            tx,
+            exists: tx.db.prepare_cached(sql!("task_exists"))?,
+            end: tx.db.prepare_cached(sql!("end_attempt"))?,
             there: Vec::new(),
         })
     }
@@ -47,11 +47,14 @@ impl<'t> Fence<'t> {
     /// Looks for the tasks of many attempts before they end: ids in a row, which
     /// is how batches mostly come, cost one search. Those of a row with a gap
     /// are looked for one by one.
-    pub(crate) fn find(&mut self, attempts: impl Iterator<Item = AttemptId>) -> Result<(), Fault> {
+    pub(crate) fn find(
+        &mut self,
+        attempts: impl Iterator<Item = AttemptId>,
+    ) -> Result<(), JobError> {
         let mut ids: Vec<i64> = attempts.map(|id| id.task_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
-        let mut count = self.turn.db.prepare_cached(sql!("tasks_exist"))?;
+        let mut count = self.tx.db.prepare_cached(sql!("tasks_exist"))?;
         for row in ids.chunk_by(|id, next| id.checked_add(1) == Some(*next)) {
             let [first, .., last] = *row else { continue };
             let found: i64 = count.query_row([first, last], |row| row.get(0))?;
@@ -62,7 +65,7 @@ impl<'t> Fence<'t> {
         Ok(())
     }
 
-    fn exists(&mut self, task_id: i64) -> Result<bool, Fault> {
+    fn exists(&mut self, task_id: i64) -> Result<bool, JobError> {
         let place = self.there.partition_point(|row| *row.end() < task_id);
         let found = self.there.get(place).is_some_and(|row| row.contains(&task_id));
         Ok(found || self.exists.exists([task_id])?)
@@ -71,14 +74,14 @@ impl<'t> Fence<'t> {
     /// Ends the attempt, and puts the task back to wait if it goes on. False,
     /// and nothing is changed, if the attempt has ended before, or retention has
     /// removed its task.
-    pub(crate) fn end(&mut self, attempt: &EndedAttempt<'_>) -> Result<bool, Fault> {
+    pub(crate) fn end(&mut self, attempt: &EndedAttempt<'_>) -> Result<bool, JobError> {
         if !self.exists(attempt.id.task_id.0)? {
             return Ok(false);
         }
         let (ends_task, goes_on) = match attempt.next {
             NextState::End(status) => (Some(status.as_str()), None),
             NextState::Wait { after, retry_number } => {
-                (None, Some((self.turn.moment.after(after), retry_number)))
+                (None, Some((self.tx.moment.after(after), retry_number)))
             }
         };
         let written = self.end.execute(params![
@@ -99,32 +102,32 @@ impl<'t> Fence<'t> {
             return Ok(false);
         }
         if let Some((due_at, retry_number)) = goes_on {
-            wait(self.turn, attempt.id, due_at, retry_number)?;
+            wait(self.tx, attempt.id, due_at, retry_number)?;
         }
         Ok(true)
     }
 }
 
 impl EndedAttempt<'_> {
-    pub(crate) fn error_text(&self) -> Result<Option<String>, Fault> {
+    pub(crate) fn error_text(&self) -> Result<Option<String>, JobError> {
         Ok(self.error.map(serde_json::to_string).transpose()?)
     }
 }
 
 /// Puts the task of an ended attempt back to wait, under the next number.
 pub(crate) fn wait(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     ended: AttemptId,
     due_at: i64,
     retry_number: u32,
-) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("wait_again"))?.execute(params![
+) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("wait_again"))?.execute(params![
         ended.task_id.0,
         due_at,
         ended.attempt.saturating_add(1),
         retry_number
     ])?;
-    turn.brings_work.set(true);
+    tx.brings_work.set(true);
     Ok(())
 }
 

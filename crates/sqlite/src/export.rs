@@ -11,8 +11,8 @@ use task_engine_store::export::{
     ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
 };
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::schedules::event_kind;
 use crate::value::read;
@@ -25,31 +25,31 @@ macro_rules! export_sql {
 }
 
 pub(crate) fn export(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     filter: &ExportFilter,
     place: String,
     mut to: Sink,
-) -> Result<(), Fault> {
+) -> Result<(), JobError> {
     let mut end = End::default();
     // False: whoever reads has seen enough.
     let mut tell = |line: Line| {
         end.count(&line);
         to(line)
     };
-    let _ = tell(Line::Header(header(turn, filter, place)?))
-        && each(turn, export_sql!("instances"), [], |row| {
+    let _ = tell(Line::Header(header(tx, filter, place)?))
+        && each(tx, export_sql!("instances"), [], |row| {
             Ok(tell(Line::Instance(Box::new(instance(row)?))))
         })?
-        && crate::queues::paused(turn)?.into_iter().all(|paused| {
+        && crate::queues::paused(tx)?.into_iter().all(|paused| {
             tell(Line::PausedQueue(PausedQueueRecord {
                 queue: paused.queue,
                 reason: paused.reason,
                 paused_at: paused.paused_at,
             }))
         })
-        && tasks(turn, filter, &mut |task| tell(task.into_line()))?
-        && each(turn, export_sql!("schedules"), [], |row| {
-            Ok(tell(Line::Schedule(Box::new(schedule(turn, row)?))))
+        && tasks(tx, filter, &mut |task| tell(task.into_line()))?
+        && each(tx, export_sql!("schedules"), [], |row| {
+            Ok(tell(Line::Schedule(Box::new(schedule(tx, row)?))))
         })?
         && to(Line::End(end));
     Ok(())
@@ -57,12 +57,12 @@ pub(crate) fn export(
 
 /// Hands over rows until somebody wants no more.
 fn each(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     statement: &str,
     params: impl Params,
-    mut take: impl FnMut(&Row<'_>) -> Result<bool, Fault>,
-) -> Result<bool, Fault> {
-    let mut statement = turn.db.prepare_cached(statement)?;
+    mut take: impl FnMut(&Row<'_>) -> Result<bool, JobError>,
+) -> Result<bool, JobError> {
+    let mut statement = tx.db.prepare_cached(statement)?;
     let mut rows = statement.query(params)?;
     while let Some(row) = rows.next()? {
         if !take(row)? {
@@ -73,22 +73,26 @@ fn each(
 }
 
 fn all<T>(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     statement: &str,
     id: i64,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<T>> {
-    turn.db.prepare_cached(statement)?.query_map([id], read)?.collect()
+    tx.db.prepare_cached(statement)?.query_map([id], read)?.collect()
 }
 
-fn header(turn: &Turn<'_>, filter: &ExportFilter, place: String) -> Result<Header, Fault> {
+fn header(
+    tx: &JobTransaction<'_>,
+    filter: &ExportFilter,
+    place: String,
+) -> Result<Header, JobError> {
     let ids = |row: &Row<'_>| Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?));
     let (last_task_id, last_instance_id, last_schedule_id) =
-        turn.db.query_row(export_sql!("last_ids"), [], ids)?;
+        tx.db.query_row(export_sql!("last_ids"), [], ids)?;
     Ok(Header {
         task_engine_export: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        exported_at: timestamp(turn.now()),
+        exported_at: timestamp(tx.now()),
         from: place,
         statuses: filter.statuses.clone(),
         last_task_id,
@@ -97,7 +101,7 @@ fn header(turn: &Turn<'_>, filter: &ExportFilter, place: String) -> Result<Heade
     })
 }
 
-fn instance(row: &Row<'_>) -> Result<InstanceRecord, Fault> {
+fn instance(row: &Row<'_>) -> Result<InstanceRecord, JobError> {
     let text = |column| read::<String>(row, column);
     Ok(InstanceRecord {
         id: read(row, 0)?,
@@ -118,12 +122,12 @@ fn instance(row: &Row<'_>) -> Result<InstanceRecord, Fault> {
 }
 
 fn tasks(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     filter: &ExportFilter,
     take: &mut dyn FnMut(TaskRecord) -> bool,
-) -> Result<bool, Fault> {
+) -> Result<bool, JobError> {
     let mut held = HashMap::new();
-    each(turn, export_sql!("held"), [], |row| {
+    each(tx, export_sql!("held"), [], |row| {
         let running = RunningRecord {
             attempt: read(row, 1)?,
             retry_number: read(row, 2)?,
@@ -134,17 +138,17 @@ fn tasks(
         held.insert(read::<i64>(row, 0)?, running);
         Ok(true)
     })?;
-    each(turn, export_sql!("tasks"), [], |row| {
-        let task = task(turn, row, &held)?;
+    each(tx, export_sql!("tasks"), [], |row| {
+        let task = task(tx, row, &held)?;
         Ok(!filter.wants(task.status) || take(task))
     })
 }
 
 fn task(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     row: &Row<'_>,
     held: &HashMap<i64, RunningRecord>,
-) -> Result<TaskRecord, Fault> {
+) -> Result<TaskRecord, JobError> {
     let id: i64 = read(row, 0)?;
     let waiting = match read::<Option<i32>>(row, 8)? {
         Some(attempt) => Some(WaitingRecord {
@@ -167,8 +171,8 @@ fn task(
         has_unique_key: read(row, 11)?,
         waiting,
         running: held.get(&id).copied(),
-        executions: all(turn, export_sql!("executions"), id, execution)?,
-        late_results: all(turn, export_sql!("late_results"), id, |row| {
+        executions: all(tx, export_sql!("executions"), id, execution)?,
+        late_results: all(tx, export_sql!("late_results"), id, |row| {
             Ok(LateRecord {
                 attempt: read(row, 0)?,
                 arrived_at: timestamp(read(row, 1)?),
@@ -176,7 +180,7 @@ fn task(
                 error: json(row, 3)?,
             })
         })?,
-        progress: all(turn, export_sql!("progress"), id, |row| {
+        progress: all(tx, export_sql!("progress"), id, |row| {
             Ok(ProgressRecord {
                 attempt: read(row, 0)?,
                 version: read(row, 1)?,
@@ -186,7 +190,7 @@ fn task(
                 reported_at: time(row, 5)?,
             })
         })?,
-        logs: all(turn, export_sql!("logs"), id, |row| {
+        logs: all(tx, export_sql!("logs"), id, |row| {
             Ok(LogRecord {
                 attempt: read(row, 0)?,
                 line: read(row, 1)?,
@@ -195,7 +199,7 @@ fn task(
                 message: read(row, 4)?,
             })
         })?,
-        cancellations: all(turn, export_sql!("cancellations"), id, |row| {
+        cancellations: all(tx, export_sql!("cancellations"), id, |row| {
             Ok(CancellationRecord {
                 attempt: read(row, 0)?,
                 requested_at: timestamp(read(row, 1)?),
@@ -224,7 +228,7 @@ fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
     })
 }
 
-fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
+fn schedule(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<ScheduleRecord, JobError> {
     let id = read(row, 0)?;
     let overlap: String = read(row, 5)?;
     Ok(ScheduleRecord {
@@ -243,14 +247,14 @@ fn schedule(turn: &Turn<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Fault> {
         last_task_id: read(row, 12)?,
         created_at: timestamp(read(row, 13)?),
         updated_at: timestamp(read(row, 14)?),
-        fired_slots: all(turn, export_sql!("fired_slots"), id, |row| {
+        fired_slots: all(tx, export_sql!("fired_slots"), id, |row| {
             Ok(FiredRecord {
                 slot: timestamp(read(row, 0)?),
                 task_id: read(row, 1)?,
                 fired_at: timestamp(read(row, 2)?),
             })
         })?,
-        events: all(turn, export_sql!("schedule_events"), id, |row| {
+        events: all(tx, export_sql!("schedule_events"), id, |row| {
             Ok(ScheduleEventRecord {
                 kind: event_kind(row)?,
                 first_slot: time(row, 1)?,

@@ -6,34 +6,38 @@ use task_engine_core::json::Json;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::TaskId;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::read::{HeldTasks, error, held_tasks, row, running_execution, status};
 use crate::value::read;
 
 /// A page, oldest first.
-pub(crate) fn flow(turn: &Turn<'_>, page: &FlowPage) -> Result<Vec<FlowTask>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("flow_ids"))?;
+pub(crate) fn flow(tx: &JobTransaction<'_>, page: &FlowPage) -> Result<Vec<FlowTask>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("flow_ids"))?;
     let after = page.after.map_or(0, |id| id.0);
     let own = page.own_task().map(|id| id.0);
     let ids: Vec<i64> = statement
         .query_map(params![page.correlation_id, after, page.limit, own], |row| read(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
-    let held = held_tasks(turn)?;
-    let tasks = ids.into_iter().map(|id| flow_task(turn, &held, TaskId(id)));
+    let held = held_tasks(tx)?;
+    let tasks = ids.into_iter().map(|id| flow_task(tx, &held, TaskId(id)));
     tasks.filter_map(Result::transpose).collect()
 }
 
-fn flow_task(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<FlowTask>, Fault> {
-    let Some(row) = row(turn, held, id)? else {
+fn flow_task(
+    tx: &JobTransaction<'_>,
+    held: &HeldTasks,
+    id: TaskId,
+) -> Result<Option<FlowTask>, JobError> {
+    let Some(row) = row(tx, held, id)? else {
         return Ok(None);
     };
-    let (context, due_at): (String, i64) = turn
+    let (context, due_at): (String, i64) = tx
         .db
         .prepare_cached(sql!("flow_task"))?
         .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
-    let mut executions = ended(turn, id)?;
+    let mut executions = ended(tx, id)?;
     executions.extend(held.get(&id).map(|held| {
         let running = running_execution(held);
         FlowAttempt {
@@ -54,8 +58,8 @@ fn flow_task(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<Flo
     }))
 }
 
-fn ended(turn: &Turn<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("flow_executions"))?;
+fn ended(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("flow_executions"))?;
     let mut rows = statement.query([id.0])?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next()? {

@@ -9,8 +9,8 @@ use task_engine_store::export::{
     File, Ids, Imported, InstanceRecord, Line, ScheduleRecord, Shift, TaskRecord,
 };
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 
 macro_rules! import_sql {
     ($name:literal) => {
@@ -18,31 +18,31 @@ macro_rules! import_sql {
     };
 }
 
-pub(crate) fn import(turn: &Turn<'_>, file: File, ids: Ids) -> Result<Imported, Fault> {
+pub(crate) fn import(tx: &JobTransaction<'_>, file: File, ids: Ids) -> Result<Imported, JobError> {
     // A conflict that is met half-way is an answer, and leaves nothing behind.
-    turn.db.execute_batch("SAVEPOINT task_engine_import")?;
-    let imported = read(turn, file, ids)?;
+    tx.db.execute_batch("SAVEPOINT task_engine_import")?;
+    let imported = read(tx, file, ids)?;
     if let Imported::Conflict(_) = imported {
-        turn.db.execute_batch("ROLLBACK TO task_engine_import")?;
+        tx.db.execute_batch("ROLLBACK TO task_engine_import")?;
     } else {
-        turn.brings_work.set(true);
-        turn.changes_schedules.set(true);
-        turn.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
+        tx.brings_work.set(true);
+        tx.changes_schedules.set(true);
+        tx.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
     }
-    turn.db.execute_batch("RELEASE task_engine_import")?;
+    tx.db.execute_batch("RELEASE task_engine_import")?;
     Ok(imported)
 }
 
-fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
+fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, JobError> {
     let header = file.header().clone();
     let last: (i64, i64, i64) =
-        turn.db.query_row(include_str!("../sql/export/last_ids.sql"), [], |row| {
+        tx.db.query_row(include_str!("../sql/export/last_ids.sql"), [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
     let mut shift = Shift { tasks: 0, instances: last.1, schedules: 0 };
     if ids == Ids::New {
         (shift.tasks, shift.schedules) = (last.0, last.2);
-    } else if !turn.db.query_row(import_sql!("is_empty"), [], |row| row.get(0))? {
+    } else if !tx.db.query_row(import_sql!("is_empty"), [], |row| row.get(0))? {
         return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
     }
     if !shift.fits(&header) {
@@ -55,9 +55,9 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
         let line = line.map_err(|bad| StoreError::InvalidData(bad.to_string()))?;
         let number = file.line();
         match shift.apply(line, &header) {
-            Line::Instance(one) => instance(turn, &one)?,
+            Line::Instance(one) => instance(tx, &one)?,
             Line::PausedQueue(paused) => put(
-                turn,
+                tx,
                 import_sql!("paused_queue"),
                 params![paused.queue, paused.reason, paused.paused_at.as_microsecond()],
             )?,
@@ -66,10 +66,10 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
                     claims += 1;
                     holders.push(InstanceId(running.instance_id));
                 }
-                task(turn, &one, claims).map_err(|fault| in_line(fault, number, one.id))?;
+                task(tx, &one, claims).map_err(|fault| in_line(fault, number, one.id))?;
             }
             Line::Schedule(one) => {
-                let there: Option<i64> = turn
+                let there: Option<i64> = tx
                     .db
                     .prepare_cached(sql!("schedule"))?
                     .query_row([&one.name], |row| row.get(0))
@@ -78,7 +78,7 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
                 if there.is_some() {
                     conflict.get_or_insert(Imported::same_schedule(&one.name));
                 } else {
-                    schedule(turn, &one)?;
+                    schedule(tx, &one)?;
                 }
             }
             Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => {}
@@ -93,8 +93,8 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
         ("task_engine_instances", last.1.max(header.last_instance_id + shift.instances)),
         ("task_engine_schedules", last.2.max(header.last_schedule_id + shift.schedules)),
     ] {
-        put(turn, import_sql!("forget_sequence"), [table])?;
-        put(turn, import_sql!("set_sequence"), params![table, seq])?;
+        put(tx, import_sql!("forget_sequence"), [table])?;
+        put(tx, import_sql!("set_sequence"), params![table, seq])?;
     }
     holders.sort_unstable();
     holders.dedup();
@@ -102,7 +102,7 @@ fn read(turn: &Turn<'_>, mut file: File, ids: Ids) -> Result<Imported, Fault> {
 }
 
 /// Names the line of a value that cannot be stored, and its task.
-fn in_line(fault: Fault, line: u64, task: i64) -> Fault {
+fn in_line(fault: JobError, line: u64, task: i64) -> JobError {
     match fault.explain("the database") {
         StoreError::InvalidData(why) => {
             StoreError::InvalidData(format!("line {line}: task {task}: {why}")).into()
@@ -111,17 +111,17 @@ fn in_line(fault: Fault, line: u64, task: i64) -> Fault {
     }
 }
 
-fn put(turn: &Turn<'_>, statement: &str, params: impl Params) -> Result<(), Fault> {
-    turn.db.prepare_cached(statement)?.execute(params)?;
+fn put(tx: &JobTransaction<'_>, statement: &str, params: impl Params) -> Result<(), JobError> {
+    tx.db.prepare_cached(statement)?.execute(params)?;
     Ok(())
 }
 
-fn instance(turn: &Turn<'_>, one: &InstanceRecord) -> Result<(), Fault> {
+fn instance(tx: &JobTransaction<'_>, one: &InstanceRecord) -> Result<(), JobError> {
     // One that was alive is so elsewhere; here it is not.
     let is_over = one.stopped_at.is_some() || one.lost_at.is_some();
-    let lost_at = if is_over { micros(one.lost_at) } else { Some(turn.now()) };
+    let lost_at = if is_over { micros(one.lost_at) } else { Some(tx.now()) };
     put(
-        turn,
+        tx,
         import_sql!("instance"),
         params![
             one.id,
@@ -142,10 +142,10 @@ fn instance(turn: &Turn<'_>, one: &InstanceRecord) -> Result<(), Fault> {
     )
 }
 
-fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
+fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), JobError> {
     let id = one.id;
     put(
-        turn,
+        tx,
         import_sql!("task"),
         params![
             id,
@@ -161,7 +161,7 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
     if let Some(w) = one.waiting {
         let due_at = w.due_at.as_microsecond();
         put(
-            turn,
+            tx,
             import_sql!("waiting"),
             params![id, one.queue, one.class, one.priority, due_at, w.attempt, w.retry_number],
         )?;
@@ -170,17 +170,17 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
         let claimed_at = r.claimed_at.as_microsecond();
         let claim = (r.instance_id << 40) + claim;
         put(
-            turn,
+            tx,
             import_sql!("claim"),
             params![claim, r.instance_id, claimed_at, id, r.attempt, r.retry_number],
         )?;
         if let Some(at) = micros(r.cancel_requested_at) {
-            put(turn, import_sql!("cancel_request"), params![id, r.attempt, at])?;
+            put(tx, import_sql!("cancel_request"), params![id, r.attempt, at])?;
         }
     }
     for e in &one.executions {
         put(
-            turn,
+            tx,
             import_sql!("execution"),
             params![
                 id,
@@ -200,7 +200,7 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
     for late in &one.late_results {
         let holder = one.executions.iter().find(|e| e.attempt == late.attempt);
         put(
-            turn,
+            tx,
             import_sql!("late_result"),
             params![
                 id,
@@ -214,14 +214,14 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
     }
     for p in &one.progress {
         put(
-            turn,
+            tx,
             import_sql!("progress"),
             params![id, p.attempt, p.version, p.lines, p.percent, p.message, micros(p.reported_at)],
         )?;
     }
     for log in &one.logs {
         put(
-            turn,
+            tx,
             import_sql!("log"),
             params![
                 id,
@@ -235,20 +235,20 @@ fn task(turn: &Turn<'_>, one: &TaskRecord, claim: i64) -> Result<(), Fault> {
     }
     for c in &one.cancellations {
         put(
-            turn,
+            tx,
             import_sql!("cancellation"),
             params![id, c.attempt, c.requested_at.as_microsecond(), micros(c.told_at), c.answer],
         )?;
     }
     if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {
-        put(turn, import_sql!("unique_key"), params![one.class, key, id])?;
+        put(tx, import_sql!("unique_key"), params![one.class, key, id])?;
     }
     Ok(())
 }
 
-fn schedule(turn: &Turn<'_>, one: &ScheduleRecord) -> Result<(), Fault> {
+fn schedule(tx: &JobTransaction<'_>, one: &ScheduleRecord) -> Result<(), JobError> {
     put(
-        turn,
+        tx,
         import_sql!("schedule"),
         params![
             one.id,
@@ -270,11 +270,11 @@ fn schedule(turn: &Turn<'_>, one: &ScheduleRecord) -> Result<(), Fault> {
     )?;
     for fired in &one.fired_slots {
         let (slot, fired_at) = (fired.slot.as_microsecond(), fired.fired_at.as_microsecond());
-        put(turn, import_sql!("fired_slot"), params![one.id, slot, fired.task_id, fired_at])?;
+        put(tx, import_sql!("fired_slot"), params![one.id, slot, fired.task_id, fired_at])?;
     }
     for event in &one.events {
         put(
-            turn,
+            tx,
             import_sql!("schedule_event"),
             params![
                 one.id,

@@ -13,8 +13,8 @@ use task_engine_core::task::TaskId;
 use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::{between, micros, timestamp};
 use crate::value::read;
 
@@ -23,10 +23,10 @@ const CLASSES_MAX: usize = 100;
 /// How many pairs of queue and class it looks at for them.
 const LOOKS_MAX: usize = 1000;
 
-pub(crate) fn register(turn: &Turn<'_>, new: &NewInstance) -> Result<InstanceId, Fault> {
+pub(crate) fn register(tx: &JobTransaction<'_>, new: &NewInstance) -> Result<InstanceId, JobError> {
     // Rounded up: a lease is never shorter than was asked for.
     let lease_ms = new.lease.as_micros().div_ceil(1000);
-    let inserted = turn.db.prepare_cached(sql!("instance_insert"))?.execute(params![
+    let inserted = tx.db.prepare_cached(sql!("instance_insert"))?.execute(params![
         new.name,
         new.host,
         new.pid,
@@ -36,73 +36,81 @@ pub(crate) fn register(turn: &Turn<'_>, new: &NewInstance) -> Result<InstanceId,
         i64::try_from(lease_ms).unwrap_or(i64::MAX / 1000),
         serde_json::to_string(&new.queues)?,
         serde_json::to_string(&new.classes)?,
-        turn.now(),
+        tx.now(),
         serde_json::to_string(&new.pools)?,
     ])?;
     if inserted == 0 {
-        return Err(Fault::Store(StoreError::NameTaken(new.name.clone())));
+        return Err(JobError::Store(StoreError::NameTaken(new.name.clone())));
     }
-    Ok(InstanceId(turn.db.last_insert_rowid()))
+    Ok(InstanceId(tx.db.last_insert_rowid()))
 }
 
-pub(crate) fn heartbeat(turn: &Turn<'_>, instance: InstanceId) -> Result<HeartbeatReply, Fault> {
+pub(crate) fn heartbeat(
+    tx: &JobTransaction<'_>,
+    instance: InstanceId,
+) -> Result<HeartbeatReply, JobError> {
     let renewed =
-        turn.db.prepare_cached(sql!("instance_heartbeat"))?.execute([instance.0, turn.now()])?;
+        tx.db.prepare_cached(sql!("instance_heartbeat"))?.execute([instance.0, tx.now()])?;
     if renewed == 0 {
         return Ok(HeartbeatReply::default());
     }
     let instance_id = |row: &Row<'_>| Ok(InstanceId(read(row, 0)?));
     Ok(HeartbeatReply {
         alive: true,
-        now: timestamp(turn.now()),
-        claims: all(turn, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(read(row, 0)?)))?,
-        cancel: all(turn, sql!("pulse_cancel"), [instance.0], attempt_id)?,
+        now: timestamp(tx.now()),
+        claims: all(tx, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(read(row, 0)?)))?,
+        cancel: all(tx, sql!("pulse_cancel"), [instance.0], attempt_id)?,
         // One writer: a wish and an ending cannot meet.
         lingering: Vec::new(),
-        expired: all(turn, sql!("pulse_expired"), [instance.0, turn.now()], instance_id)?,
-        orphaned: all(turn, sql!("pulse_orphaned"), [], instance_id)?,
-        waiting_classes: waiting_classes(turn)?,
-        next_schedule_in: crate::schedules::next_in(turn)?,
+        expired: all(tx, sql!("pulse_expired"), [instance.0, tx.now()], instance_id)?,
+        orphaned: all(tx, sql!("pulse_orphaned"), [], instance_id)?,
+        waiting_classes: waiting_classes(tx)?,
+        next_schedule_in: crate::schedules::next_in(tx)?,
     })
 }
 
-pub(crate) fn unregister(turn: &Turn<'_>, instance: InstanceId) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("instance_stop"))?.execute([instance.0, turn.now()])?;
+pub(crate) fn unregister(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("instance_stop"))?.execute([instance.0, tx.now()])?;
     Ok(())
 }
 
 pub(crate) fn declare_lost(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     instance: InstanceId,
     process_gone: bool,
-) -> Result<bool, Fault> {
-    let lost = turn.db.prepare_cached(sql!("instance_lose"))?.execute(params![
+) -> Result<bool, JobError> {
+    let lost = tx.db.prepare_cached(sql!("instance_lose"))?.execute(params![
         instance.0,
-        turn.now(),
+        tx.now(),
         process_gone
     ])?;
     Ok(lost == 1)
 }
 
-pub(crate) fn instances(turn: &Turn<'_>, name: Option<&str>) -> Result<Vec<InstanceRow>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("instances"))?;
-    let mut rows = statement.query(params![name, turn.now() - micros(KEPT)])?;
+pub(crate) fn instances(
+    tx: &JobTransaction<'_>,
+    name: Option<&str>,
+) -> Result<Vec<InstanceRow>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("instances"))?;
+    let mut rows = statement.query(params![name, tx.now() - micros(KEPT)])?;
     let mut lives = Vec::new();
     while let Some(row) = rows.next()? {
-        lives.push(instance_row(turn, row)?);
+        lives.push(instance_row(tx, row)?);
     }
     Ok(lives)
 }
 
-pub(crate) fn prune(turn: &Turn<'_>, limit: u32) -> Result<u64, Fault> {
-    let before = turn.now() - micros(KEPT);
-    let pruned =
-        turn.db.prepare_cached(sql!("instances_prune"))?.execute(params![before, limit])?;
+pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError> {
+    let before = tx.now() - micros(KEPT);
+    let pruned = tx.db.prepare_cached(sql!("instances_prune"))?.execute(params![before, limit])?;
     Ok(pruned as u64)
 }
 
-pub(crate) fn held(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<HeldTask>, Fault> {
-    all(turn, sql!("held_by"), [instance.0], |row| {
+pub(crate) fn held_attempts(
+    tx: &JobTransaction<'_>,
+    instance: InstanceId,
+) -> Result<Vec<HeldTask>, JobError> {
+    all(tx, sql!("held_by"), [instance.0], |row| {
         Ok(HeldTask {
             id: attempt_id(row)?,
             class: read(row, 2)?,
@@ -111,7 +119,7 @@ pub(crate) fn held(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<HeldTask
     })
 }
 
-fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
+fn instance_row(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<InstanceRow, JobError> {
     let heartbeat_at = read(row, 11)?;
     let lease_ms: i64 = read(row, 7)?;
     let time =
@@ -133,7 +141,7 @@ fn instance_row(turn: &Turn<'_>, row: &Row<'_>) -> Result<InstanceRow, Fault> {
         classes: serde_json::from_str(&read::<String>(row, 9)?).unwrap_or_default(),
         started_at: timestamp(read(row, 10)?),
         heartbeat_at: timestamp(heartbeat_at),
-        heartbeat_age: between(heartbeat_at, turn.now()),
+        heartbeat_age: between(heartbeat_at, tx.now()),
         stopped_at,
         lost_at,
         held: read(row, 14)?,
@@ -146,8 +154,8 @@ fn attempt_id(row: &Row<'_>) -> rusqlite::Result<AttemptId> {
 }
 
 /// Jumps from class to class: a queue of a million tasks of one class is one look.
-fn waiting_classes(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
-    let mut next = turn.db.prepare_cached(sql!("pulse_next_class"))?;
+fn waiting_classes(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
+    let mut next = tx.db.prepare_cached(sql!("pulse_next_class"))?;
     let mut classes = BTreeSet::new();
     let mut at = (String::new(), String::new());
     for _ in 0..LOOKS_MAX {
@@ -164,12 +172,12 @@ fn waiting_classes(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
 }
 
 fn all<T>(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     statement: &str,
     parameters: impl Params,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>, Fault> {
-    let mut statement = turn.db.prepare_cached(statement)?;
+) -> Result<Vec<T>, JobError> {
+    let mut statement = tx.db.prepare_cached(statement)?;
     let rows = statement.query_map(parameters, read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

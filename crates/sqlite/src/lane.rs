@@ -9,8 +9,8 @@ use task_engine_core::task::TaskId;
 use task_engine_store::claim::ClaimedTask;
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
@@ -68,9 +68,13 @@ impl Lane {
     }
 
     /// The first due task that is not taken. `share` are read at a time.
-    pub(crate) fn head(&mut self, turn: &Turn<'_>, share: usize) -> Result<Option<Head>, Fault> {
+    pub(crate) fn head(
+        &mut self,
+        tx: &JobTransaction<'_>,
+        share: usize,
+    ) -> Result<Option<Head>, JobError> {
         if self.read.is_empty() && !self.dry {
-            self.read_on(turn, share)?;
+            self.read_on(tx, share)?;
         }
         Ok(self.read.front().map(|waiting| waiting.head))
     }
@@ -84,17 +88,20 @@ impl Lane {
     }
 
     /// Takes the tasks out of the queue: all of the lane up to the last one.
-    pub(crate) fn delete_taken(&self, turn: &Turn<'_>) -> Result<(), Fault> {
+    pub(crate) fn delete_taken(&self, tx: &JobTransaction<'_>) -> Result<(), JobError> {
         let Some(Taken { count, first, last }) = self.taken else {
             return Ok(());
         };
         let (queue, class, priority) = (&self.queue, &self.class, self.priority);
-        let mut deleted = turn
-            .db
-            .prepare_cached(sql!("waiting_delete_due_at"))?
-            .execute(params![queue, class, priority, last.due_at, last.task_id])?;
+        let mut deleted = tx.db.prepare_cached(sql!("waiting_delete_due_at"))?.execute(params![
+            queue,
+            class,
+            priority,
+            last.due_at,
+            last.task_id
+        ])?;
         if first.due_at < last.due_at {
-            deleted += turn
+            deleted += tx
                 .db
                 .prepare_cached(sql!("waiting_delete_due_before"))?
                 .execute(params![queue, class, priority, last.due_at])?;
@@ -102,13 +109,13 @@ impl Lane {
         if deleted == count {
             return Ok(());
         }
-        Err(Fault::Store(StoreError::Refused(format!(
+        Err(JobError::Store(StoreError::Refused(format!(
             "the queue {queue:?} is damaged: {count} tasks of the class {class:?} were read, and {deleted} are to be removed; run `task-engine doctor`"
         ))))
     }
 
-    fn read_on(&mut self, turn: &Turn<'_>, share: usize) -> Result<(), Fault> {
-        let mut statement = turn.db.prepare_cached(sql!("claim_heads"))?;
+    fn read_on(&mut self, tx: &JobTransaction<'_>, share: usize) -> Result<(), JobError> {
+        let mut statement = tx.db.prepare_cached(sql!("claim_heads"))?;
         let mut rows = statement.query(params![
             self.queue,
             self.class,
@@ -120,7 +127,7 @@ impl Lane {
         self.dry = true;
         while let Some(row) = rows.next()? {
             let head = Head { task_id: read(row, 0)?, due_at: read(row, 1)? };
-            if head.due_at > turn.now() {
+            if head.due_at > tx.now() {
                 self.next_due = Some(head.due_at);
                 self.dry = true;
                 break;

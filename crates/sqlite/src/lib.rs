@@ -5,7 +5,7 @@
 //! # mod task_engine { pub use task_engine_model::*; pub use task_engine_sqlite as sqlite; }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use task_engine::sqlite::{SqliteStore, create_in, rusqlite};
-//! use task_engine::{Json, NewTask, Store};
+//! use task_engine::{Json, NewTask};
 //!
 //! let store = SqliteStore::open("app.db")?;
 //! store.migrate().await?;
@@ -38,13 +38,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // - `connection`: opens the file, and says what is wrong with it;
-// - `desk`: the threads that own the connections; jobs go in, answers come out;
+// - `connection_thread`: the threads that own the connections; jobs go in, answers come out;
 // - `writer`: many jobs, one commit;
 // - `complete`: the end of an attempt in a transaction of the application's own;
 // - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
 //   `verify`, `checks`, `audit`, `tokens`,
-//   `figures`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
+//   `rollups`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
 // - `listen`: wake-ups, within the process and across processes;
 // - `clock`, `created`: for tests, with the feature `testing`.
 
@@ -63,14 +63,14 @@ mod claim;
 mod clock;
 mod complete;
 mod connection;
+mod connection_thread;
 mod create;
 #[cfg(feature = "testing")]
 mod created;
-mod desk;
 mod ending;
+mod engine;
+mod error;
 mod export;
-mod fault;
-mod figures;
 mod flow;
 mod import;
 mod instances;
@@ -80,11 +80,14 @@ mod logins;
 mod migrate;
 mod moment;
 mod operate;
+mod operators;
 mod queues;
 mod read;
+mod readers;
 mod record;
 mod recover;
 mod report;
+mod rollups;
 mod scan;
 mod schedules;
 mod store;

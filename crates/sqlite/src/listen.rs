@@ -12,7 +12,7 @@ use task_engine_store::error::StoreError;
 use tokio::sync::{oneshot, watch};
 
 use crate::connection;
-use crate::fault::explain;
+use crate::error::explain;
 
 /// How often another process's commits are looked for. A look costs a few
 /// microseconds and no disk access.

@@ -1,11 +1,11 @@
 //! Brings the tables to this version.
 
 use rusqlite::params;
-use task_engine_store::contract::Tables;
+use task_engine_store::contract::SchemaVersion;
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 
 /// In order; the number of each is its place, from 1 up.
 const MIGRATIONS: &[(&str, &str)] = &[
@@ -19,34 +19,34 @@ const MIGRATIONS: &[(&str, &str)] = &[
 ];
 
 /// Applies what is missing, in the one transaction that the writer is in.
-pub(crate) fn migrate(turn: &Turn<'_>, place: &str) -> Result<Vec<String>, Fault> {
-    turn.db.execute_batch(sql!("migrations_table"))?;
-    let there: i64 = turn.db.query_row(sql!("migrations_version"), [], |row| row.get(0))?;
+pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String>, JobError> {
+    tx.db.execute_batch(sql!("migrations_table"))?;
+    let there: i64 = tx.db.query_row(sql!("migrations_version"), [], |row| row.get(0))?;
     let latest = MIGRATIONS.len() as i64;
     if there > latest {
-        return Err(Fault::Store(StoreError::Version(format!(
+        return Err(JobError::Store(StoreError::Version(format!(
             "{place} has tables of version {there}, and this program knows versions up to {latest}: upgrade task-engine"
         ))));
     }
     let mut applied = Vec::new();
     for (version, (name, text)) in (1_i64..).zip(MIGRATIONS) {
         if version > there {
-            turn.db.execute_batch(text)?;
-            turn.db.execute(sql!("migrations_insert"), params![version, name, turn.now()])?;
+            tx.db.execute_batch(text)?;
+            tx.db.execute(sql!("migrations_insert"), params![version, name, tx.now()])?;
             applied.push((*name).to_owned());
         }
     }
     Ok(applied)
 }
 
-pub(crate) fn tables(turn: &Turn<'_>) -> Result<Tables, Fault> {
-    let there = turn.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+pub(crate) fn schema_version(tx: &JobTransaction<'_>) -> Result<SchemaVersion, JobError> {
+    let there = tx.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
     let there = match there {
         Ok(there) => Some(there),
         Err(error) if error.to_string().contains("no such table") => None,
         Err(error) => return Err(error.into()),
     };
-    Ok(Tables { there, known: latest() })
+    Ok(SchemaVersion { applied: there, known: latest() })
 }
 
 /// The version that this program needs.

@@ -8,9 +8,9 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
+use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence, wait};
-use crate::fault::Fault;
+use crate::error::JobError;
 use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
@@ -23,47 +23,50 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-pub(crate) fn cancel(turn: &Turn<'_>, ids: &[TaskId]) -> Result<Vec<CancelReport>, Fault> {
-    let held = held_tasks(turn)?;
+pub(crate) fn cancel(
+    tx: &JobTransaction<'_>,
+    ids: &[TaskId],
+) -> Result<Vec<CancelReport>, JobError> {
+    let held = held_tasks(tx)?;
     let each = ids.iter();
-    each.map(|id| cancel_one(turn, &held, *id)).collect()
+    each.map(|id| cancel_one(tx, &held, *id)).collect()
 }
 
-pub(crate) fn retry(turn: &Turn<'_>, ids: &[TaskId]) -> Result<Vec<RetryReport>, Fault> {
-    let held = held_tasks(turn)?;
+pub(crate) fn retry(tx: &JobTransaction<'_>, ids: &[TaskId]) -> Result<Vec<RetryReport>, JobError> {
+    let held = held_tasks(tx)?;
     let each = ids.iter();
-    each.map(|id| retry_one(turn, &held, *id)).collect()
+    each.map(|id| retry_one(tx, &held, *id)).collect()
 }
 
 /// Removes tasks that ended long enough ago, whole. The choice and the removal
 /// are in one transaction, so that nobody can send a task back in between.
 pub(crate) fn prune(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     status: TaskStatus,
     age: Duration,
     limit: u32,
-) -> Result<u64, Fault> {
-    let before = turn.now().saturating_sub(micros(age));
+) -> Result<u64, JobError> {
+    let before = tx.now().saturating_sub(micros(age));
     let ids = match status {
-        TaskStatus::Stopped => stopped_before(turn, before, limit)?,
+        TaskStatus::Stopped => stopped_before(tx, before, limit)?,
         TaskStatus::Failed | TaskStatus::Cancelled => {
-            let mut statement = turn.db.prepare_cached(sql!("prune_unhappy"))?;
+            let mut statement = tx.db.prepare_cached(sql!("prune_unhappy"))?;
             let ids =
                 statement.query_map(params![status.as_str(), before, limit], |row| read(row, 0))?;
             ids.collect::<rusqlite::Result<Vec<i64>>>()?
         }
         TaskStatus::Waiting | TaskStatus::Running => {
-            return Err(Fault::Store(StoreError::Refused(format!(
+            return Err(JobError::Store(StoreError::Refused(format!(
                 "a {status} task has not ended, and is never removed; cancel it first"
             ))));
         }
     };
-    forget(turn, &ids)?;
+    forget(tx, &ids)?;
     Ok(ids.len() as u64)
 }
 
 /// Removes tasks with all that is recorded about them.
-pub(crate) fn forget(turn: &Turn<'_>, ids: &[i64]) -> Result<(), Fault> {
+pub(crate) fn forget(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), JobError> {
     for statement in [
         sql!("prune_unique_tasks"),
         sql!("prune_created_tasks"),
@@ -75,7 +78,7 @@ pub(crate) fn forget(turn: &Turn<'_>, ids: &[i64]) -> Result<(), Fault> {
         sql!("prune_execution_logs"),
         sql!("prune_fired_slots"),
     ] {
-        let mut delete = turn.db.prepare_cached(statement)?;
+        let mut delete = tx.db.prepare_cached(statement)?;
         for id in ids {
             delete.execute([id])?;
         }
@@ -83,8 +86,12 @@ pub(crate) fn forget(turn: &Turn<'_>, ids: &[i64]) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Place, Fault> {
-    let waiting = turn
+pub(crate) fn find(
+    tx: &JobTransaction<'_>,
+    held: &HeldTasks,
+    id: TaskId,
+) -> Result<Place, JobError> {
+    let waiting = tx
         .db
         .prepare_cached(sql!("waiting_one"))?
         .query_row([id.0], |row| {
@@ -101,7 +108,7 @@ pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Plac
     if let Some(held) = held.get(&id) {
         return Ok(Place::Held(held.id));
     }
-    let ended: Option<(i32, Option<String>)> = turn
+    let ended: Option<(i32, Option<String>)> = tx
         .db
         .prepare_cached(sql!("last_ending"))?
         .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))
@@ -115,10 +122,14 @@ pub(crate) fn find(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Plac
     })
 }
 
-fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelReport, Fault> {
-    match find(turn, held, id)? {
+fn cancel_one(
+    tx: &JobTransaction<'_>,
+    held: &HeldTasks,
+    id: TaskId,
+) -> Result<CancelReport, JobError> {
+    match find(tx, held, id)? {
         Place::Waiting { id, retry_number, .. } => {
-            leave_queue(turn, id.task_id)?;
+            leave_queue(tx, id.task_id)?;
             let error = TaskError::new(TaskError::CANCELLED, "cancelled while it waited");
             let ended = EndedAttempt {
                 id,
@@ -127,21 +138,21 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
                 instance_id: None,
                 worker: None,
                 started_at: None,
-                stopped_at: turn.now(),
+                stopped_at: tx.now(),
                 result: None,
                 error: Some(&error),
                 next: NextState::End(TaskStatus::Cancelled),
             };
-            Fence::new(turn)?.end(&ended)?;
+            Fence::new(tx)?.end(&ended)?;
             Ok(CancelReport::Cancelled)
         }
         Place::Held(id) => {
-            turn.db.prepare_cached(sql!("cancel_request"))?.execute(params![
+            tx.db.prepare_cached(sql!("cancel_request"))?.execute(params![
                 id.task_id.0,
                 id.attempt,
-                turn.now()
+                tx.now()
             ])?;
-            turn.wants_cancel.set(true);
+            tx.wants_cancel.set(true);
             Ok(CancelReport::Requested)
         }
         Place::Ended(_, status) => Ok(CancelReport::Ended(status)),
@@ -149,33 +160,37 @@ fn cancel_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<CancelRep
     }
 }
 
-fn retry_one(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<RetryReport, Fault> {
-    match find(turn, held, id)? {
-        Place::Waiting { due_at, .. } if due_at <= turn.now() => Ok(RetryReport::AlreadyDue),
+fn retry_one(
+    tx: &JobTransaction<'_>,
+    held: &HeldTasks,
+    id: TaskId,
+) -> Result<RetryReport, JobError> {
+    match find(tx, held, id)? {
+        Place::Waiting { due_at, .. } if due_at <= tx.now() => Ok(RetryReport::AlreadyDue),
         Place::Waiting { id, retry_number, .. } => {
-            leave_queue(turn, id.task_id)?;
+            leave_queue(tx, id.task_id)?;
             let before = AttemptId { attempt: id.attempt - 1, ..id };
-            wait(turn, before, turn.now(), retry_number)?;
+            wait(tx, before, tx.now(), retry_number)?;
             Ok(RetryReport::Advanced)
         }
         Place::Held(_) => Ok(RetryReport::Running),
         Place::Ended(_, TaskStatus::Stopped) => Ok(RetryReport::Stopped),
         Place::Ended(last, _) => {
-            wait(turn, last, turn.now(), 0)?;
+            wait(tx, last, tx.now(), 0)?;
             Ok(RetryReport::Waiting)
         }
         Place::Nowhere => Ok(RetryReport::NotFound),
     }
 }
 
-pub(crate) fn leave_queue(turn: &Turn<'_>, id: TaskId) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("waiting_delete"))?.execute([id.0])?;
+pub(crate) fn leave_queue(tx: &JobTransaction<'_>, id: TaskId) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("waiting_delete"))?.execute([id.0])?;
     Ok(())
 }
 
 /// Reads from the oldest task on, and no further than it must.
-fn stopped_before(turn: &Turn<'_>, before: i64, limit: u32) -> Result<Vec<i64>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("prune_happy"))?;
+fn stopped_before(tx: &JobTransaction<'_>, before: i64, limit: u32) -> Result<Vec<i64>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("prune_happy"))?;
     let mut rows = statement.query([])?;
     let mut ids = Vec::new();
     while ids.len() < limit as usize

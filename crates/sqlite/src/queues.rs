@@ -3,34 +3,34 @@
 use rusqlite::{OptionalExtension, params};
 use task_engine_core::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
 /// Claims are made in the writer's transactions too, one after the other: those
 /// that come after this one see it.
-pub(crate) fn pause(turn: &Turn<'_>, pause: &Pause) -> Result<bool, Fault> {
-    let was_paused: bool = turn
+pub(crate) fn pause(tx: &JobTransaction<'_>, pause: &Pause) -> Result<bool, JobError> {
+    let was_paused: bool = tx
         .db
         .prepare_cached(sql!("queue_is_paused"))?
         .query_row([pause.queue()], |row| read(row, 0))?;
-    turn.db.prepare_cached(sql!("queue_pause"))?.execute(params![
+    tx.db.prepare_cached(sql!("queue_pause"))?.execute(params![
         pause.queue(),
         pause.reason(),
-        turn.now()
+        tx.now()
     ])?;
     Ok(!was_paused)
 }
 
-pub(crate) fn resume(turn: &Turn<'_>, queue: &str) -> Result<bool, Fault> {
-    let resumed = turn.db.prepare_cached(sql!("queue_resume"))?.execute([queue])? > 0;
-    turn.brings_work.set(resumed || turn.brings_work.get());
+pub(crate) fn resume(tx: &JobTransaction<'_>, queue: &str) -> Result<bool, JobError> {
+    let resumed = tx.db.prepare_cached(sql!("queue_resume"))?.execute([queue])? > 0;
+    tx.brings_work.set(resumed || tx.brings_work.get());
     Ok(resumed)
 }
 
-pub(crate) fn paused(turn: &Turn<'_>) -> Result<Vec<PausedQueue>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("queues_paused"))?;
+pub(crate) fn paused(tx: &JobTransaction<'_>) -> Result<Vec<PausedQueue>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("queues_paused"))?;
     let rows = statement.query_map([], |row| {
         Ok(PausedQueue {
             queue: read(row, 0)?,
@@ -41,29 +41,29 @@ pub(crate) fn paused(turn: &Turn<'_>) -> Result<Vec<PausedQueue>, Fault> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(crate) fn queues(turn: &Turn<'_>) -> Result<Vec<QueueRow>, Fault> {
+pub(crate) fn queues(tx: &JobTransaction<'_>) -> Result<Vec<QueueRow>, JobError> {
     let mut list = QueueList::default();
-    waiting(turn, &mut list)?;
-    let mut statement = turn.db.prepare_cached(sql!("queues_running"))?;
+    waiting(tx, &mut list)?;
+    let mut statement = tx.db.prepare_cached(sql!("queues_running"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         list.running(&read::<String>(row, 0)?, read(row, 1)?);
     }
-    let mut statement = turn.db.prepare_cached(sql!("queues_served"))?;
+    let mut statement = tx.db.prepare_cached(sql!("queues_served"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         list.served(&read::<String>(row, 0)?);
     }
-    for paused in paused(turn)? {
+    for paused in paused(tx)? {
         list.paused(paused);
     }
     Ok(list.into_rows())
 }
 
 /// Jumps from lane to lane, and counts each up to the limit.
-fn waiting(turn: &Turn<'_>, list: &mut QueueList) -> Result<(), Fault> {
-    let mut next = turn.db.prepare_cached(sql!("queues_next_lane"))?;
-    let mut count = turn.db.prepare_cached(sql!("queues_count"))?;
+fn waiting(tx: &JobTransaction<'_>, list: &mut QueueList) -> Result<(), JobError> {
+    let mut next = tx.db.prepare_cached(sql!("queues_next_lane"))?;
+    let mut count = tx.db.prepare_cached(sql!("queues_count"))?;
     let mut at = (String::new(), String::new(), 0_i32);
     for _ in 0..QueueList::LANES_MAX {
         let found = next
@@ -74,7 +74,7 @@ fn waiting(turn: &Turn<'_>, list: &mut QueueList) -> Result<(), Fault> {
         let Some(lane) = found else { break };
         at = lane;
         let (due, later) = count
-            .query_row(params![at.0, at.1, at.2, turn.now(), Count::PER_LANE_MAX + 1], |row| {
+            .query_row(params![at.0, at.1, at.2, tx.now(), Count::PER_LANE_MAX + 1], |row| {
                 Ok((read(row, 0)?, read(row, 1)?))
             })?;
         list.waiting(&at.0, due, later);

@@ -11,8 +11,8 @@ use task_engine_core::task::{ExecutionRow, TaskDetails, TaskFilter, TaskId, Task
 use task_engine_core::task::{ExecutionStatus, LateResult};
 use task_engine_store::error::StoreError;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
@@ -29,8 +29,8 @@ pub(crate) struct RunningAttempt {
 }
 
 /// Read once, because claims are kept by the batch and not by the task.
-pub(crate) fn held_tasks(turn: &Turn<'_>) -> Result<HeldTasks, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("held"))?;
+pub(crate) fn held_tasks(tx: &JobTransaction<'_>) -> Result<HeldTasks, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("held"))?;
     let held = statement.query_map([], |row| {
         let task_id = TaskId(read(row, 0)?);
         let held = RunningAttempt {
@@ -46,14 +46,17 @@ pub(crate) fn held_tasks(turn: &Turn<'_>) -> Result<HeldTasks, Fault> {
 
 /// A page, newest first. Each status is asked for where such tasks are, because
 /// to ask all tasks for their status reads the whole history.
-pub(crate) fn tasks(turn: &Turn<'_>, filter: &TaskFilter) -> Result<Vec<TaskRow>, Fault> {
-    let held = held_tasks(turn)?;
-    let ids = page(turn, filter)?;
-    let rows = ids.into_iter().map(|id| row(turn, &held, TaskId(id)));
+pub(crate) fn tasks(
+    tx: &JobTransaction<'_>,
+    filter: &TaskFilter,
+) -> Result<Vec<TaskRow>, JobError> {
+    let held = held_tasks(tx)?;
+    let ids = page(tx, filter)?;
+    let rows = ids.into_iter().map(|id| row(tx, &held, TaskId(id)));
     rows.filter_map(Result::transpose).collect()
 }
 
-fn page(turn: &Turn<'_>, filter: &TaskFilter) -> Result<Vec<i64>, Fault> {
+fn page(tx: &JobTransaction<'_>, filter: &TaskFilter) -> Result<Vec<i64>, JobError> {
     let before = filter.before.map_or(i64::MAX, |id| id.0);
     let (class, limit) = (&filter.class, filter.limit);
     let statement = match filter.status {
@@ -63,7 +66,7 @@ fn page(turn: &Turn<'_>, filter: &TaskFilter) -> Result<Vec<i64>, Fault> {
         Some(TaskStatus::Stopped) => sql!("page_stopped"),
         Some(TaskStatus::Failed | TaskStatus::Cancelled) => sql!("page_unhappy"),
     };
-    let mut statement = turn.db.prepare_cached(statement)?;
+    let mut statement = tx.db.prepare_cached(statement)?;
     let id = |row: &Row<'_>| row.get(0);
     let ids = match filter.status {
         Some(status @ (TaskStatus::Failed | TaskStatus::Cancelled)) => {
@@ -75,18 +78,18 @@ fn page(turn: &Turn<'_>, filter: &TaskFilter) -> Result<Vec<i64>, Fault> {
 }
 
 /// Everything about one task.
-pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, Fault> {
-    let held = held_tasks(turn)?;
-    let Some(row) = row(turn, &held, id)? else {
+pub(crate) fn task(tx: &JobTransaction<'_>, id: TaskId) -> Result<Option<TaskDetails>, JobError> {
+    let held = held_tasks(tx)?;
+    let Some(row) = row(tx, &held, id)? else {
         return Ok(None);
     };
-    let (parameters, context) = turn
+    let (parameters, context) = tx
         .db
         .prepare_cached(sql!("task_asked"))?
         .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let running = held.get(&id);
     let cancel_requested = match running {
-        Some(held) => turn
+        Some(held) => tx
             .db
             .prepare_cached(sql!("task_cancel_requested"))?
             .query_row(params![id.0, held.id.attempt], |row| read(row, 0))?,
@@ -94,10 +97,10 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
     };
     let context = json(context);
     let origin = Origin::of(id, &context);
-    let mut executions = executions(turn, id)?;
+    let mut executions = executions(tx, id)?;
     executions.extend(running.map(running_execution));
     for execution in &mut executions {
-        crate::report::complete(turn, id, execution)?;
+        crate::report::complete(tx, id, execution)?;
     }
     Ok(Some(TaskDetails {
         row,
@@ -105,14 +108,18 @@ pub(crate) fn task(turn: &Turn<'_>, id: TaskId) -> Result<Option<TaskDetails>, F
         context,
         executions,
         cancel_requested,
-        late_results: late_results(turn, id)?,
+        late_results: late_results(tx, id)?,
         correlation_id: origin.correlation_id,
         parent_id: origin.parent_id,
     }))
 }
 
-pub(crate) fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Option<TaskRow>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("task"))?;
+pub(crate) fn row(
+    tx: &JobTransaction<'_>,
+    held: &HeldTasks,
+    id: TaskId,
+) -> Result<Option<TaskRow>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("task"))?;
     let mut rows = statement.query([id.0])?;
     match rows.next()? {
         Some(row) => task_row(row, id, held.get(&id)).map(Some),
@@ -120,7 +127,7 @@ pub(crate) fn row(turn: &Turn<'_>, held: &HeldTasks, id: TaskId) -> Result<Optio
     }
 }
 
-fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<TaskRow, Fault> {
+fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<TaskRow, JobError> {
     let created_at: i64 = read(row, 3)?;
     let scheduled_at: i64 = read(row, 4)?;
     let waits_until: Option<i64> = read(row, 5)?;
@@ -162,8 +169,8 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<
     Ok(task)
 }
 
-fn executions(turn: &Turn<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("task_executions"))?;
+fn executions(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("task_executions"))?;
     let mut rows = statement.query([id.0])?;
     let mut executions = Vec::new();
     while let Some(row) = rows.next()? {
@@ -212,8 +219,8 @@ pub(crate) fn running_execution(held: &RunningAttempt) -> ExecutionRow {
     }
 }
 
-fn late_results(turn: &Turn<'_>, id: TaskId) -> Result<Vec<LateResult>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("task_late_results"))?;
+fn late_results(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<LateResult>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("task_late_results"))?;
     let mut rows = statement.query([id.0])?;
     let mut late = Vec::new();
     while let Some(row) = rows.next()? {
@@ -237,11 +244,11 @@ pub(crate) fn json(text: String) -> Json {
 }
 
 /// A stored status.
-pub(crate) fn status(word: &str) -> Result<TaskStatus, Fault> {
-    word.parse().map_err(|why: ParseError| Fault::Store(StoreError::Refused(why.to_string())))
+pub(crate) fn status(word: &str) -> Result<TaskStatus, JobError> {
+    word.parse().map_err(|why: ParseError| JobError::Store(StoreError::Refused(why.to_string())))
 }
 
-pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, Fault> {
+pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, JobError> {
     let text: Option<String> = read(row, column)?;
     // Somebody else's SQL may have written another shape: show it as it is.
     let read = |text: String| {

@@ -5,30 +5,30 @@ use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::task::TaskStatus;
 
-use crate::desk::Turn;
+use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence, began};
-use crate::fault::Fault;
+use crate::error::JobError;
 use crate::report;
 
 /// Ends attempts, and removes claims that are finished. Returns the attempts
 /// that somebody else had ended before.
 pub(crate) fn record(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     endings: &[Ending],
     finished: &[ClaimId],
-) -> Result<Vec<AttemptId>, Fault> {
+) -> Result<Vec<AttemptId>, JobError> {
     let mut late = Vec::new();
-    let mut fence = Fence::new(turn)?;
+    let mut fence = Fence::new(tx)?;
     fence.find(endings.iter().map(|ending| ending.id))?;
     for ending in endings {
-        if record_one(turn, &mut fence, ending)? == Recorded::Late {
+        if record_one(tx, &mut fence, ending)? == Recorded::Late {
             late.push(ending.id);
         }
     }
     if !endings.is_empty() {
-        sweep_cancel_requests(turn)?;
+        sweep_cancel_requests(tx)?;
     }
-    let mut delete = turn.db.prepare_cached(sql!("claim_delete"))?;
+    let mut delete = tx.db.prepare_cached(sql!("claim_delete"))?;
     for claim in finished {
         delete.execute([claim.0])?;
     }
@@ -49,41 +49,41 @@ pub(crate) enum Recorded {
 
 /// Ends one attempt, or keeps what came too late as evidence.
 pub(crate) fn record_one(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     fence: &mut Fence<'_>,
     ending: &Ending,
-) -> Result<Recorded, Fault> {
-    let mut attempt = on_our_clock(turn, ending);
-    if matches!(attempt.next, NextState::Wait { .. }) && cancel_requested(turn, ending.id)? {
+) -> Result<Recorded, JobError> {
+    let mut attempt = on_our_clock(tx, ending);
+    if matches!(attempt.next, NextState::Wait { .. }) && cancel_requested(tx, ending.id)? {
         // The wish came when it was too late for this attempt; it is for the
         // task.
         attempt.next = NextState::End(TaskStatus::Cancelled);
     }
     if fence.end(&attempt)? {
-        report::told(turn, ending)?;
+        report::told(tx, ending)?;
         return Ok(Recorded::Ended);
     }
-    if was_sent_before(turn, ending)? {
+    if was_sent_before(tx, ending)? {
         return Ok(Recorded::Before);
     }
-    keep_as_evidence(turn, &attempt)?;
+    keep_as_evidence(tx, &attempt)?;
     Ok(Recorded::Late)
 }
 
-fn cancel_requested(turn: &Turn<'_>, id: AttemptId) -> Result<bool, Fault> {
-    let mut ask = turn.db.prepare_cached(sql!("cancel_requested"))?;
+fn cancel_requested(tx: &JobTransaction<'_>, id: AttemptId) -> Result<bool, JobError> {
+    let mut ask = tx.db.prepare_cached(sql!("cancel_requested"))?;
     Ok(ask.query_row(params![id.task_id.0, id.attempt], |row| row.get(0))?)
 }
 
 /// Puts wishes that have nothing to wish for any more out of the way.
-pub(crate) fn sweep_cancel_requests(turn: &Turn<'_>) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("cancellations_keep"))?.execute([])?;
-    turn.db.prepare_cached(sql!("cancel_requests_sweep"))?.execute([])?;
+pub(crate) fn sweep_cancel_requests(tx: &JobTransaction<'_>) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("cancellations_keep"))?.execute([])?;
+    tx.db.prepare_cached(sql!("cancel_requests_sweep"))?.execute([])?;
     Ok(())
 }
 
-fn on_our_clock<'a>(turn: &Turn<'_>, ending: &'a Ending) -> EndedAttempt<'a> {
-    let stopped_at = ending.ran.map_or(turn.now(), |ran| turn.moment.of(ran.ended));
+fn on_our_clock<'a>(tx: &JobTransaction<'_>, ending: &'a Ending) -> EndedAttempt<'a> {
+    let stopped_at = ending.ran.map_or(tx.now(), |ran| tx.moment.of(ran.ended));
     EndedAttempt {
         id: ending.id,
         retry_number: ending.retry_number,
@@ -100,8 +100,8 @@ fn on_our_clock<'a>(turn: &Turn<'_>, ending: &'a Ending) -> EndedAttempt<'a> {
 
 /// Whether this very holder ended the attempt: it has lost our answer, and sends
 /// the same thing again.
-fn was_sent_before(turn: &Turn<'_>, ending: &Ending) -> Result<bool, Fault> {
-    let ended_by: Option<Option<i64>> = turn
+fn was_sent_before(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
+    let ended_by: Option<Option<i64>> = tx
         .db
         .prepare_cached(sql!("ended_by"))?
         .query_row(params![ending.id.task_id.0, ending.id.attempt], |row| row.get(0))
@@ -109,11 +109,11 @@ fn was_sent_before(turn: &Turn<'_>, ending: &Ending) -> Result<bool, Fault> {
     Ok(ended_by == Some(Some(ending.claim_id.0)))
 }
 
-fn keep_as_evidence(turn: &Turn<'_>, attempt: &EndedAttempt<'_>) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("late_result"))?.execute(params![
+fn keep_as_evidence(tx: &JobTransaction<'_>, attempt: &EndedAttempt<'_>) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("late_result"))?.execute(params![
         attempt.id.task_id.0,
         attempt.id.attempt,
-        turn.now(),
+        tx.now(),
         attempt.claim_id,
         attempt.instance_id,
         attempt.worker,

@@ -10,28 +10,31 @@ use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::task::TaskId;
 
-use crate::desk::Turn;
+use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence};
-use crate::fault::Fault;
+use crate::error::JobError;
 use crate::record::sweep_cancel_requests;
 use crate::value::read;
 
 /// Whoever deletes a claim ends its attempts, so two recoveries never meet.
-pub(crate) fn reclaim(turn: &Turn<'_>, what: &Reclaim) -> Result<Vec<ReclaimedAttempt>, Fault> {
+pub(crate) fn reclaim(
+    tx: &JobTransaction<'_>,
+    what: &Reclaim,
+) -> Result<Vec<ReclaimedAttempt>, JobError> {
     let (instance, mut attempts) = match what {
-        Reclaim::Unknown(instance, claims) => (*instance, unknown(turn, *instance, claims)?),
-        Reclaim::Lost(instance) => (*instance, lost(turn, *instance)?),
+        Reclaim::Unknown(instance, claims) => (*instance, unknown(tx, *instance, claims)?),
+        Reclaim::Lost(instance) => (*instance, lost(tx, *instance)?),
     };
     if attempts.is_empty() {
         return Ok(Vec::new());
     }
     attempts.sort_unstable_by_key(|attempt| attempt.id);
-    let former = former(turn, instance)?;
+    let former = former(tx, instance)?;
     let mut taken = Vec::with_capacity(attempts.len());
     for attempt in &attempts {
-        taken.extend(end(turn, what, instance, attempt, &former)?);
+        taken.extend(end(tx, what, instance, attempt, &former)?);
     }
-    sweep_cancel_requests(turn)?;
+    sweep_cancel_requests(tx)?;
     Ok(taken)
 }
 
@@ -43,11 +46,11 @@ struct TakenAttempt {
 }
 
 fn unknown(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     instance: InstanceId,
     claims: &[task_engine_core::claim::ClaimId],
-) -> Result<Vec<TakenAttempt>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("claim_take_back"))?;
+) -> Result<Vec<TakenAttempt>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("claim_take_back"))?;
     let mut attempts = Vec::new();
     for claim in claims {
         for claim in statement.query_map([claim.0, instance.0], claim_row)? {
@@ -57,8 +60,8 @@ fn unknown(
     Ok(attempts)
 }
 
-fn lost(turn: &Turn<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("claims_take_back"))?;
+fn lost(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("claims_take_back"))?;
     let mut attempts = Vec::new();
     for claim in statement.query_map([instance.0], claim_row)? {
         attempts.extend(attempts_of(claim?)?);
@@ -70,7 +73,7 @@ fn claim_row(row: &Row<'_>) -> rusqlite::Result<(i64, String)> {
     Ok((read(row, 0)?, read(row, 1)?))
 }
 
-fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt>, Fault> {
+fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt>, JobError> {
     let attempts: Vec<(TaskId, i32, u32)> = serde_json::from_str(&attempts)?;
     let attempts = attempts.into_iter();
     Ok(attempts
@@ -85,13 +88,13 @@ fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt
 /// Ends one attempt, unless it has ended before: a claim stays until its last
 /// attempt has ended.
 fn end(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     what: &Reclaim,
     instance: InstanceId,
     attempt: &TakenAttempt,
     former: &HoldingEngine,
-) -> Result<Option<ReclaimedAttempt>, Fault> {
-    let task: Option<(String, String, bool)> = turn
+) -> Result<Option<ReclaimedAttempt>, JobError> {
+    let task: Option<(String, String, bool)> = tx
         .db
         .prepare_cached(sql!("taken_task"))?
         .query_row(params![attempt.id.task_id.0, attempt.id.attempt], |row| {
@@ -119,20 +122,20 @@ fn end(
         instance_id: Some(instance.0),
         worker: None,
         started_at: began.then_some(attempt.claimed_at),
-        stopped_at: turn.now(),
+        stopped_at: tx.now(),
         result: None,
         error: error.as_ref(),
         next,
     };
-    let written = Fence::new(turn)?.end(&ended)?;
+    let written = Fence::new(tx)?.end(&ended)?;
     Ok(written.then_some(ReclaimedAttempt { id: attempt.id, class, next }))
 }
 
 /// What is on record about the engine that held the claims.
-fn former(turn: &Turn<'_>, instance: InstanceId) -> Result<HoldingEngine, Fault> {
-    let now = turn.now();
+fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine, JobError> {
+    let now = tx.now();
     let former =
-        turn.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
+        tx.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
             let silent = u64::try_from(now - read::<i64>(row, 3)?).unwrap_or(0);
             Ok(HoldingEngine {
                 name: read(row, 0)?,

@@ -7,15 +7,18 @@ use task_engine_core::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report}
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{ExecutionRow, TaskId};
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
 /// Writes what attempts have said. There is one writer, so none is passed over.
-pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptId>, Fault> {
-    let mut progress = turn.db.prepare_cached(sql!("report_progress"))?;
-    let mut log = turn.db.prepare_cached(sql!("report_line"))?;
+pub(crate) fn report(
+    tx: &JobTransaction<'_>,
+    reports: &[Report],
+) -> Result<Vec<AttemptId>, JobError> {
+    let mut progress = tx.db.prepare_cached(sql!("report_progress"))?;
+    let mut log = tx.db.prepare_cached(sql!("report_line"))?;
     for report in reports {
         let AttemptId { task_id, attempt } = report.id;
         for line in &report.lines {
@@ -23,7 +26,7 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
                 task_id.0,
                 attempt,
                 line.line,
-                turn.moment.of(line.said),
+                tx.moment.of(line.said),
                 line.level.as_str(),
                 line.message,
             ])?;
@@ -36,16 +39,20 @@ pub(crate) fn report(turn: &Turn<'_>, reports: &[Report]) -> Result<Vec<AttemptI
             report.lines_said,
             far.map(|far| far.percent),
             far.map(|far| &far.message),
-            far.map(|far| turn.moment.of(far.said)),
+            far.map(|far| tx.moment.of(far.said)),
         ])?;
     }
     Ok(Vec::new())
 }
 
-pub(crate) fn logs(turn: &Turn<'_>, id: TaskId, filter: &LogFilter) -> Result<Vec<LogRow>, Fault> {
+pub(crate) fn logs(
+    tx: &JobTransaction<'_>,
+    id: TaskId,
+    filter: &LogFilter,
+) -> Result<Vec<LogRow>, JobError> {
     let statement = if filter.newest { sql!("logs_newest") } else { sql!("logs") };
     let (after, before) = filter.bounds();
-    let mut statement = turn.db.prepare_cached(statement)?;
+    let mut statement = tx.db.prepare_cached(statement)?;
     let bounds = params![id.0, after.0, after.1, before.0, before.1, filter.limit];
     let rows = statement.query_map(bounds, |row| {
         Ok(LogRow {
@@ -65,12 +72,12 @@ pub(crate) fn logs(turn: &Turn<'_>, id: TaskId, filter: &LogFilter) -> Result<Ve
 
 /// Adds to an execution what it has said, and what became of a wish to cancel it.
 pub(crate) fn complete(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     id: TaskId,
     execution: &mut ExecutionRow,
-) -> Result<(), Fault> {
+) -> Result<(), JobError> {
     let runs = execution.status == ExecutionStatus::Running;
-    let mut ask = turn.db.prepare_cached(sql!("execution_said"))?;
+    let mut ask = tx.db.prepare_cached(sql!("execution_said"))?;
     ask.query_row(params![id.0, execution.attempt], |row| {
         let percent: Option<f64> = read(row, 0)?;
         let (message, at): (Option<String>, Option<i64>) = (read(row, 1)?, read(row, 2)?);
@@ -93,12 +100,12 @@ pub(crate) fn complete(
 }
 
 /// Writes how an attempt that has just ended took it that it was told to.
-pub(crate) fn told(turn: &Turn<'_>, ending: &Ending) -> Result<(), Fault> {
+pub(crate) fn told(tx: &JobTransaction<'_>, ending: &Ending) -> Result<(), JobError> {
     if let Some(told) = ending.told {
-        turn.db.prepare_cached(sql!("cancellation"))?.execute(params![
+        tx.db.prepare_cached(sql!("cancellation"))?.execute(params![
             ending.id.task_id.0,
             ending.id.attempt,
-            turn.moment.of(told.at),
+            tx.moment.of(told.at),
             told.answer.as_str(),
         ])?;
     }

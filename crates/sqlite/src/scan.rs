@@ -9,17 +9,17 @@ use task_engine_core::task::{TaskId, TaskRow, TaskStatus};
 use task_engine_store::scan::{CreationTimes, TimeRange};
 use task_engine_store::scan::{Scan, ScanPage, ScanSource};
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::read::{HeldTasks, held_tasks, json, row};
 use crate::value::read;
 
-pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<ScanPage, Fault> {
-    let now = timestamp(turn.now());
+pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, JobError> {
+    let now = timestamp(tx.now());
     let places = places(&scan.base);
     let statement = |text: &str, places: &[String]| {
-        turn.db.prepare_cached(&text.replace("/* base */", &places.join("UNION ALL\n")))
+        tx.db.prepare_cached(&text.replace("/* base */", &places.join("UNION ALL\n")))
     };
     // Each brings no more than it may by its key: the crowd of one place is not
     // read for the sake of another.
@@ -57,9 +57,9 @@ pub(crate) fn scan(turn: &Turn<'_>, scan: &Scan) -> Result<ScanPage, Fault> {
     };
     bind(&mut step, scan, range, narrow)?;
     let ids: Vec<i64> = step.raw_query().mapped(|row| read(row, 0)).collect::<Result<_, _>>()?;
-    let held = held_tasks(turn)?;
-    let tasks = ids.iter().map(|id| found(turn, &held, TaskId(*id), scan.with_json));
-    let tasks = tasks.filter_map(Result::transpose).collect::<Result<Vec<_>, Fault>>()?;
+    let held = held_tasks(tx)?;
+    let tasks = ids.iter().map(|id| found(tx, &held, TaskId(*id), scan.with_json));
+    let tasks = tasks.filter_map(Result::transpose).collect::<Result<Vec<_>, JobError>>()?;
     let down_to = match ids.last() {
         Some(last) if ids.len() >= scan.tasks as usize => Some(TaskId(*last)),
         _ => (rows >= i64::from(scan.rows)).then_some(TaskId(lowest)),
@@ -86,7 +86,7 @@ fn bind(
     scan: &Scan,
     range: [Value; 3],
     narrow: Narrow,
-) -> Result<(), Fault> {
+) -> Result<(), JobError> {
     let flow = match &scan.base {
         ScanSource::Flow(name) => Value::Text(name.clone()),
         _ => Value::Null,
@@ -125,19 +125,19 @@ fn places(base: &ScanSource) -> Vec<String> {
 }
 
 fn found(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     held: &HeldTasks,
     id: TaskId,
     with_json: bool,
-) -> Result<Option<FoundTask>, Fault> {
-    let Some(row) = row(turn, held, id)? else {
+) -> Result<Option<FoundTask>, JobError> {
+    let Some(row) = row(tx, held, id)? else {
         return Ok(None);
     };
-    let (parameters, context): (String, String) = turn
+    let (parameters, context): (String, String) = tx
         .db
         .prepare_cached(sql!("task_asked"))?
         .query_row(params![id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
-    let (started_at, ended_at) = last_times(turn, &row)?;
+    let (started_at, ended_at) = last_times(tx, &row)?;
     let context = json(context);
     let correlation_id = Origin::of(id, &context).correlation_id;
     let asked = |json: Json| if with_json { json } else { Json::empty_object() };
@@ -152,11 +152,11 @@ fn found(
 }
 
 /// When the last attempt of a task began and ended.
-fn last_times(turn: &Turn<'_>, row: &TaskRow) -> Result<TimeRange, Fault> {
+fn last_times(tx: &JobTransaction<'_>, row: &TaskRow) -> Result<TimeRange, JobError> {
     if row.status == TaskStatus::Running {
         return Ok((Some(row.updated_at), None));
     }
-    let times = turn
+    let times = tx
         .db
         .prepare_cached(sql!("last_times"))?
         .query_row([row.id.0], |row| {
@@ -166,8 +166,11 @@ fn last_times(turn: &Turn<'_>, row: &TaskRow) -> Result<TimeRange, Fault> {
     Ok(times.unwrap_or_default())
 }
 
-pub(crate) fn creation_times(turn: &Turn<'_>, ids: &[TaskId]) -> Result<CreationTimes, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("creation_times"))?;
+pub(crate) fn creation_times(
+    tx: &JobTransaction<'_>,
+    ids: &[TaskId],
+) -> Result<CreationTimes, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("creation_times"))?;
     let mut tasks = Vec::with_capacity(ids.len());
     for id in ids {
         let task = statement
@@ -175,5 +178,5 @@ pub(crate) fn creation_times(turn: &Turn<'_>, ids: &[TaskId]) -> Result<Creation
             .optional()?;
         tasks.push(task);
     }
-    Ok(CreationTimes { tasks, now: timestamp(turn.now()) })
+    Ok(CreationTimes { tasks, now: timestamp(tx.now()) })
 }

@@ -14,27 +14,27 @@ use task_engine_core::schedule::row::{
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 
+use crate::connection_thread::JobTransaction;
 use crate::create::create;
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::error::JobError;
 use crate::moment::{between, timestamp};
 use crate::value::read;
 
 pub(crate) fn schedule(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     name: &str,
-) -> Result<(Option<ScheduleRow>, Timestamp), Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("schedule"))?;
+) -> Result<(Option<ScheduleRow>, Timestamp), JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("schedule"))?;
     let row = statement.query_row([name], schedule_row).optional()?;
-    Ok((row, timestamp(turn.now())))
+    Ok((row, timestamp(tx.now())))
 }
 
 pub(crate) fn schedules(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     after: Option<&str>,
     limit: u32,
-) -> Result<Vec<ScheduleRow>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("schedules"))?;
+) -> Result<Vec<ScheduleRow>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("schedules"))?;
     let after = after.unwrap_or("");
     let rows = statement.query_map(params![after, limit], schedule_row)?;
     let mut rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
@@ -44,7 +44,7 @@ pub(crate) fn schedules(
     Ok(rows)
 }
 
-pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Fault> {
+pub(crate) fn write(tx: &JobTransaction<'_>, write: &ScheduleWrite) -> Result<bool, JobError> {
     let ScheduleState { definition, declared, overlap, anchor, paused, error, next_at } =
         &write.state;
     let paused_at = paused.as_ref().map(|pause| pause.at.as_microsecond());
@@ -52,7 +52,7 @@ pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Faul
     let (definition, overlap) = (definition.as_str(), overlap.as_str());
     let (anchor, next_at) = (anchor.as_microsecond(), next_at.map(Timestamp::as_microsecond));
     let written = match write.expected {
-        None => turn.db.prepare_cached(sql!("schedule_insert"))?.execute(params![
+        None => tx.db.prepare_cached(sql!("schedule_insert"))?.execute(params![
             write.name,
             definition,
             declared,
@@ -62,10 +62,10 @@ pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Faul
             reason,
             error,
             next_at,
-            turn.now()
+            tx.now()
         ])?,
         Some(ScheduleVersion { id, version }) => {
-            turn.db.prepare_cached(sql!("schedule_update"))?.execute(params![
+            tx.db.prepare_cached(sql!("schedule_update"))?.execute(params![
                 write.name,
                 definition,
                 declared,
@@ -75,51 +75,51 @@ pub(crate) fn write(turn: &Turn<'_>, write: &ScheduleWrite) -> Result<bool, Faul
                 reason,
                 error,
                 next_at,
-                turn.now(),
+                tx.now(),
                 id,
                 version
             ])?
         }
     };
     if written > 0 {
-        tell(turn)?;
+        tell(tx)?;
     }
     Ok(written > 0)
 }
 
-pub(crate) fn remove(turn: &Turn<'_>, name: &str) -> Result<bool, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("schedule_remove"))?;
+pub(crate) fn remove(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("schedule_remove"))?;
     let id: Option<i64> = statement.query_row([name], |row| read(row, 0)).optional()?;
     if let Some(id) = id {
-        turn.db.prepare_cached(sql!("schedule_remove_slots"))?.execute([id])?;
-        turn.db.prepare_cached(sql!("schedule_remove_events"))?.execute([id])?;
-        tell(turn)?;
+        tx.db.prepare_cached(sql!("schedule_remove_slots"))?.execute([id])?;
+        tx.db.prepare_cached(sql!("schedule_remove_events"))?.execute([id])?;
+        tell(tx)?;
     }
     Ok(id.is_some())
 }
 
 /// Tells engines to set their timers again, in this process and in others.
-fn tell(turn: &Turn<'_>) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
-    turn.changes_schedules.set(true);
+fn tell(tx: &JobTransaction<'_>) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
+    tx.changes_schedules.set(true);
     Ok(())
 }
 
-pub(crate) fn due(turn: &Turn<'_>, limit: u32) -> Result<DueSchedules, Fault> {
-    let now = turn.now();
+pub(crate) fn due(tx: &JobTransaction<'_>, limit: u32) -> Result<DueSchedules, JobError> {
+    let now = tx.now();
     let mut due = DueSchedules {
         rows: Vec::new(),
         blocked: false,
-        next_in: next_after(turn, now)?.map(|next| between(now, next)),
+        next_in: next_after(tx, now)?.map(|next| between(now, next)),
         now: timestamp(now),
     };
-    let mut statement = turn.db.prepare_cached(sql!("schedules_due"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules_due"))?;
     let mut rows = statement.query([now])?;
     while due.rows.len() < limit as usize
         && let Some(row) = rows.next()?
     {
         let row = schedule_row(row)?;
-        let last_runs = row.state.overlap != Overlap::Allow && is_open(turn, row.last_task)?;
+        let last_runs = row.state.overlap != Overlap::Allow && is_open(tx, row.last_task)?;
         if last_runs && row.state.overlap == Overlap::Wait {
             due.blocked = true;
         } else {
@@ -130,97 +130,97 @@ pub(crate) fn due(turn: &Turn<'_>, limit: u32) -> Result<DueSchedules, Fault> {
 }
 
 /// How long it is until the next slot, or nothing if one is due.
-pub(crate) fn next_in(turn: &Turn<'_>) -> Result<Option<std::time::Duration>, Fault> {
-    Ok(next_after(turn, i64::MIN)?.map(|next| between(turn.now(), next)))
+pub(crate) fn next_in(tx: &JobTransaction<'_>) -> Result<Option<std::time::Duration>, JobError> {
+    Ok(next_after(tx, i64::MIN)?.map(|next| between(tx.now(), next)))
 }
 
-fn next_after(turn: &Turn<'_>, time: i64) -> Result<Option<i64>, Fault> {
-    Ok(turn.db.prepare_cached(sql!("schedules_next"))?.query_row([time], |row| read(row, 0))?)
+fn next_after(tx: &JobTransaction<'_>, time: i64) -> Result<Option<i64>, JobError> {
+    Ok(tx.db.prepare_cached(sql!("schedules_next"))?.query_row([time], |row| read(row, 0))?)
 }
 
 /// One writer: what is seen here stays so until it is written.
-pub(crate) fn fire(turn: &Turn<'_>, firings: &[Firing]) -> Result<Vec<bool>, Fault> {
-    firings.iter().map(|firing| fire_one(turn, firing)).collect()
+pub(crate) fn fire(tx: &JobTransaction<'_>, firings: &[Firing]) -> Result<Vec<bool>, JobError> {
+    firings.iter().map(|firing| fire_one(tx, firing)).collect()
 }
 
-fn fire_one(turn: &Turn<'_>, firing: &Firing) -> Result<bool, Fault> {
+fn fire_one(tx: &JobTransaction<'_>, firing: &Firing) -> Result<bool, JobError> {
     let ScheduleVersion { id, version } = firing.schedule;
-    let as_seen: bool = turn
+    let as_seen: bool = tx
         .db
         .prepare_cached(sql!("schedule_as_seen"))?
         .query_row([id, version], |row| read(row, 0))?;
-    if !as_seen || is_open(turn, firing.after)? {
+    if !as_seen || is_open(tx, firing.after)? {
         return Ok(false);
     }
     let tasks: Vec<_> = firing.slots.iter().map(|(_, task)| task.clone()).collect();
-    let created = create(turn, &tasks)?;
+    let created = create(tx, &tasks)?;
     let mut last = None;
     for ((slot, _), created) in firing.slots.iter().zip(created) {
         let (slot, task) = (slot.as_microsecond(), created.id().0);
-        turn.db.prepare_cached(sql!("fired_slot_insert"))?.execute(params![
+        tx.db.prepare_cached(sql!("fired_slot_insert"))?.execute(params![
             id,
             slot,
             task,
-            turn.now()
+            tx.now()
         ])?;
         last = Some((slot, task));
     }
     if let Some(skipped) = &firing.skipped {
-        skip(turn, id, skipped)?;
+        skip(tx, id, skipped)?;
     }
-    turn.db.prepare_cached(sql!("fired_slots_forget"))?.execute(params![id, FIRED_SLOTS_KEPT])?;
-    turn.db.prepare_cached(sql!("schedule_move"))?.execute(params![
+    tx.db.prepare_cached(sql!("fired_slots_forget"))?.execute(params![id, FIRED_SLOTS_KEPT])?;
+    tx.db.prepare_cached(sql!("schedule_move"))?.execute(params![
         id,
         firing.next_at.map(Timestamp::as_microsecond),
         last.map(|(slot, _)| slot),
         last.map(|(_, task)| task),
     ])?;
-    turn.brings_work.set(last.is_some() || turn.brings_work.get());
+    tx.brings_work.set(last.is_some() || tx.brings_work.get());
     Ok(true)
 }
 
 /// Records slots that do not fire, before the schedule is moved on.
-fn skip(turn: &Turn<'_>, id: i64, skipped: &SkippedSlots) -> Result<(), Fault> {
+fn skip(tx: &JobTransaction<'_>, id: i64, skipped: &SkippedSlots) -> Result<(), JobError> {
     let (kind, slots) = (skipped.kind.as_str(), skipped.slots);
     let (first, last) = (skipped.first.as_microsecond(), skipped.last.as_microsecond());
-    let mut extend = turn.db.prepare_cached(sql!("schedule_event_extend"))?;
-    if extend.execute(params![id, kind, last, slots, turn.now()])? == 0 {
+    let mut extend = tx.db.prepare_cached(sql!("schedule_event_extend"))?;
+    if extend.execute(params![id, kind, last, slots, tx.now()])? == 0 {
         let none = None::<i64>;
-        let event = params![id, kind, first, last, slots, none, none, turn.now()];
-        add_event(turn, id, event)?;
+        let event = params![id, kind, first, last, slots, none, none, tx.now()];
+        add_event(tx, id, event)?;
     }
     Ok(())
 }
 
-fn add_event(turn: &Turn<'_>, id: i64, event: &[&dyn ToSql]) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("schedule_event_insert"))?.execute(event)?;
-    let mut forget = turn.db.prepare_cached(sql!("schedule_events_forget"))?;
+fn add_event(tx: &JobTransaction<'_>, id: i64, event: &[&dyn ToSql]) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("schedule_event_insert"))?.execute(event)?;
+    let mut forget = tx.db.prepare_cached(sql!("schedule_events_forget"))?;
     forget.execute(params![id, SCHEDULE_EVENTS_KEPT])?;
     Ok(())
 }
 
 /// The usual creation, and the record of it.
 pub(crate) fn run(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     id: i64,
     task: &NewTask,
     requested_by: Option<&str>,
-) -> Result<Creation, Fault> {
-    let created = create(turn, std::slice::from_ref(task))?.remove(0);
+) -> Result<Creation, JobError> {
+    let created = create(tx, std::slice::from_ref(task))?.remove(0);
     if created.is_new() {
         let none = None::<i64>;
-        let event = params![id, "manual", none, none, 0, created.id().0, requested_by, turn.now()];
-        add_event(turn, id, event)?;
+        let event = params![id, "manual", none, none, 0, created.id().0, requested_by, tx.now()];
+        add_event(tx, id, event)?;
     }
     Ok(created)
 }
 
 pub(crate) fn events(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     schedule_id: i64,
     limit: u32,
-) -> Result<Vec<ScheduleEvent>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("schedule_events"))?;
+) -> Result<Vec<ScheduleEvent>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("schedule_events"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         let time =
             |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
@@ -245,19 +245,19 @@ pub(crate) fn event_kind(row: &Row<'_>) -> rusqlite::Result<ScheduleEventKind> {
     })
 }
 
-fn is_open(turn: &Turn<'_>, task: Option<TaskId>) -> Result<bool, Fault> {
+fn is_open(tx: &JobTransaction<'_>, task: Option<TaskId>) -> Result<bool, JobError> {
     let Some(task) = task else {
         return Ok(false);
     };
-    Ok(turn.db.prepare_cached(sql!("task_is_open"))?.query_row([task.0], |row| read(row, 0))?)
+    Ok(tx.db.prepare_cached(sql!("task_is_open"))?.query_row([task.0], |row| read(row, 0))?)
 }
 
 pub(crate) fn fired_slots(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     schedule_id: i64,
     limit: u32,
-) -> Result<Vec<FiredSlot>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("fired_slots"))?;
+) -> Result<Vec<FiredSlot>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("fired_slots"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         Ok(FiredSlot {
             slot: timestamp(read(row, 0)?),
@@ -295,17 +295,19 @@ fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
 
 /// Schedules that are due: by name, for how long, and whether each waits for its
 /// last task to end.
-pub(crate) fn late(turn: &Turn<'_>) -> Result<Vec<(String, std::time::Duration, bool)>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("schedules_due"))?;
-    let mut rows = statement.query([turn.now()])?;
+pub(crate) fn late(
+    tx: &JobTransaction<'_>,
+) -> Result<Vec<(String, std::time::Duration, bool)>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("schedules_due"))?;
+    let mut rows = statement.query([tx.now()])?;
     let mut late = Vec::new();
     while late.len() < 100
         && let Some(row) = rows.next()?
     {
         let row = schedule_row(row)?;
-        let waits = row.state.overlap == Overlap::Wait && is_open(turn, row.last_task)?;
-        let next = row.state.next_at.map_or(turn.now(), Timestamp::as_microsecond);
-        late.push((row.name, between(next, turn.now()), waits));
+        let waits = row.state.overlap == Overlap::Wait && is_open(tx, row.last_task)?;
+        let next = row.state.next_at.map_or(tx.now(), Timestamp::as_microsecond);
+        late.push((row.name, between(next, tx.now()), waits));
     }
     Ok(late)
 }

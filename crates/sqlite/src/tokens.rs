@@ -5,28 +5,28 @@ use rusqlite::{OptionalExtension, Row, params};
 use task_engine_store::error::StoreError;
 use task_engine_store::token::{NewToken, Role, TOUCH_EVERY, TokenHash, TokenRow};
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::{micros, timestamp};
 use crate::value::read;
 
-pub(crate) fn add(turn: &Turn<'_>, new: &NewToken) -> Result<i64, Fault> {
-    let expires_at = new.expires_in().map(|time| turn.moment.after(time));
-    let added = turn.db.prepare_cached(sql!("token_add"))?.execute(params![
+pub(crate) fn add(tx: &JobTransaction<'_>, new: &NewToken) -> Result<i64, JobError> {
+    let expires_at = new.expires_in().map(|time| tx.moment.after(time));
+    let added = tx.db.prepare_cached(sql!("token_add"))?.execute(params![
         new.name(),
         new.role().as_str(),
         new.hash(),
-        turn.now(),
+        tx.now(),
         expires_at,
     ])?;
     if added == 0 {
-        return Err(Fault::Store(new.name_taken()));
+        return Err(JobError::Store(new.name_taken()));
     }
-    Ok(turn.db.last_insert_rowid())
+    Ok(tx.db.last_insert_rowid())
 }
 
-pub(crate) fn all(turn: &Turn<'_>) -> Result<Vec<TokenRow>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("tokens"))?;
+pub(crate) fn all(tx: &JobTransaction<'_>) -> Result<Vec<TokenRow>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("tokens"))?;
     let mut rows = statement.query([])?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next()? {
@@ -35,29 +35,28 @@ pub(crate) fn all(turn: &Turn<'_>) -> Result<Vec<TokenRow>, Fault> {
     Ok(tokens)
 }
 
-pub(crate) fn revoke(turn: &Turn<'_>, name: &str) -> Result<bool, Fault> {
-    let revoked =
-        turn.db.prepare_cached(sql!("token_revoke"))?.execute(params![name, turn.now()])?;
+pub(crate) fn revoke(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobError> {
+    let revoked = tx.db.prepare_cached(sql!("token_revoke"))?.execute(params![name, tx.now()])?;
     Ok(revoked > 0)
 }
 
 /// The token, if it is good, and whether its use is to be noted.
 pub(crate) fn by_hash(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     hash: &TokenHash,
-) -> Result<Option<(TokenRow, bool)>, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("token_by_hash"))?;
-    let found = statement.query_row(params![hash, turn.now()], token).optional()?;
+) -> Result<Option<(TokenRow, bool)>, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("token_by_hash"))?;
+    let found = statement.query_row(params![hash, tx.now()], token).optional()?;
     let Some(token) = found.transpose()? else { return Ok(None) };
-    let fresh_from = timestamp(turn.now() - micros(TOUCH_EVERY));
+    let fresh_from = timestamp(tx.now() - micros(TOUCH_EVERY));
     let is_stale = token.last_used_at.is_none_or(|used| used < fresh_from);
     Ok(Some((token, is_stale)))
 }
 
-pub(crate) fn touch(turn: &Turn<'_>, id: i64) -> Result<Timestamp, Fault> {
-    let fresh_from = turn.now() - micros(TOUCH_EVERY);
-    turn.db.prepare_cached(sql!("token_touch"))?.execute([id, turn.now(), fresh_from])?;
-    Ok(timestamp(turn.now()))
+pub(crate) fn touch(tx: &JobTransaction<'_>, id: i64) -> Result<Timestamp, JobError> {
+    let fresh_from = tx.now() - micros(TOUCH_EVERY);
+    tx.db.prepare_cached(sql!("token_touch"))?.execute([id, tx.now(), fresh_from])?;
+    Ok(timestamp(tx.now()))
 }
 
 fn token(row: &Row<'_>) -> rusqlite::Result<Result<TokenRow, StoreError>> {

@@ -1,4 +1,4 @@
-//! Unique tasks: whoever has the writer's turn decides, and nobody else can
+//! Unique tasks: whoever has the writer's transaction decides, and nobody else can
 //! change anything before its end.
 
 use std::time::Duration;
@@ -8,39 +8,39 @@ use task_engine_core::attempt::AttemptId;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::{Creation, Unique};
 
+use crate::connection_thread::JobTransaction;
 use crate::create::{Insert, due_at};
-use crate::desk::Turn;
 use crate::ending::wait;
-use crate::fault::Fault;
+use crate::error::JobError;
 use crate::moment::between;
 use crate::operate::{Place, find, leave_queue};
 use crate::read::{HeldTasks, held_tasks};
 
 /// Creates a task, unless one with its key stands in the way.
 pub(crate) fn create(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     insert: &mut Insert<'_>,
     held: &mut Option<HeldTasks>,
     task: &NewTask,
     unique: &Unique,
-) -> Result<Creation, Fault> {
-    let mut take = turn.db.prepare_cached(sql!("unique_take"))?;
+) -> Result<Creation, JobError> {
+    let mut take = tx.db.prepare_cached(sql!("unique_take"))?;
     let is_new = take.execute([&task.class, &unique.key])? == 1;
     if !is_new
-        && let Some(holder) = Holder::of(turn, held, task, unique)?
+        && let Some(holder) = Holder::of(tx, held, task, unique)?
         && unique.scope.covers(holder.status(), holder.age)
     {
         return match holder.place {
             Place::Waiting { id, due_at, .. } if unique.on_conflict.changes(holder.status()) => {
-                replace(turn, id, due_at, task, unique)?;
+                replace(tx, id, due_at, task, unique)?;
                 Ok(Creation::Replaced(holder.id))
             }
             _ => Ok(Creation::Kept(holder.id)),
         };
     }
-    let id = insert.run(turn, task)?;
-    say_key(turn, id, unique)?;
-    let mut give = turn.db.prepare_cached(sql!("unique_give"))?;
+    let id = insert.run(tx, task)?;
+    say_key(tx, id, unique)?;
+    let mut give = tx.db.prepare_cached(sql!("unique_give"))?;
     give.execute(params![task.class, unique.key, id.0])?;
     Ok(Creation::Created(id))
 }
@@ -54,12 +54,12 @@ struct Holder {
 
 impl Holder {
     fn of(
-        turn: &Turn<'_>,
+        tx: &JobTransaction<'_>,
         held: &mut Option<HeldTasks>,
         task: &NewTask,
         unique: &Unique,
-    ) -> Result<Option<Self>, Fault> {
-        let mut holder = turn.db.prepare_cached(sql!("unique_holder"))?;
+    ) -> Result<Option<Self>, JobError> {
+        let mut holder = tx.db.prepare_cached(sql!("unique_holder"))?;
         let found: Option<(i64, i64)> = holder
             .query_row([&task.class, &unique.key], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
@@ -69,10 +69,10 @@ impl Holder {
         // Read once a call: nobody else can claim or record before its end.
         let held = match held {
             Some(held) => held,
-            none => none.insert(held_tasks(turn)?),
+            none => none.insert(held_tasks(tx)?),
         };
-        let (id, age) = (TaskId(id), between(created_at, turn.now()));
-        Ok(Some(Self { id, age, place: find(turn, held, id)? }))
+        let (id, age) = (TaskId(id), between(created_at, tx.now()));
+        Ok(Some(Self { id, age, place: find(tx, held, id)? }))
     }
 
     fn status(&self) -> TaskStatus {
@@ -89,16 +89,16 @@ impl Holder {
 /// What was asked for anew has all its retries; the number of the attempt goes
 /// on. A waiting row is never updated.
 fn replace(
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     id: AttemptId,
     due_before: i64,
     task: &NewTask,
     unique: &Unique,
-) -> Result<(), Fault> {
+) -> Result<(), JobError> {
     let answer = unique.on_conflict;
     let all = answer.takes_parameters() && answer.takes_time();
-    let due_at = if answer.takes_time() { due_at(task.due, turn.moment) } else { due_before };
-    turn.db.prepare_cached(sql!("replace_task"))?.execute(params![
+    let due_at = if answer.takes_time() { due_at(task.due, tx.moment) } else { due_before };
+    tx.db.prepare_cached(sql!("replace_task"))?.execute(params![
         id.task_id.0,
         answer.takes_parameters().then(|| task.parameters.as_str()),
         all.then(|| task.context.as_str()),
@@ -106,13 +106,13 @@ fn replace(
         all.then_some(task.priority),
         answer.takes_time().then_some(due_at),
     ])?;
-    say_key(turn, id.task_id, unique)?;
-    leave_queue(turn, id.task_id)?;
+    say_key(tx, id.task_id, unique)?;
+    leave_queue(tx, id.task_id)?;
     let before = AttemptId { attempt: id.attempt - 1, ..id };
-    wait(turn, before, due_at, 0)
+    wait(tx, before, due_at, 0)
 }
 
-fn say_key(turn: &Turn<'_>, id: TaskId, unique: &Unique) -> Result<(), Fault> {
-    turn.db.prepare_cached(sql!("unique_name"))?.execute(params![id.0, unique.key])?;
+fn say_key(tx: &JobTransaction<'_>, id: TaskId, unique: &Unique) -> Result<(), JobError> {
+    tx.db.prepare_cached(sql!("unique_name"))?.execute(params![id.0, unique.key])?;
     Ok(())
 }

@@ -4,8 +4,8 @@
 use task_engine_core::json::Json;
 use task_engine_store::check::Inventory;
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::value::read;
 
 /// Names of statements in `sql/verify`, which say what each looks for.
@@ -15,7 +15,7 @@ macro_rules! checks {
     };
 }
 
-pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
+pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
     let mut violations = Vec::new();
     for check in checks![
         "00_file",
@@ -35,20 +35,20 @@ pub(crate) fn verify(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
         "15_key_of_nobody",
         "16_fired_by_nobody",
     ] {
-        let mut statement = turn.db.prepare(check)?;
+        let mut statement = tx.db.prepare(check)?;
         for violation in statement.query_map([], |row| row.get(0))? {
             violations.push(violation?);
         }
     }
-    violations.extend(unreadable(turn)?);
+    violations.extend(unreadable(tx)?);
     Ok(violations)
 }
 
 /// Values that no engine can read. The tables refuse most of them, but a file
 /// knows nothing of digits and levels when they are written by SQL.
-fn unreadable(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
+fn unreadable(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
     let mut violations = Vec::new();
-    let mut statement = turn.db.prepare(include_str!("../sql/verify/10_stored_json.sql"))?;
+    let mut statement = tx.db.prepare(include_str!("../sql/verify/10_stored_json.sql"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (id, what): (i64, String) = (read(row, 0)?, read(row, 1)?);
@@ -61,8 +61,8 @@ fn unreadable(turn: &Turn<'_>) -> Result<Vec<String>, Fault> {
     Ok(violations)
 }
 
-pub(crate) fn inventory(turn: &Turn<'_>) -> Result<Inventory, Fault> {
-    Ok(turn.db.query_row(sql!("inventory"), [], |row| {
+pub(crate) fn inventory(tx: &JobTransaction<'_>) -> Result<Inventory, JobError> {
+    Ok(tx.db.query_row(sql!("inventory"), [], |row| {
         Ok(Inventory {
             tasks: row.get(0)?,
             waiting: row.get(1)?,

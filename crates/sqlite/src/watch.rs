@@ -12,34 +12,34 @@ use task_engine_store::activity::{
 };
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 
-use crate::desk::Turn;
-use crate::fault::Fault;
+use crate::connection_thread::JobTransaction;
+use crate::error::JobError;
 use crate::moment::{micros, timestamp};
 use crate::read::status;
 use crate::value::read;
 
-pub(crate) fn moving(turn: &Turn<'_>, look: ActivityQuery) -> Result<Activity, Fault> {
+pub(crate) fn activity(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Activity, JobError> {
     let newest: Option<i64> =
-        turn.db.prepare_cached(sql!("activity_newest"))?.query_row([], |row| read(row, 0))?;
-    let held = held(turn)?;
+        tx.db.prepare_cached(sql!("activity_newest"))?.query_row([], |row| read(row, 0))?;
+    let held = held(tx)?;
     Ok(Activity {
-        now: timestamp(turn.now()),
+        now: timestamp(tx.now()),
         newest: newest.map(TaskId),
         held,
-        next: next(turn, look)?,
+        next: next(tx, look)?,
     })
 }
 
-pub(crate) fn held(turn: &Turn<'_>) -> Result<Vec<HeldAttempt>, Fault> {
-    let mut held = turn.db.prepare_cached(sql!("activity_held"))?;
+pub(crate) fn held(tx: &JobTransaction<'_>) -> Result<Vec<HeldAttempt>, JobError> {
+    let mut held = tx.db.prepare_cached(sql!("activity_held"))?;
     Ok(held.query_map([], held_attempt)?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Jumps from lane to lane, and reads the beginning of each.
-fn next(turn: &Turn<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, Fault> {
-    let mut next_lane = turn.db.prepare_cached(sql!("queues_next_lane"))?;
-    let mut first = turn.db.prepare_cached(sql!("activity_next"))?;
-    let until = turn.now().saturating_add(micros(look.soon));
+fn next(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, JobError> {
+    let mut next_lane = tx.db.prepare_cached(sql!("queues_next_lane"))?;
+    let mut first = tx.db.prepare_cached(sql!("activity_next"))?;
+    let until = tx.now().saturating_add(micros(look.soon));
     let mut at = (String::new(), String::new(), 0_i32);
     let mut next = Vec::new();
     for _ in 0..ActivityQuery::LANES_MAX {
@@ -66,9 +66,12 @@ fn next(turn: &Turn<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, Fault> {
     Ok(next)
 }
 
-pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsQuery) -> Result<Vec<EndingRow>, Fault> {
-    let since = turn.now().saturating_sub(micros(look.age_max));
-    let mut statement = turn.db.prepare_cached(sql!("endings"))?;
+pub(crate) fn endings(
+    tx: &JobTransaction<'_>,
+    look: &EndingsQuery,
+) -> Result<Vec<EndingRow>, JobError> {
+    let since = tx.now().saturating_sub(micros(look.age_max));
+    let mut statement = tx.db.prepare_cached(sql!("endings"))?;
     // Places may overlap.
     let mut found = BTreeMap::new();
     for (low, high) in &look.ids {
@@ -81,19 +84,19 @@ pub(crate) fn endings(turn: &Turn<'_>, look: &EndingsQuery) -> Result<Vec<Ending
     Ok(found.into_values().collect())
 }
 
-pub(crate) fn failure_counts(turn: &Turn<'_>) -> Result<FailureCounts, Fault> {
-    let mut statement = turn.db.prepare_cached(sql!("failure_counts"))?;
+pub(crate) fn failure_counts(tx: &JobTransaction<'_>) -> Result<FailureCounts, JobError> {
+    let mut statement = tx.db.prepare_cached(sql!("failure_counts"))?;
     let mut seen = |status: &str| {
         statement.query_row(params![status, FailureCounts::COUNTED_MAX + 1], |row| read(row, 0))
     };
     Ok(FailureCounts::of(seen("failed")?, seen("cancelled")?))
 }
 
-pub(crate) fn ahead(
-    turn: &Turn<'_>,
+pub(crate) fn queue_position(
+    tx: &JobTransaction<'_>,
     look: &QueuePositionQuery,
-) -> Result<Option<QueuePosition>, Fault> {
-    let found = turn
+) -> Result<Option<QueuePosition>, JobError> {
+    let found = tx
         .db
         .prepare_cached(sql!("queue_position_of"))?
         .query_row([look.id.0], |row| Ok((read::<i32>(row, 0)?, read::<i64>(row, 1)?)))
@@ -102,8 +105,8 @@ pub(crate) fn ahead(
         return Ok(None);
     };
     // The claim's own way to find lanes, from this task's priority up.
-    let mut lanes = turn.db.prepare_cached(sql!("claim_lanes"))?;
-    let mut count = turn.db.prepare_cached(sql!("queue_position_count"))?;
+    let mut lanes = tx.db.prepare_cached(sql!("claim_lanes"))?;
+    let mut count = tx.db.prepare_cached(sql!("queue_position_count"))?;
     let (queues, classes) =
         (serde_json::to_string(&look.queues)?, serde_json::to_string(&look.classes)?);
     let mut rows = lanes.query(params![queues, classes, priority])?;
@@ -111,11 +114,8 @@ pub(crate) fn ahead(
     while let Some(row) = rows.next()? {
         let (queue, class, lane): (String, String, i32) =
             (read(row, 0)?, read(row, 1)?, read(row, 2)?);
-        let (until, id) = if lane > priority {
-            (turn.now(), i64::MAX)
-        } else {
-            (due_at.min(turn.now()), look.id.0)
-        };
+        let (until, id) =
+            if lane > priority { (tx.now(), i64::MAX) } else { (due_at.min(tx.now()), look.id.0) };
         tasks.add(
             count.query_row(
                 params![queue, class, lane, until, id, Count::PER_LANE_MAX + 1],
@@ -150,7 +150,7 @@ fn held_attempt(row: &Row<'_>) -> rusqlite::Result<HeldAttempt> {
     })
 }
 
-fn ending_row(row: &Row<'_>) -> Result<EndingRow, Fault> {
+fn ending_row(row: &Row<'_>) -> Result<EndingRow, JobError> {
     let time =
         |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
     let ends_task: Option<String> = read(row, 8)?;

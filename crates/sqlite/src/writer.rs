@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use rusqlite::{Connection, ffi};
 
 use crate::connection::FileMark;
-use crate::desk::{Job, Turn};
+use crate::connection_thread::{Job, JobTransaction};
 use crate::listen::Hints;
 
 /// Bounds how long the first job of a group waits for the last one.
@@ -45,20 +45,20 @@ fn commit(
     let check = || file.map_or(Ok(()), |file| file.check(connection));
     check()?;
     execute(connection, "BEGIN IMMEDIATE")?;
-    let turn = Turn::new(connection);
+    let tx = JobTransaction::new(connection);
     let keep = || check().and_then(|()| execute(connection, "COMMIT"));
     let done = match group {
-        [job] => run_alone(job.as_mut(), &turn, keep),
+        [job] => run_alone(job.as_mut(), &tx, keep),
         jobs => {
-            jobs.iter_mut().try_for_each(|job| run_apart(job.as_mut(), &turn)).and_then(|()| keep())
+            jobs.iter_mut().try_for_each(|job| run_apart(job.as_mut(), &tx)).and_then(|()| keep())
         }
     };
     if done.is_err() && !connection.is_autocommit() {
         let _ = execute(connection, "ROLLBACK");
     }
     done?;
-    hints.give(turn.brings_work.get(), turn.wants_cancel.get());
-    if turn.changes_schedules.get() {
+    hints.give(tx.brings_work.get(), tx.wants_cancel.get());
+    if tx.changes_schedules.get() {
         hints.tell_of_schedules();
     }
     Ok(())
@@ -68,21 +68,21 @@ fn commit(
 /// every page that the job changes, to a file if they are many.
 fn run_alone(
     job: &mut dyn Job,
-    turn: &Turn<'_>,
+    tx: &JobTransaction<'_>,
     keep: impl FnOnce() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
-    if job.run(turn) {
+    if job.run(tx) {
         return keep();
     }
     // After some errors SQLite itself has taken it back.
-    if turn.db.is_autocommit() { Ok(()) } else { execute(turn.db, "ROLLBACK") }
+    if tx.db.is_autocommit() { Ok(()) } else { execute(tx.db, "ROLLBACK") }
 }
 
 /// A job that fails takes back its own doing alone.
-fn run_apart(job: &mut dyn Job, turn: &Turn<'_>) -> rusqlite::Result<()> {
-    execute(turn.db, "SAVEPOINT task_engine_job")?;
-    if !job.run(turn) {
-        if turn.db.is_autocommit() {
+fn run_apart(job: &mut dyn Job, tx: &JobTransaction<'_>) -> rusqlite::Result<()> {
+    execute(tx.db, "SAVEPOINT task_engine_job")?;
+    if !job.run(tx) {
+        if tx.db.is_autocommit() {
             // After some errors, a full disk for one, SQLite itself takes back
             // the whole transaction: the others of this group have not happened.
             return Err(rusqlite::Error::SqliteFailure(
@@ -90,9 +90,9 @@ fn run_apart(job: &mut dyn Job, turn: &Turn<'_>) -> rusqlite::Result<()> {
                 Some("a failure beside this one took back the whole transaction".to_owned()),
             ));
         }
-        execute(turn.db, "ROLLBACK TO task_engine_job")?;
+        execute(tx.db, "ROLLBACK TO task_engine_job")?;
     }
-    execute(turn.db, "RELEASE task_engine_job")
+    execute(tx.db, "RELEASE task_engine_job")
 }
 
 fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
@@ -106,25 +106,25 @@ mod tests {
     use task_engine_store::error::StoreError;
 
     use super::*;
-    use crate::desk::Desk;
-    use crate::fault::Fault;
+    use crate::connection_thread::ConnectionThread;
+    use crate::error::JobError;
 
-    fn writer(connection: Connection) -> Desk {
+    fn writer(connection: Connection) -> ConnectionThread {
         let place: Arc<str> = "test".into();
         let at = place.clone();
         let work = move |inbox| write_all(&connection, None, &inbox, &at, &Hints::new());
-        Desk::staff("writer", place, work).unwrap()
+        ConnectionThread::spawn("writer", place, work).unwrap()
     }
 
-    fn insert(text: &'static str) -> impl FnOnce(&Turn<'_>) -> Result<(), Fault> {
-        move |turn| {
-            turn.db.execute("INSERT INTO notes VALUES (?1)", [text])?;
+    fn insert(text: &'static str) -> impl FnOnce(&JobTransaction<'_>) -> Result<(), JobError> {
+        move |tx| {
+            tx.db.execute("INSERT INTO notes VALUES (?1)", [text])?;
             Ok(())
         }
     }
 
-    fn notes(turn: &Turn<'_>) -> Result<i64, Fault> {
-        Ok(turn.db.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))?)
+    fn notes(tx: &JobTransaction<'_>) -> Result<i64, JobError> {
+        Ok(tx.db.query_row("SELECT count(*) FROM notes", [], |row| row.get(0))?)
     }
 
     fn database() -> Connection {
@@ -136,18 +136,18 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_taken_back_and_the_thread_goes_on() {
         let writer = writer(database());
-        let panics = writer.ask(|turn| {
-            insert("lost")(turn)?;
-            if turn.now() > 0 {
+        let panics = writer.run(|tx| {
+            insert("lost")(tx)?;
+            if tx.now() > 0 {
                 panic!("on purpose");
             }
             Ok(())
         });
         let (before, panicked, after) =
-            tokio::join!(writer.ask(insert("a")), panics, writer.ask(insert("b")));
+            tokio::join!(writer.run(insert("a")), panics, writer.run(insert("b")));
         assert!(before.is_ok() && after.is_ok());
         assert!(matches!(panicked, Err(StoreError::Refused(_))), "{panicked:?}");
-        assert_eq!(writer.ask(notes).await.unwrap(), 2);
+        assert_eq!(writer.run(notes).await.unwrap(), 2);
     }
 
     #[tokio::test]
@@ -155,50 +155,50 @@ mod tests {
         let connection = database();
         connection.execute_batch("PRAGMA max_page_count = 50").unwrap();
         let writer = writer(connection);
-        let too_much = writer.ask(|turn| {
-            turn.db.execute("INSERT INTO notes VALUES (zeroblob(1000000))", [])?;
+        let too_much = writer.run(|tx| {
+            tx.db.execute("INSERT INTO notes VALUES (zeroblob(1000000))", [])?;
             Ok(())
         });
-        let (_, full) = tokio::join!(writer.ask(insert("a")), too_much);
+        let (_, full) = tokio::join!(writer.run(insert("a")), too_much);
         assert!(full.as_ref().is_err_and(StoreError::is_temporary), "{full:?}");
-        writer.ask(insert("b")).await.unwrap();
-        assert!(writer.ask(notes).await.unwrap() <= 2);
+        writer.run(insert("b")).await.unwrap();
+        assert!(writer.run(notes).await.unwrap() <= 2);
     }
 
     #[tokio::test]
     async fn a_transaction_that_is_gone_fails_its_whole_group() {
         let writer = writer(database());
-        let spoils = writer.ask(|turn| {
-            turn.db.execute_batch("ROLLBACK")?;
-            Err::<(), _>(Fault::Store(StoreError::InstanceOver))
+        let spoils = writer.run(|tx| {
+            tx.db.execute_batch("ROLLBACK")?;
+            Err::<(), _>(JobError::Store(StoreError::InstanceOver))
         });
-        let (first, spoilt) = tokio::join!(writer.ask(insert("a")), spoils);
+        let (first, spoilt) = tokio::join!(writer.run(insert("a")), spoils);
         assert!(matches!(spoilt, Err(StoreError::InstanceOver)));
-        let kept = writer.ask(notes).await.unwrap();
+        let kept = writer.run(notes).await.unwrap();
         assert_eq!(kept, i64::from(first.is_ok()), "told the truth: {first:?}");
-        writer.ask(insert("b")).await.unwrap();
+        writer.run(insert("b")).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_job_alone_that_fails_leaves_nothing() {
         let writer = writer(database());
-        let fails = |turn: &Turn<'_>| {
-            insert("lost")(turn)?;
-            Err::<(), _>(Fault::Store(StoreError::InstanceOver))
+        let fails = |tx: &JobTransaction<'_>| {
+            insert("lost")(tx)?;
+            Err::<(), _>(JobError::Store(StoreError::InstanceOver))
         };
-        assert!(matches!(writer.ask(fails).await, Err(StoreError::InstanceOver)));
-        assert_eq!(writer.ask(notes).await.unwrap(), 0);
+        assert!(matches!(writer.run(fails).await, Err(StoreError::InstanceOver)));
+        assert_eq!(writer.run(notes).await.unwrap(), 0);
     }
 
     #[tokio::test]
     async fn a_job_alone_whose_transaction_is_gone_has_not_happened() {
         let writer = writer(database());
-        let spoils = |turn: &Turn<'_>| {
-            insert("lost")(turn)?;
-            Ok(turn.db.execute_batch("ROLLBACK")?)
+        let spoils = |tx: &JobTransaction<'_>| {
+            insert("lost")(tx)?;
+            Ok(tx.db.execute_batch("ROLLBACK")?)
         };
-        assert!(writer.ask(spoils).await.is_err());
-        writer.ask(insert("a")).await.unwrap();
-        assert_eq!(writer.ask(notes).await.unwrap(), 1);
+        assert!(writer.run(spoils).await.is_err());
+        writer.run(insert("a")).await.unwrap();
+        assert_eq!(writer.run(notes).await.unwrap(), 1);
     }
 }

@@ -13,7 +13,6 @@ use task_engine_core::recovery::Reclaim;
 use task_engine_core::task::TaskStatus;
 use task_engine_sqlite::{SqliteStore, complete_in};
 use task_engine_store::claim::ClaimedTask;
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 struct Scene {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use common::{File, task};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_sqlite::{create_each_in, create_in, rusqlite};
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 #[tokio::test]

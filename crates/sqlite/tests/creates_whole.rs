@@ -5,7 +5,6 @@ mod common;
 use common::{File, task};
 use task_engine_core::task::{TaskFilter, TaskId, TaskStatus};
 use task_engine_sqlite::create_in;
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 async fn waiting(file: &File) -> usize {

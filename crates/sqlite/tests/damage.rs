@@ -14,7 +14,6 @@ use task_engine_core::schedule::row::{ScheduleState, ScheduleWrite};
 use task_engine_core::task::{NewTask, TaskFilter, TaskId};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::check::Depth;
-use task_engine_store::contract::Store;
 use task_engine_store::export::{ExportFilter, Line};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;

@@ -4,7 +4,6 @@ mod common;
 
 use common::{Engine, File, task};
 use jiff::Timestamp;
-use task_engine_store::contract::Store;
 
 /// Tasks that are due together, claims that end among them, and times between.
 #[tokio::test]

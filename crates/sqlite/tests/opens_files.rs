@@ -4,7 +4,6 @@ mod common;
 
 use common::{File, task};
 use task_engine_sqlite::SqliteStore;
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 fn refusal(path: &std::path::Path) -> String {

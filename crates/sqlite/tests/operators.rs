@@ -8,7 +8,6 @@ use std::time::Duration;
 use common::File;
 use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditFilter, NewAuditEntry};
-use task_engine_store::contract::Store;
 use task_engine_store::token::{NewToken, Role, Secret};
 
 #[tokio::test]

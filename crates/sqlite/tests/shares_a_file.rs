@@ -9,7 +9,7 @@ use common::{Engine, File, task};
 use task_engine_core::task::TaskFilter;
 use task_engine_sqlite::create_in;
 use task_engine_store::claim::Rest;
-use task_engine_store::contract::{Store, WakeUp};
+use task_engine_store::contract::WakeUp;
 use tokio::sync::mpsc;
 
 /// Listens on a handle of its own.

@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Engine, File, task};
-use task_engine_store::contract::Store;
 
 #[tokio::test]
 async fn every_violation_is_told_in_words() {

@@ -1,12 +1,12 @@
-//! The contract between Task Engine and a database, and the rows that it speaks of.
+//! The contract between Task Engine and a database, and its row types.
 //!
 //! **Applications do not add this crate**: [`task-engine`] exports what they need. It is for
-//! those who write a store: implement [`Store`]. Nothing here knows a database driver.
+//! authors of a store: implement [`EngineStore`], [`ReadStore`] and [`OperatorStore`]. Nothing here knows a database driver.
 //!
 //! [`task-engine`]: https://docs.rs/task-engine
 //!
 //! # Map
-//! - [`contract`]: the contract; [`error`]: why a store could not do something;
+//! - [`contract`]: the contract, split by user; [`error`]: errors of stores;
 //! - [`claim`]: how an engine takes tasks;
 //! - [`rollup`]: per-minute counters of engines;
 //! - [`activity`], [`queue_position`], [`scan`], [`lock`]: what readers ask for;
@@ -29,5 +29,5 @@ pub mod schedules;
 pub mod token;
 
 pub use claim::{Claim, ClaimedTask, Claimer, Rest};
-pub use contract::{Store, StoreFuture};
+pub use contract::{EngineStore, OperatorStore, ReadStore, Store, StoreBase, StoreFuture};
 pub use error::StoreError;

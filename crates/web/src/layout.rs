@@ -120,7 +120,7 @@ pub(crate) async fn page(
             }
             footer {
                 span { "Task Engine " (env!("CARGO_PKG_VERSION")) }
-                span { (app.store.place()) }
+                span { (app.store.location()) }
                 span { "Times in " (app.zone.iana_name().unwrap_or("local time")) }
                 a href=(app.path("/api/v1/openapi.json")) { "HTTP API" }
                 button .quiet #keys type="button" hidden { "Keys (?)" }

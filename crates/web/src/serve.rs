@@ -161,7 +161,6 @@ fn with_deadline(body: Body, within: Duration, slot: Arc<ConnectionSlot>) -> Bod
 #[cfg(test)]
 mod tests {
     use task_engine::sqlite::SqliteStore;
-    use task_engine_store::contract::Store as _;
     use task_engine_store::token::Role;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

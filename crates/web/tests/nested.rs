@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response, header};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Json, NewTask, Store};
+use task_engine::{Json, NewTask};
 use task_engine_web::{Access, Actor, Dashboard, Role};
 use tower::ServiceExt as _;
 

@@ -83,7 +83,7 @@ async fn fill(store: &dyn Store) {
         .activity(task_engine_store::activity::ActivityQuery { per_lane: 1, soon: Duration::ZERO });
     let minute = minute.await.unwrap().now.as_second() / 60;
     let row = ClassMinute { minute, generation: 0, class: HOSTILE.to_owned(), tally };
-    store.figures(engine, &[row]).await.unwrap();
+    store.write_rollups(engine, &[row]).await.unwrap();
 }
 
 async fn hostile_names_are_text(site: &Site) {

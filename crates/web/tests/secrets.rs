@@ -7,9 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use serde_json::{Value, json};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{
-    ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run, Schedule, Store, TaskId,
-};
+use task_engine::{ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run, Schedule, TaskId};
 use task_engine_web::{Access, Dashboard, Role};
 use tower::ServiceExt as _;
 

@@ -1,4 +1,4 @@
-//! The Rust in the documents compiles, and does what it says: see `build.rs`.
+//! The Rust code of the documents compiles and runs: see `build.rs`.
 #![allow(unused, clippy::all, clippy::pedantic)]
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use task_engine_conformance::TestServer;
 
 type Error = Box<dyn std::error::Error>;
 
-/// What a reader has before the first line: a database with the tables of tasks,
-/// and an application with a table of orders in it.
+/// What every document starts with: a database with the tables of tasks, and a
+/// table of orders of an application.
 struct Scene {
     store: Arc<dyn Store>,
     shop: Shop,
@@ -31,7 +31,7 @@ impl Scene {
         Self { store, shop }
     }
 
-    /// Every block has its own: it may give them away.
+    /// Every block gets its own values, because it may consume them.
     async fn given(&self) -> (Arc<dyn Store>, Client, tokio_postgres::Client) {
         let db = self.shop.connect().await.unwrap();
         (self.store.clone(), Client::new(self.store.clone()), db)
@@ -46,7 +46,7 @@ impl Shop {
     }
 }
 
-/// Its settings are right.
+/// Starts the engine, which checks its settings, and stops it.
 async fn starts<S: Send + Sync + 'static>(engine: Engine<S>) -> Result<(), Error> {
     engine.stop_handle().stop();
     engine.run_until_stopped().await?;

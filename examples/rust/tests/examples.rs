@@ -1,4 +1,4 @@
-//! Every example runs to its end, and says what it should.
+//! Every example runs to its end and prints what is expected.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Json, NewTask, Store, TaskId, TaskStatus};
+use task_engine::{Client, Json, NewTask, TaskId, TaskStatus};
 use task_engine_conformance::TestServer;
 
 /// Longer than any of them takes on a busy machine.
@@ -31,7 +31,7 @@ impl Example {
         Self { process, output }
     }
 
-    /// The rest of a line that begins like this, as soon as there is one.
+    /// Waits for a line with this beginning, and returns the rest of it.
     fn line(&mut self, begin: &str) -> String {
         let mut line = String::new();
         while self.output.read_line(&mut line).unwrap() > 0 {
@@ -43,7 +43,7 @@ impl Example {
         panic!("no line begins with {begin:?}");
     }
 
-    /// All that it has said since, when it has come to a good end.
+    /// Waits for a successful exit, and returns the rest of the output.
     fn end(mut self) -> String {
         let begun = Instant::now();
         let mut output = String::new();
@@ -73,7 +73,7 @@ fn first_task() {
     assert_eq!(run!("first_task").end(), "Hello World!\n");
 }
 
-/// The program of the first chapter, until somebody ends it.
+/// The program of `docs/start.md`, until SIGTERM.
 #[tokio::test]
 async fn start() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ async fn start() {
     let file = folder.path().join("tasks.db");
     let done = async |id| {
         loop {
-            // Its file and its tables are not there at once.
+            // The program creates its file and its tables first.
             if let Ok(store) = SqliteStore::open(&file)
                 && let Ok(Some(task)) = store.task(TaskId(id)).await
                 && task.row.status == TaskStatus::Stopped
@@ -102,9 +102,9 @@ async fn start() {
     assert!(process.wait().unwrap().success());
 }
 
-/// What a newcomer reads first is short, and the same wherever it is read.
+/// The first program is short, and the same in both documents.
 #[test]
-fn the_first_task_is_short() {
+fn first_task_is_short() {
     let program = include_str!(concat!(env!("OUT_DIR"), "/start.rs"));
     assert!(program.lines().filter(|line| !line.is_empty()).count() < 20);
     let documents = [include_str!("../../../README.md"), include_str!("../../../docs/start.md")];
@@ -115,7 +115,7 @@ fn the_first_task_is_short() {
     }
 }
 
-/// The table of examples has all of them.
+/// The table lists all examples.
 #[test]
 fn every_example_is_listed() {
     let listed = include_str!("../../README.md");
@@ -173,11 +173,11 @@ fn hooks() {
 fn cancel() {
     let output = run!("cancel").end();
     let lines: Vec<_> = output.lines().collect();
-    assert!(lines[0].starts_with("it is on its way: file "), "{output}");
+    assert!(lines[0].starts_with("progress: file "), "{output}");
     assert_eq!(lines[1], "cancel: Requested");
     assert!(lines[2].starts_with("cancelled: ") && lines[2].contains("asked to end"), "{output}");
-    assert!(lines[3].starts_with("its last words: file "), "{output}");
-    assert!(lines[3].ends_with(" is left out"), "{output}");
+    assert!(lines[3].starts_with("last log line: file "), "{output}");
+    assert!(lines[3].ends_with(" is skipped"), "{output}");
 }
 
 #[test]
@@ -224,10 +224,10 @@ async fn serves_orders(start: impl Fn(&str) -> Example) {
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("<html"), "{page}");
     let process = rustix::process::Pid::from_child(&example.process);
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(example.end(), "stopped, 0 tasks were given back\n");
+    assert_eq!(example.end(), "stopped, 0 tasks were released\n");
 }
 
-/// The answer to an HTTP request, all of it.
+/// Sends an HTTP request and returns the whole answer.
 fn ask(address: &str, what: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();

@@ -290,7 +290,7 @@ impl Player {
 
     /// The tasks that it holds by the store's account, in order.
     pub async fn held(&self) -> Vec<AttemptId> {
-        let held = self.store.held(self.id).await.expect("held");
+        let held = self.store.held_attempts(self.id).await.expect("held");
         let mut ids: Vec<_> = held.into_iter().map(|held| held.id).collect();
         ids.sort();
         ids

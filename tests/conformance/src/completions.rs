@@ -178,7 +178,7 @@ pub async fn what_was_taken_back_is_never_completed(db: &dyn Database) {
     bench.recover(heir.id).await;
     assert_eq!(bench.status(id).await, TaskStatus::Failed);
     zombie_fails("it has ended").await;
-    bench.store.remove(&[id]).await.expect("remove");
+    bench.store.delete(&[id]).await.expect("remove");
     zombie_fails("it is gone").await;
     // Its engine asks what became of it, and nothing is written about it.
     settle(&bench, first.fails()).await;

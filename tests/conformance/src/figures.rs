@@ -34,7 +34,7 @@ fn row(minute: i64, class: &str, tally: Tally) -> ClassMinute {
 }
 
 async fn send(store: &dyn Store, instance: i64, rows: &[ClassMinute]) {
-    store.figures(InstanceId(instance), rows).await.expect("figures");
+    store.write_rollups(InstanceId(instance), rows).await.expect("figures");
 }
 
 async fn look(store: &dyn Store, over: Duration, step: Duration) -> Vec<RollupRow> {

@@ -227,7 +227,7 @@ pub async fn what_an_engine_holds_is_listed(db: &dyn Database) {
     let holds = [engine.claim(2).await, engine.claim(3).await].concat();
     let after = bench.now().await;
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
-    let mut held = bench.store.held(engine.id).await.expect("held");
+    let mut held = bench.store.held_attempts(engine.id).await.expect("held");
     held.sort_by_key(|held| held.id);
     let expected: Vec<_> = [0, 2, 3, 4].map(|n: usize| holds[n].id()).into();
     let ids: Vec<_> = held.iter().map(|held| held.id).collect();
@@ -356,7 +356,7 @@ pub async fn lives_that_much_history_may_name_stay(db: &dyn Database) {
     named.unregister().await;
     bench.store.cancel(&ids).await.expect("cancel");
     again_as_of_long_ago(&bench).await;
-    bench.store.remove(&ids).await.expect("remove");
+    bench.store.delete(&ids).await.expect("remove");
     let prune = async || bench.store.prune_instances(10).await.expect("prune_instances");
     assert_eq!(prune().await, 0);
     let all = Duration::ZERO;

@@ -111,7 +111,7 @@ pub async fn a_task_that_never_was_is_not_found(db: &dyn Database) {
 /// Whoever asks where the store is gets an answer.
 pub async fn a_store_says_where_it_is(db: &dyn Database) {
     let bench = Bench::open(db).await;
-    assert_ne!(bench.store.place(), "");
+    assert_ne!(bench.store.location(), "");
     let applied = bench.store.migrate().await.expect("migrate");
     assert_eq!(applied, [""; 0], "it was migrated when it was opened");
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use task_engine_core::change::{Edit, EditReport, RemoveReport};
+use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_core::json::Json;
 use task_engine_core::task::Due;
@@ -276,16 +276,16 @@ pub async fn only_what_has_ended_is_removed(db: &dyn Database) {
     assert_eq!(
         reports,
         [
-            RemoveReport::Open(TaskStatus::Running),
-            RemoveReport::Open(TaskStatus::Waiting),
-            RemoveReport::NotFound
+            DeleteReport::Open(TaskStatus::Running),
+            DeleteReport::Open(TaskStatus::Waiting),
+            DeleteReport::NotFound
         ]
     );
     engine.record(&[holds[3].succeeds()]).await;
     engine.finish(holds[3].claim_id).await;
     let reports = remove(&bench, &ids[..4]).await;
-    assert_eq!(reports, [RemoveReport::Removed; 4]);
-    assert_eq!(remove(&bench, &ids[..1]).await, [RemoveReport::NotFound], "gone is gone");
+    assert_eq!(reports, [DeleteReport::Deleted; 4]);
+    assert_eq!(remove(&bench, &ids[..1]).await, [DeleteReport::NotFound], "gone is gone");
     let left: Vec<_> = bench.list(None).await.iter().map(|row| row.id).collect();
     assert_eq!(left, [ids[4]]);
 }
@@ -302,7 +302,7 @@ pub async fn a_removed_task_frees_its_key(db: &dyn Database) {
     engine.finish(hold.claim_id).await;
     let new = bench.create(keyed()).await;
     assert_ne!(old, new);
-    assert_eq!(remove(&bench, &[old]).await, [RemoveReport::Removed]);
+    assert_eq!(remove(&bench, &[old]).await, [DeleteReport::Deleted]);
     assert_eq!(bench.create(keyed()).await, new, "its key is not touched");
 }
 
@@ -321,8 +321,8 @@ pub async fn a_removal_raced_by_a_retry_has_one_winner(db: &dyn Database) {
         for (id, report) in ids.iter().zip(reports) {
             let task = bench.store.task(*id).await.expect("task");
             match report {
-                RemoveReport::Removed => assert_eq!(task, None, "round {round}"),
-                RemoveReport::Open(TaskStatus::Waiting) => {
+                DeleteReport::Deleted => assert_eq!(task, None, "round {round}"),
+                DeleteReport::Open(TaskStatus::Waiting) => {
                     assert_eq!(task.expect("it is there").row.status, TaskStatus::Waiting);
                 }
                 other => panic!("round {round}: {other:?}"),
@@ -438,6 +438,6 @@ async fn edit(bench: &Bench, id: TaskId, edit: &Edit) -> EditReport {
     bench.store.edit(id, edit).await.expect("edit")
 }
 
-async fn remove(bench: &Bench, ids: &[TaskId]) -> Vec<RemoveReport> {
-    bench.store.remove(ids).await.expect("remove")
+async fn remove(bench: &Bench, ids: &[TaskId]) -> Vec<DeleteReport> {
+    bench.store.delete(ids).await.expect("remove")
 }

@@ -74,7 +74,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let Some(last) = entries.last() else {
         console.say(match filter.before {
             _ if filter.is_narrow() => "No entries match.".to_owned(),
-            None => format!("No operator has changed anything on {}.", store.place()),
+            None => format!("No operator has changed anything on {}.", store.location()),
             Some(id) => format!("There is no entry before {id}."),
         });
         return Ok(());

@@ -107,7 +107,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
     let store = console.database()?.open(access).await?;
-    console.say(format_args!("Database: {}", store.place()));
+    console.say(format_args!("Database: {}", store.location()));
     if !args.no_migrate {
         for applied in store.migrate().await? {
             console.say(format_args!("Applied migration {applied}"));

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use task_engine::{Store, TaskId, TaskStatus};
-use task_engine_core::change::RemoveReport;
+use task_engine_core::change::DeleteReport;
 
 use crate::bulk::{self, Action, Choice, Outcome};
 use crate::choice::FILTERS;
@@ -36,7 +36,7 @@ impl Action for Delete {
     const ALWAYS_ASKS: bool = true;
 
     async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
-        let reports = store.remove(ids).await?;
+        let reports = store.delete(ids).await?;
         Ok(reports.into_iter().map(outcome).collect())
     }
 
@@ -45,16 +45,16 @@ impl Action for Delete {
     }
 }
 
-fn outcome(report: RemoveReport) -> Outcome {
+fn outcome(report: DeleteReport) -> Outcome {
     match report {
-        RemoveReport::Removed => Outcome::done("is deleted"),
-        RemoveReport::Open(TaskStatus::Running) => {
+        DeleteReport::Deleted => Outcome::done("is deleted"),
+        DeleteReport::Open(TaskStatus::Running) => {
             Outcome::conflict("is running, and is not deleted; cancel it first")
         }
-        RemoveReport::Open(_) => Outcome::conflict("waits, and is not deleted; cancel it first"),
-        RemoveReport::Busy => Outcome::conflict(
+        DeleteReport::Open(_) => Outcome::conflict("waits, and is not deleted; cancel it first"),
+        DeleteReport::Busy => Outcome::conflict(
             "has ended, but its engine has not released it yet; try again in a moment",
         ),
-        RemoveReport::NotFound => Outcome::missing(),
+        DeleteReport::NotFound => Outcome::missing(),
     }
 }

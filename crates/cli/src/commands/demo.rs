@@ -64,7 +64,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let database = named.unwrap_or_else(|| Database::File(FILE.into()));
     let store = database.open_for_one().await?;
-    console.say(format_args!("Database: {}", store.place()));
+    console.say(format_args!("Database: {}", store.location()));
     store.migrate().await?;
     let web = dashboard(console, &database, &store, args.web).await?;
 

@@ -41,7 +41,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
                 Ok(checks) => checks,
                 Err(error) => vec![unreachable(&error.to_string())],
             };
-            (store.place(), checks)
+            (store.location(), checks)
         }
         // What cannot be reached is the first thing that a doctor can tell.
         Err(Fault::Failure(why)) if matches!(database, Database::Postgres { .. }) => {

@@ -80,7 +80,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if let Some(error) = state.1.take() {
         return Err(error.into());
     }
-    console.say(format_args!("Exported {} from {}.", words(state.0), store.place()));
+    console.say(format_args!("Exported {} from {}.", words(state.0), store.location()));
     for one in skipped.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         console.say(format_args!("Left out task {}: {}.", one.id, escape(&one.reason)));
     }

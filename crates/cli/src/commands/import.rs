@@ -62,7 +62,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let (read, shift, holders) = match store.import(file, ids).await {
         Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
         Ok(Imported::Conflict(why)) => {
-            return Err(Fault::Conflict(format!("{}: {why}; nothing was imported", store.place())));
+            return Err(Fault::Conflict(format!(
+                "{}: {why}; nothing was imported",
+                store.location()
+            )));
         }
         Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),
@@ -88,7 +91,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
     }
     out.flush()?;
-    console.say(format_args!("Imported {} into {}.", words(read), store.place()));
+    console.say(format_args!("Imported {} into {}.", words(read), store.location()));
     if taken > 0 {
         console.say(format_args!(
             "{} ran when the file was written; recorded as InstanceLost, and what comes next is by the rule of the class.",

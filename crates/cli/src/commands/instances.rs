@@ -35,7 +35,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if engines.is_empty() {
         console.say(format_args!(
             "No engine has run lately on {}. Start one: {}",
-            store.place(),
+            store.location(),
             console.command("start")
         ));
         return Ok(());

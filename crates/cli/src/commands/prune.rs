@@ -63,7 +63,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         let at_least = if found.next.is_some() { "at least " } else { "" };
         let number = found.tasks.len();
         if number == 0 && found.next.is_none() {
-            console.say(format_args!("There are no {what} on {}.", store.place()));
+            console.say(format_args!("There are no {what} on {}.", store.location()));
             return Ok(());
         }
         let sample = &found.tasks[..number.min(5)];

@@ -83,7 +83,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     if queues.is_empty() {
         console.say(format_args!(
             "No task waits on {}, and no engine serves a queue. Start one: {}",
-            store.place(),
+            store.location(),
             console.command("start")
         ));
         return Ok(());

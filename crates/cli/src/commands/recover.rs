@@ -109,7 +109,7 @@ async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), Fault> {
     }
     let mut rows = Vec::new();
     for engine in &engines {
-        let held = store.held(engine.id).await?;
+        let held = store.held_attempts(engine.id).await?;
         let more = held.len().saturating_sub(TASKS_SHOWN);
         let shown = held.iter().take(TASKS_SHOWN);
         let mut tasks: Vec<_> =

@@ -103,7 +103,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> Fault {
     Fault::NotFound(format!(
         "there is no task {id} on {}; it may have been removed by retention",
-        store.place()
+        store.location()
     ))
 }
 

@@ -20,7 +20,6 @@ use crate::hang_up::HangUp;
 use crate::pools::{AskedQueue, Reserved, Workforce};
 use crate::times::{Keep, audit_keep, duration};
 use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
-use crate::witness::handle_witness;
 
 /// Run an engine until SIGTERM or Ctrl-C
 ///
@@ -93,11 +92,6 @@ pub(crate) struct Arguments {
     /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
     #[arg(long)]
     samples: bool,
-    /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
-    /// line to FILE when it begins and when it ends: to check promises from
-    /// outside the database
-    #[arg(long, value_name = "FILE", hide = true)]
-    witness: Option<PathBuf>,
     /// Also serve the dashboard and the HTTP API, there or on 127.0.0.1:8642
     #[arg(long, value_name = "ADDRESS", value_parser = address, num_args = 0..=1,
           default_missing_value = DEFAULT_ADDRESS, help_heading = "Dashboard")]
@@ -185,13 +179,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     for schedule in config.schedules {
         engine = engine.schedule(schedule);
     }
-    if config.classes.is_empty() && !args.samples && args.witness.is_none() {
+    if config.classes.is_empty() && !args.samples {
         tracing::warn!(
             "this engine knows no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
         );
-    }
-    if let Some(file) = args.witness {
-        engine = handle_witness(engine, file);
     }
     let stopped = engine.stopped_by(stop).run_until_stopped().await;
     if let Some(web) = web {
@@ -208,7 +199,7 @@ async fn open(
 ) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
     let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
     let store = database.open(access).await?;
-    console.say(format_args!("Database: {}", store.place()));
+    console.say(format_args!("Database: {}", store.location()));
     let Some(address) = args.web else {
         return Ok((store, None));
     };

@@ -71,7 +71,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let begun = Instant::now();
     let look = ActivityQuery { per_lane: PER_LANE, soon: SOON };
     let mut last = store.activity(look).await?;
-    console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.place()));
+    console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.location()));
     let since = last.now;
     let mut seen = Seen::default();
     let mut printer = Printer { out: console.results(), zone: now().time_zone().clone(), args };

@@ -82,7 +82,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         out.flush()?;
         drop(out);
-        say_the_rest(console, &search, &found, &store.place());
+        say_the_rest(console, &search, &found, &store.location());
         if !args.watch {
             return Ok(());
         }

@@ -116,7 +116,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     if tokens.is_empty() {
         console.say(format_args!(
             "There is no token on {}. Make one: {}",
-            store.place(),
+            store.location(),
             console.command("tokens create NAME --role viewer")
         ));
         return Ok(());

@@ -51,7 +51,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         return Err(Fault::NotFound(format!(
             "there is no task and no flow {} on {}; it may have been removed by retention",
             escape(&args.flow),
-            store.place()
+            store.location()
         )));
     }
     let order = tree::order(&tasks);

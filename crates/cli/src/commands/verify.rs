@@ -26,7 +26,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         let report = serde_json::json!({
-            "database": store.place(),
+            "database": store.location(),
             "checked": checked,
             "violations": violations,
         });
@@ -47,12 +47,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         many(checked.schedules, "schedule")
     );
     if violations.is_empty() {
-        console.say(format_args!("{}: every invariant holds; checked {scope}", store.place()));
+        console.say(format_args!("{}: every invariant holds; checked {scope}", store.location()));
         return Ok(());
     }
     Err(Fault::Unhealthy(format!(
         "{}: {} of an invariant; checked {scope}",
-        store.place(),
+        store.location(),
         count(violations.len(), "violation")
     )))
 }

@@ -26,7 +26,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut stop = Signals::listen()?;
     let begin = async {
         let store = console.database()?.open_to_watch().await?;
-        console.say(format_args!("Database: {}", store.place()));
+        console.say(format_args!("Database: {}", store.location()));
         Serving::begin(console, store, args.address, &args.options, None).await
     };
     let mut serving = tokio::select! {

@@ -11,15 +11,17 @@ fn an_engine_stops_on_sigterm_as_process_one() {
     place.ok(&["create", "WitnessTask", r#"{"ms": 300}"#]);
     // A user namespace lets everybody have a process 1 of their own.
     let namespace = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
-    let engine = place.start_under(&namespace, &["start", "--witness", "witness"]);
-    let witness = place.path("witness");
-    let said = || fs::read_to_string(&witness).unwrap_or_default();
-    eventually("the task begins as process 1", || said().starts_with("begin 1 1 1 "));
+    let witness = place.witness();
+    let engine = place.start_under(&namespace, &["start", "--config", "witness.toml"]);
+    eventually("the task begins", || witness.words() == ["begin"]);
+    let instances: serde_json::Value =
+        serde_json::from_str(&place.ok(&["instances", "--json"])).unwrap();
+    assert_eq!(instances["pid"], 1);
     let children = format!("/proc/{0}/task/{0}/children", engine.id());
     let inner = fs::read_to_string(children).unwrap().trim().to_owned();
     let sent = std::process::Command::new("kill").args(["-TERM", &inner]).status().unwrap();
     assert!(sent.success());
     let ended = engine.end();
     assert_eq!(ended.code, Some(0), "{}", ended.err);
-    assert!(said().contains("end 1 1 1 "), "it was let finish: {}", said());
+    assert_eq!(witness.words(), ["begin", "end"]);
 }

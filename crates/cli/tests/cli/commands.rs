@@ -211,21 +211,6 @@ fn what_runs_or_has_ended_is_a_conflict() {
 }
 
 #[test]
-fn a_witness_leaves_its_lines_and_is_retried() {
-    let place = Place::new();
-    let file = place.path("witness");
-    place.ok(&["create", "WitnessTask", r#"{"ms": 1, "fail": true}"#]);
-    let engine = place.start(&["start", "--witness", "witness"]);
-    let lines = || fs::read_to_string(&file).unwrap_or_default();
-    eventually("a third attempt", || lines().lines().count() >= 6);
-    let (id, text) = (engine.id(), lines());
-    let heads: Vec<_> = text.lines().take(6).map(|line| line.rsplit_once(' ').unwrap().0).collect();
-    let expected = [1, 1, 2, 2, 3, 3].into_iter().zip(["begin", "end"].into_iter().cycle());
-    let expected: Vec<_> = expected.map(|(at, word)| format!("{word} 1 {at} {id}")).collect();
-    assert_eq!(heads, expected);
-}
-
-#[test]
 fn instances_lists_engines() {
     let place = Place::new();
     place.ok(&["migrate"]);

@@ -6,7 +6,6 @@ mod names;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use task_engine::Store;
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine_conformance::TestServer;
 

@@ -371,5 +371,5 @@ fn completions_and_manual_pages() {
         let text = fs::read_to_string(place.path(file)).unwrap();
         assert!(text.contains(".SH NAME"), "{file}");
     }
-    assert!(!written.contains("bench-engine"), "what is hidden stays so: {written}");
+    assert!(!written.contains("supervise-executable"), "hidden commands are not listed: {written}");
 }

@@ -99,7 +99,7 @@ fn three_lines_and_a_script(place: &Place) {
     assert_eq!(good["log"][0]["message"], "greeting Ada, attempt 1");
     let bad = ended(place, &bad);
     assert_eq!(bad["executions"].as_array().unwrap().len(), 1, "not retried");
-    assert!(error(&bad).starts_with("ExitCode100: exit code 100: whom shall I greet?"));
+    assert!(error(&bad).starts_with("ExitCode100: exit code 100: name is missing"));
     stop(engine);
 }
 

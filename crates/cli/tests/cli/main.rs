@@ -1,7 +1,6 @@
 //! The program as its users meet it: run, killed and asked from outside.
 
 mod as_process_one;
-mod bench;
 mod chooses;
 mod commands;
 mod demo;
@@ -13,7 +12,6 @@ mod executable_results;
 mod executables;
 mod keeps_schedules;
 mod keeps_secrets;
-mod loses_nothing;
 mod moves;
 mod numbers;
 mod operators;

@@ -96,7 +96,8 @@ fn an_engine_runs_what_was_imported(from: &Place, to: &Place) {
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]);
     let file = from.ok(&["export"]);
     // It is alive, and is told of what comes.
-    let engine = to.start(&["start", "--witness", "witness"]);
+    to.witness();
+    let engine = to.start(&["start", "--config", "witness.toml"]);
     engine.says("started with");
     assert_eq!(to.run_with_input(&["import"], file.as_bytes()).code, Some(0));
     eventually("all are done", || to.tasks().iter().all(|task| task["status"] == "stopped"));

@@ -5,7 +5,7 @@ use std::fs;
 use task_engine::postgres::tokio_postgres;
 use task_engine_conformance::TestServer;
 
-use super::support::{Place, eventually};
+use super::support::{Place, WITNESS_OPTIONS, eventually};
 
 #[test]
 fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
@@ -51,9 +51,9 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     assert_eq!(place.task("1")["executions"][0]["error"]["exception"], "InstanceLost");
     assert!(place.run(&["recover", "web-1"]).err.contains("Nothing to recover"));
 
-    let again = place.start(&[&settings[..], &["--witness", "witness"]].concat());
+    let again = place.start(&[&settings[..], &WITNESS_OPTIONS].concat());
     eventually("a second attempt", || witness.lines().len() == 2);
-    assert!(witness.lines()[1].starts_with("begin 1 2 "), "{:?}", witness.lines());
+    assert!(witness.lines()[1].starts_with("begin 1 2"), "{:?}", witness.lines());
     again.signal("KILL");
 }
 
@@ -63,9 +63,9 @@ fn restart_recovers_by_default() {
     let (engine, witness) = place.start_on_witness(60_000, &["start"]);
     engine.signal("KILL");
     engine.end();
-    let again = place.start(&["start", "--witness", "witness"]);
+    let again = place.start(&["start", "--config", "witness.toml"]);
     eventually("a second attempt", || witness.lines().len() == 2);
-    assert!(witness.lines()[1].starts_with("begin 1 2 "), "{:?}", witness.lines());
+    assert!(witness.lines()[1].starts_with("begin 1 2"), "{:?}", witness.lines());
     let log = again.err();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let host = host.trim();

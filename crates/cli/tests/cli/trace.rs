@@ -37,7 +37,8 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
             child_of(&second, "order-17", "stranger", "{}"),
         ],
     );
-    let engine = place.start(&["start", "--instance", "web-1", "--witness", "witness"]);
+    place.witness();
+    let engine = place.start(&["start", "--instance", "web-1", "--config", "witness.toml"]);
     eventually("the first is done", || place.status(first.trim()) == "stopped");
     eventually("the second is done", || place.status(&second) == "stopped");
     eventually("the third has failed", || place.status("6") == "failed");
@@ -56,7 +57,7 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
     assert!(lines[2].starts_with("├─ 5 WaitingTask stopped, waited "), "{shown}");
     assert!(lines[3].starts_with("│  ├─ 7 WitnessTask waiting, due "), "{shown}");
     assert!(lines[4].starts_with("│  │     attempt 1: failure, waited "), "{shown}");
-    assert!(lines[4].ends_with(": WitnessFailure: failed as it was asked to"), "{shown}");
+    assert!(lines[4].ends_with(": ExitCode3: exit code 3: failed as asked"), "{shown}");
     assert!(lines[5].contains("attempt 2: failure, waited "), "{shown}");
     let rest = shown.lines().filter(|line| !line.contains("attempt ")).skip(4).collect::<Vec<_>>();
     assert!(rest[0].starts_with("│  └─ 8 stranger waiting, due "), "{shown}");

@@ -246,15 +246,15 @@ fn checks_tables_without_a_migration(place: &Place, change: impl Fn(&str)) {
             assert!(refused.err.contains(words), "{words}: {}", refused.err);
         }
     };
-    refused("tables of Task Engine are not there");
+    refused("the schema of Task Engine does not exist");
     place.ok(&["migrate"]);
     change("DELETE FROM migrations WHERE version > 6");
-    refused("the tables are of version 6, and this program needs version");
+    refused("the schema has version 6, and this program needs version");
     change("INSERT INTO migrations (version, name) VALUES (9999, 'later')");
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
     let engine = place.start(&["start", "--no-migrate"]);
     eventually("the task ends", || place.status("1") == "stopped");
-    engine.says("the tables are of a newer version than this program");
+    engine.says("the schema is newer than this program");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }

@@ -233,7 +233,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         let Some(sqlite) = &self.sqlite else {
             panic!(
                 "the clock of {} cannot be moved; use Harness::new or Harness::open",
-                self.life.store.place()
+                self.life.store.location()
             );
         };
         expected(sqlite.advance_clock(by).await);

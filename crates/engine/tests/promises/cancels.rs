@@ -12,8 +12,7 @@ use task_engine::core::task::ExecutionRow;
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
-    CancelReport, ClassRules, Client, Engine, Failure, RetryRule, Run, Store, Task, TaskId,
-    TaskStatus,
+    CancelReport, ClassRules, Client, Engine, Failure, RetryRule, Run, Task, TaskId, TaskStatus,
 };
 use task_engine_conformance::TestServer;
 use tokio::sync::Notify;

@@ -12,8 +12,8 @@ use task_engine::core::task::TaskDetails;
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, Store,
-    StoreError, Task, TaskError, TaskId, TaskStatus,
+    CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, StoreError,
+    Task, TaskError, TaskId, TaskStatus,
 };
 use task_engine_conformance::TestServer;
 use tokio_postgres::NoTls;
@@ -372,7 +372,7 @@ async fn an_open_transaction_holds_up_nobody_else() {
         let asked = Instant::now();
         let quick = fresh.create("quick", nothing()).await;
         fresh.until_status(quick, TaskStatus::Stopped).await;
-        assert_eq!(fresh.store.remove(&[quick]).await.unwrap().len(), 1);
+        assert_eq!(fresh.store.delete(&[quick]).await.unwrap().len(), 1);
         let cancel = fresh.store.cancel(&ids[..1]).await.unwrap();
         assert_eq!(cancel, [CancelReport::Requested]);
         fresh.store.prune(TaskStatus::Stopped, Duration::ZERO, 100).await.unwrap();

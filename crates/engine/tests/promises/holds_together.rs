@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
-use task_engine::{ClassRules, Engine, Failure, Run, Schedule, Store, TaskStatus};
+use task_engine::{ClassRules, Engine, Failure, Run, Schedule, TaskStatus};
 use task_engine_conformance::TestServer;
 use tokio_postgres::NoTls;
 

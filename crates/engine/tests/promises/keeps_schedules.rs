@@ -12,7 +12,7 @@ use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::store::schedules::Schedules;
 use task_engine::{
-    Engine, EngineError, Failure, Json, Missed, Overlap, Run, Schedule, Store, Task, TaskStatus,
+    Engine, EngineError, Failure, Json, Missed, Overlap, Run, Schedule, Task, TaskStatus,
 };
 use task_engine_conformance::TestServer;
 

@@ -15,7 +15,6 @@ use task_engine_core::queue::Lanes;
 use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::claim::{Claim, ClaimedTask, Claimer};
-use task_engine_store::contract::Store;
 use tempfile::TempDir;
 
 pub(crate) struct File {

@@ -143,7 +143,7 @@ async fn undo(store: &dyn Store, new: &[TaskId]) -> Result<String, StoreError> {
         return Ok(" Nothing was created.".to_owned());
     }
     store.cancel(new).await?;
-    store.remove(new).await?;
+    store.delete(new).await?;
     Ok(" What was new in this one was cancelled.".to_owned())
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::NextState;
-use task_engine_core::change::RemoveReport;
+use task_engine_core::change::DeleteReport;
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_operations::recover::RecoverError;
@@ -241,12 +241,12 @@ async fn apply_to(
             }
         }
         Verb::Delete => {
-            for report in store.remove(ids).await? {
+            for report in store.delete(ids).await? {
                 done.add(match report {
-                    RemoveReport::Removed => "removed",
-                    RemoveReport::Open(_) => "has not ended, and stays",
-                    RemoveReport::Busy => "is still in hand, and stays for now",
-                    RemoveReport::NotFound => MISSING,
+                    DeleteReport::Deleted => "removed",
+                    DeleteReport::Open(_) => "has not ended, and stays",
+                    DeleteReport::Busy => "is still in hand, and stays for now",
+                    DeleteReport::NotFound => MISSING,
                 });
             }
         }

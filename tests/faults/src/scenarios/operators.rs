@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use task_engine::{TaskId, TaskStatus};
 use task_engine_conformance::TestServer;
-use task_engine_core::change::RemoveReport;
+use task_engine_core::change::DeleteReport;
 use task_engine_store::contract::{CancelReport, RetryReport};
 
 use crate::harness::arena::Arena;
@@ -50,8 +50,8 @@ pub fn operator_races(arena: &mut Arena) {
     let ends = history.executions().filter(|(_, e)| e.ends_task.is_some()).count();
     assert_eq!(ends, ids.len() + sent_back, "each that was sent back ended once more");
     let ended: Vec<TaskId> = ids.clone();
-    let removed = arena.wait(store.remove(&ended)).expect("answered");
-    let gone = removed.iter().filter(|report| **report == RemoveReport::Removed).count();
+    let removed = arena.wait(store.delete(&ended)).expect("answered");
+    let gone = removed.iter().filter(|report| **report == DeleteReport::Deleted).count();
     assert_eq!(gone, ids.len(), "all have ended, and are removed");
     arena.note(format!("{cancelled} cancelled, {requested} asked to end, {sent_back} sent back"));
 }

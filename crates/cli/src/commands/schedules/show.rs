@@ -67,7 +67,7 @@ pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), F
         console.say(format_args!(
             "There are no {}schedules on {}.\nAdd one: {}",
             if args.after.is_some() { "more " } else { "" },
-            store.place(),
+            store.location(),
             console.command("schedules add tidy WaitingTask '{\"waiting_time\": 1}' --every 15m")
         ));
         return Ok(());

@@ -1,0 +1,166 @@
+//! Threads that own a connection each: jobs go in, answers come out.
+//!
+//! SQLite blocks, so it never runs on a thread of the asynchronous runtime.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use task_engine_store::error::StoreError;
+use tokio::sync::oneshot;
+
+use crate::connection::FileMark;
+use crate::error::{JobError, explain};
+use crate::moment::Moment;
+
+/// What a job works with: a connection inside a transaction, and its time.
+pub(crate) struct JobTransaction<'a> {
+    pub(crate) db: &'a Connection,
+    pub(crate) moment: Moment,
+    /// Whether something waits that did not before.
+    pub(crate) brings_work: Cell<bool>,
+    /// Whether somebody wants something cancelled that did not before.
+    pub(crate) wants_cancel: Cell<bool>,
+    /// Whether somebody has changed a schedule.
+    pub(crate) changes_schedules: Cell<bool>,
+}
+
+impl<'a> JobTransaction<'a> {
+    pub(crate) fn new(db: &'a Connection) -> Self {
+        Self {
+            db,
+            moment: Moment::take(db),
+            brings_work: Cell::new(false),
+            wants_cancel: Cell::new(false),
+            changes_schedules: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.moment.now
+    }
+}
+
+/// Where jobs are handed in. The thread ends with it.
+pub(crate) struct ConnectionThread {
+    /// Always there until the end.
+    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+    place: Arc<str>,
+}
+
+impl Drop for ConnectionThread {
+    /// Waits for the thread, so that its connection is closed in good order and
+    /// the file is whole by itself, without the log beside it.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ConnectionThread {
+    /// Starts a thread that does jobs for as long as there may be some.
+    pub(crate) fn spawn(
+        name: &str,
+        place: Arc<str>,
+        work: impl FnOnce(mpsc::Receiver<Box<dyn Job>>) + Send + 'static,
+    ) -> Result<Self, StoreError> {
+        let (jobs, inbox) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(inbox));
+        let thread = thread.map_err(|error| {
+            StoreError::Unavailable(format!("{place}: no thread could be started: {error}"))
+        })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), place })
+    }
+
+    /// Hands in a job, and waits for its answer: after the commit.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Question { work: Some(work), outcome: None, reply });
+        let closed = || StoreError::Unavailable(format!("{}: its thread has ended", self.place));
+        let jobs = self.jobs.as_ref().ok_or_else(closed)?;
+        jobs.send(job).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl fmt::Debug for ConnectionThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionThread").field("place", &self.place).finish()
+    }
+}
+
+/// A job has two moments: it runs inside a transaction, and answers when the
+/// fate of the transaction is known.
+pub(crate) trait Job: Send {
+    /// Runs, and tells whether what it did may be kept.
+    fn run(&mut self, tx: &JobTransaction<'_>) -> bool;
+
+    /// Answers. `committed` is the fate of the transaction as a whole.
+    fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str);
+}
+
+struct Question<T, F> {
+    work: Option<F>,
+    outcome: Option<Result<T, JobError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Job for Question<T, F>
+where
+    T: Send,
+    F: FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send,
+{
+    fn run(&mut self, tx: &JobTransaction<'_>) -> bool {
+        let Some(work) = self.work.take() else {
+            return false;
+        };
+        // A panic is the fault of this job; the thread has others to do.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(tx))).unwrap_or_else(|_| {
+            Err(JobError::Store(StoreError::Refused(
+                "the store panicked, which is a bug of Task Engine; nothing was changed".to_owned(),
+            )))
+        });
+        self.outcome.insert(outcome).is_ok()
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str) {
+        let answer = match (self.outcome, committed) {
+            (Some(Err(fault)), _) => Err(fault.explain(place)),
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (_, Err(error)) => Err(explain(error, place)),
+            (None, Ok(())) => Err(StoreError::Unavailable(format!("{place}: not done"))),
+        };
+        // Nobody waits for it any more: what has committed has committed.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Reads beside the writer, one job after the other, each in one snapshot.
+pub(crate) fn read_all(
+    connection: &Connection,
+    file: &FileMark,
+    inbox: &mpsc::Receiver<Box<dyn Job>>,
+    place: &str,
+) {
+    for mut job in inbox {
+        let checked = file.check(connection);
+        let begun = checked.and_then(|()| connection.execute_batch("BEGIN"));
+        if begun.is_ok() {
+            job.run(&JobTransaction::new(connection));
+            // Nothing was written, so there is nothing to lose.
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        job.answer(begun.as_ref().map(|_| ()), place);
+    }
+}
