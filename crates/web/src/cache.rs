@@ -14,8 +14,7 @@ use task_engine_store::activity::{Activity, ActivityQuery, FailureCounts};
 use task_engine_store::check::{Check, Depth};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::rollup as figures;
-use task_engine_store::rollup::{RollupQuery, RollupRow};
+use task_engine_store::rollup::{self, RollupQuery, RollupRow};
 use tokio::sync::Mutex;
 
 use crate::series::Series;
@@ -201,7 +200,7 @@ impl DashboardCache {
     /// The rollups of the last hour: one read for charts, metrics, statistics and
     /// events, so that they agree.
     pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<RollupRow>>, StoreError> {
-        self.last_hour.get(figures::last_hour(&*self.store)).await
+        self.last_hour.get(rollup::last_hour(&*self.store)).await
     }
 
     /// The same as `task-engine stats`.

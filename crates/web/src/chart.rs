@@ -5,12 +5,14 @@
 //! drawing; the style sheet reserves room for them.
 
 mod axis;
+mod timeline;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
 pub(crate) use axis::Unit;
+pub(crate) use timeline::{TimelineBar, timeline};
 
 /// The height of the drawing, without its labels.
 const HEIGHT: f64 = 130.0;
@@ -56,6 +58,23 @@ fn stack(scale: &Scale, n: usize, bar: &Bar) -> Markup {
             @let from = { below += high; HEIGHT - below };
             rect .(class) x=(percent(scale.left(n) + scale.wide() * 0.1))
                  width=(percent(scale.wide() * 0.8)) y=(pixels(from)) height=(pixels(high)) {}
+        }
+    }
+}
+
+/// A small chart without axes: one bar for each number, at least one pixel high.
+pub(crate) fn sparkline(numbers: &[usize], about: &str) -> Markup {
+    const WIDTH: usize = 8;
+    const HEIGHT: usize = 24;
+    let most = numbers.iter().copied().max().unwrap_or(0).max(1);
+    html! {
+        svg .trend viewBox={ "0 0 " (numbers.len() * WIDTH) " " (HEIGHT) } role="img" aria-label=(about) {
+            title { (about) }
+            @for (n, number) in numbers.iter().enumerate() {
+                @let height = (number * HEIGHT).div_ceil(most).max(1);
+                rect .(if *number == 0 { "none" } else { "bad" })
+                     x=(n * WIDTH) y=(HEIGHT - height) width=(WIDTH - 2) height=(height) {}
+            }
         }
     }
 }

@@ -14,10 +14,10 @@ pub(crate) struct ApiError {
     pub(crate) title: &'static str,
     /// What is wrong, and what to do.
     pub(crate) detail: String,
-    /// Which field of the body, as a JSON pointer.
+    /// The field of the body, as a JSON pointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pointer: Option<String>,
-    /// Which part of the address: a parameter in its path or its query.
+    /// The parameter of the path or the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parameter: Option<String>,
 }

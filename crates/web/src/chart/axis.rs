@@ -182,13 +182,13 @@ mod tests {
         let step = |n: i64, minutes: i64| begin + jiff::SignedDuration::from_mins(n * minutes);
         let hour: Vec<_> = (0..60).map(|n| step(n, 1)).collect();
         let shown: Vec<_> =
-            times(&hour, &TimeZone::UTC).into_iter().map(|(_, words)| words).collect();
+            times(&hour, &TimeZone::UTC).into_iter().map(|(_, label)| label).collect();
         assert_eq!(shown, ["03:10", "03:20", "03:30", "03:40", "03:50", "04:00"]);
         let begin: Timestamp = "2026-11-16T03:00:00Z".parse().unwrap();
         let day: Vec<_> =
             (0..96).map(|n| begin + jiff::SignedDuration::from_mins(n * 15)).collect();
         let india = TimeZone::get("Asia/Kolkata").unwrap();
-        let shown: Vec<_> = times(&day, &india).into_iter().map(|(_, words)| words).collect();
+        let shown: Vec<_> = times(&day, &india).into_iter().map(|(_, label)| label).collect();
         assert_eq!(shown, ["12:00", "16:00", "20:00", "00:00", "04:00", "08:00"]);
         assert!(times(&[], &india).is_empty());
         assert!(times(&[begin], &TimeZone::UTC).len() == 1);

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::error::ApiError;
 use crate::routes::Routes;
-use crate::parts;
+use crate::{chart, parts};
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes.get("/errors", AsViewer, page).get("/errors/{key}", AsViewer, group::page)
@@ -139,26 +139,13 @@ fn table(app: &App, query: ErrorsQuery, groups: &[ErrorGroup], found: &SearchPag
     }
 }
 
-/// A bar for each hour, at least one pixel high.
 fn trend(per_hour: &[usize; HOURS]) -> Markup {
-    const WIDTH: usize = 8;
-    const HEIGHT: usize = 24;
-    let most = per_hour.iter().copied().max().unwrap_or(0).max(1);
-    let label = format!(
+    let about = format!(
         "{} in the last hour, {} in the last {HOURS} hours",
         per_hour[HOURS - 1],
         per_hour.iter().sum::<usize>()
     );
-    html! {
-        svg .trend viewBox={ "0 0 " (HOURS * WIDTH) " " (HEIGHT) } role="img" aria-label=(label) {
-            title { (label) }
-            @for (hour, number) in per_hour.iter().enumerate() {
-                @let height = (number * HEIGHT).div_ceil(most).max(1);
-                rect .(if *number == 0 { "none" } else { "bad" })
-                     x=(hour * WIDTH) y=(HEIGHT - height) width=(WIDTH - 2) height=(height) {}
-            }
-        }
-    }
+    chart::sparkline(per_hour, &about)
 }
 
 /// A note if not all failures were counted.

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn form_round_trips() {
-        let typed = ScheduleForm {
+        let filled = ScheduleForm {
             time_zone: "Europe/Paris".into(),
             parameters: "{\n  \"n\": 1.50\n}".into(),
             queue: "mail".into(),
@@ -263,13 +263,13 @@ mod tests {
             jitter: "1m 30s".into(),
             ..form()
         };
-        let definition = typed.schedule(None, &Secrets::default()).unwrap().definition().unwrap();
+        let definition = filled.schedule(None, &Secrets::default()).unwrap().definition().unwrap();
         assert_eq!(definition.parameters.as_str().replace([' ', '\n'], ""), "{\"n\":1.50}");
         assert_eq!((definition.missed, definition.overlap), (Missed::All(7), Overlap::Wait));
         assert_eq!((definition.queue.as_str(), definition.priority), ("mail", -5));
         assert_eq!(definition.jitter, Duration::from_secs(90));
         let again = ScheduleForm::of("nightly", &definition);
-        assert_eq!(again, ScheduleForm { jitter: again.jitter.clone(), ..typed });
+        assert_eq!(again, ScheduleForm { jitter: again.jitter.clone(), ..filled });
         let old = StoredSchedule { stored: definition.clone(), redacted: definition.clone() };
         let same = again.schedule(Some(&old), &Secrets::default()).unwrap();
         assert_eq!(same.definition().unwrap(), definition);
@@ -341,16 +341,16 @@ mod tests {
             ],
             "{errors:?}"
         );
-        for (typed, field) in [
-            (ScheduleForm { rule: "0 0 31 2 *".into(), ..typed() }, "rule"),
-            (ScheduleForm { rule: String::new(), ..typed() }, "rule"),
-            (ScheduleForm { time_zone: "Mars/Base".into(), ..typed() }, "time_zone"),
-            (ScheduleForm { queue: "\u{1}".into(), ..typed() }, "queue"),
-            (ScheduleForm { jitter: "2 days".into(), ..typed() }, "jitter"),
-            (ScheduleForm { jitter: "-5s".into(), ..typed() }, "jitter"),
-            (ScheduleForm { name: "x".repeat(201), ..typed() }, "name"),
+        for (invalid, field) in [
+            (ScheduleForm { rule: "0 0 31 2 *".into(), ..form() }, "rule"),
+            (ScheduleForm { rule: String::new(), ..form() }, "rule"),
+            (ScheduleForm { time_zone: "Mars/Base".into(), ..form() }, "time_zone"),
+            (ScheduleForm { queue: "\u{1}".into(), ..form() }, "queue"),
+            (ScheduleForm { jitter: "2 days".into(), ..form() }, "jitter"),
+            (ScheduleForm { jitter: "-5s".into(), ..form() }, "jitter"),
+            (ScheduleForm { name: "x".repeat(201), ..form() }, "name"),
         ] {
-            let errors = typed.schedule(None, &Secrets::default()).unwrap_err();
+            let errors = invalid.schedule(None, &Secrets::default()).unwrap_err();
             assert_eq!(errors.keys().collect::<Vec<_>>(), [&field], "{errors:?}");
         }
     }

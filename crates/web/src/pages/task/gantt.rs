@@ -3,119 +3,35 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::display::span;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{TaskDetails, TaskStatus};
 
 use crate::app::App;
-use crate::parts;
+use crate::chart::{self, TimelineBar};
 
 /// The last attempts that are drawn.
 const ATTEMPTS_MAX: usize = 20;
-const WIDTH: f64 = 1000.0;
-/// Room for the number of the attempt.
-const LEFT: f64 = 40.0;
-const ROW: f64 = 22.0;
-const BAR: f64 = 14.0;
-/// Short bars stay visible.
-const BAR_WIDTH_MIN: f64 = 2.5;
-
-/// One bar.
-#[derive(Debug, PartialEq)]
-struct Bar {
-    row: usize,
-    /// A class of the style sheet.
-    class: &'static str,
-    from: Timestamp,
-    until: Timestamp,
-    label: &'static str,
-}
 
 pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
     let (bars, skipped) = bars(task, due_at, now);
-    let (Some(begin), Some(end)) =
-        (bars.iter().map(|bar| bar.from).min(), bars.iter().map(|bar| bar.until).max())
-    else {
-        return html! {};
-    };
-    let rows = bars.iter().map(|bar| bar.row + 1).max().unwrap_or(1);
-    let scale = Scale::new(begin, end);
-    let height = ROW * rows as f64 + 20.0;
+    let about = "Executions over time; the table below has the same as text";
     html! {
         figure .gantt {
-            svg .chart viewBox={ "0 0 " (WIDTH) " " (height) } role="img"
-                aria-label="Executions over time; the table below has the same as text" {
-                @for tick in 0..=4 { (axis(app, &scale, tick, height)) }
-                @for row in 0..rows {
-                    text x="0" y=(ROW * row as f64 + BAR) { "#" (skipped + row + 1) }
-                }
-                @for bar in &bars { (draw(app, &scale, bar)) }
-            }
+            (chart::timeline(&bars, skipped + 1, &app.zone, about))
             figcaption .legend {
                 span { i .wait {} "due" }
                 span { i .off {} "backoff" }
                 span { i .run {} "running" }
                 span { i .ok {} "success" }
                 span { i .bad {} "failure" }
-                @if skipped > 0 { span { "The last " (rows) " attempts." } }
+                @if skipped > 0 { span { "The last " (ATTEMPTS_MAX) " attempts." } }
             }
         }
     }
 }
 
-struct Scale {
-    begin: Timestamp,
-    secs: f64,
-}
-
-impl Scale {
-    fn new(begin: Timestamp, end: Timestamp) -> Self {
-        Self { begin, secs: end.duration_since(begin).as_secs_f64().max(0.001) }
-    }
-
-    fn x(&self, at: Timestamp) -> f64 {
-        let part = at.duration_since(self.begin).as_secs_f64() / self.secs;
-        rounded(LEFT + (WIDTH - LEFT) * part.clamp(0.0, 1.0))
-    }
-}
-
-fn rounded(x: f64) -> f64 {
-    (x * 10.0).round() / 10.0
-}
-
-fn axis(app: &App, scale: &Scale, tick: u32, height: f64) -> Markup {
-    let x = rounded(LEFT + (WIDTH - LEFT) * f64::from(tick) / 4.0);
-    let after = std::time::Duration::from_secs_f64(scale.secs * f64::from(tick) / 4.0);
-    let label = if tick == 0 {
-        scale.begin.to_zoned(app.zone.clone()).strftime("%H:%M:%S").to_string()
-    } else {
-        format!("+{}", span(after))
-    };
-    let anchor = match tick {
-        0 => "start",
-        4 => "end",
-        _ => "middle",
-    };
-    html! {
-        line .axis x1=(x) x2=(x) y1="0" y2=(height - 16.0) {}
-        text x=(x) y=(height - 3.0) text-anchor=(anchor) { (label) }
-    }
-}
-
-fn draw(app: &App, scale: &Scale, bar: &Bar) -> Markup {
-    let (from, until) = (scale.x(bar.from), scale.x(bar.until));
-    let width = rounded((until - from).max(BAR_WIDTH_MIN));
-    let x = if from + width > WIDTH { WIDTH - width } else { from };
-    let lasted = span(bar.until.duration_since(bar.from).unsigned_abs());
-    html! {
-        rect .(bar.class) x=(x) y=(ROW * bar.row as f64 + 3.0) width=(width) height=(BAR) rx="2" {
-            title { (bar.label) ": " (lasted) ", from " (parts::exact(app, bar.from)) }
-        }
-    }
-}
-
 /// The bars, and how many attempts were left out.
-fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<Bar>, usize) {
+fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<TimelineBar>, usize) {
     let skipped = task.executions.len().saturating_sub(ATTEMPTS_MAX);
     let mut bars = Vec::new();
     // When the attempt became due; unknown after an operator retried the task.
@@ -126,7 +42,7 @@ fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<Bar>, usi
         let Some(row) = n.checked_sub(skipped) else { continue };
         let mut add = |class, from, until, label| {
             if from <= until {
-                bars.push(Bar { row, class, from, until, label });
+                bars.push(TimelineBar { row, class, from, until, label });
             }
         };
         let end = execution.stopped_at.unwrap_or(now);
@@ -261,7 +177,5 @@ mod tests {
         let (bars, skipped) = bars(&task(all), at(0), at(60));
         assert_eq!(skipped, 30);
         assert_eq!(bars.iter().map(|bar| bar.row).max(), Some(19));
-        let scale = Scale::new(at(0), at(0));
-        assert!(scale.x(at(0)).is_finite() && scale.x(at(9)) <= WIDTH);
     }
 }

@@ -121,10 +121,10 @@ fn fields(word: &str) -> Vec<Suggestion> {
     begin.map(|(name, _, about)| Suggestion::new(*name, about)).collect()
 }
 
-fn values(field: &str, typed: &str, known: &KnownNames) -> Vec<Suggestion> {
+fn values(field: &str, prefix: &str, known: &KnownNames) -> Vec<Suggestion> {
     const AGES: [(&str, &str); 4] =
         [("10m", "ten minutes"), ("1h", "an hour"), ("1d", "a day"), ("7d", "a week")];
-    let plain = typed.trim_start_matches('"').to_lowercase();
+    let plain = prefix.trim_start_matches('"').to_lowercase();
     let named = |names: &[String]| {
         let fits = |name: &&String| {
             let name = name.to_lowercase();
@@ -157,7 +157,7 @@ fn values(field: &str, typed: &str, known: &KnownNames) -> Vec<Suggestion> {
     }
 }
 
-/// A value as the language wants it.
+/// A value, quoted if needed.
 fn quoted(value: &str) -> String {
     let term = Filter::default().and_class(value).to_string();
     term.strip_prefix("class=").unwrap_or(value).to_owned()
