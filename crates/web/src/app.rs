@@ -9,8 +9,8 @@ use task_engine_store::contract::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
-use crate::dashboard::{Dashboard, Render};
 use crate::cache::DashboardCache;
+use crate::dashboard::{Dashboard, Render};
 use crate::keys::Keys;
 use crate::session::FailureLimiter;
 
@@ -45,7 +45,8 @@ impl App {
         let Dashboard { store, access, base, metrics, zone, stop } = dashboard;
         let keys = Keys::new(access.password.clone());
         let cache = DashboardCache::new(Arc::clone(&store));
-        let (login_failures, token_failures) = (FailureLimiter::default(), FailureLimiter::default());
+        let (login_failures, token_failures) =
+            (FailureLimiter::default(), FailureLimiter::default());
         Self(Arc::new(Inner {
             store,
             access,

@@ -13,8 +13,8 @@ use task_engine_store::token::{Role, Secret};
 
 use crate::access::Actor;
 use crate::app::{App, encoded};
-use crate::layout;
 use crate::error::ApiError;
+use crate::layout;
 use crate::routes::BODY_MAX_BYTES;
 use crate::session::{self, Session};
 use crate::visible;
@@ -100,7 +100,8 @@ async fn with_visible_text(response: Response) -> Response {
 async fn with_timeout(time: Duration, answer: impl Future<Output = Response>) -> Response {
     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| {
         tracing::warn!("a request timed out: the database does not answer");
-        ApiError::unavailable("The database does not answer. Try again in a moment.").into_response()
+        ApiError::unavailable("The database does not answer. Try again in a moment.")
+            .into_response()
     })
 }
 
@@ -148,9 +149,11 @@ fn one_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, ApiErro
         _ if all.next().is_some() => {
             Err(ApiError::bad_request("The request has more than one Host header. Send one."))
         }
-        (Some(named), Some(target)) if !named.eq_ignore_ascii_case(target) => Err(ApiError::bad_request(
-            "The request line names another host than the Host header. Send the same in both.",
-        )),
+        (Some(named), Some(target)) if !named.eq_ignore_ascii_case(target) => {
+            Err(ApiError::bad_request(
+                "The request line names another host than the Host header. Send the same in both.",
+            ))
+        }
         (named, target) => Ok(named.or(target).unwrap_or_default()),
     }
 }
@@ -230,7 +233,10 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, ApiError> {
 }
 
 /// The session of the cookie, unless it is forged, expired or ended.
-pub(crate) async fn session_of(app: &App, headers: &HeaderMap) -> Result<Option<Session>, ApiError> {
+pub(crate) async fn session_of(
+    app: &App,
+    headers: &HeaderMap,
+) -> Result<Option<Session>, ApiError> {
     let Some(cookie) = cookie(headers, COOKIE) else { return Ok(None) };
     let session = Session::read(cookie, app.keys.get(&*app.store).await?);
     let Some((session, id)) = session.and_then(|it| it.id().map(|id| (it, id))) else {

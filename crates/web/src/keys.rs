@@ -33,7 +33,8 @@ impl Keys {
                 let key = store.database_key().await?;
                 let password = self.password.clone();
                 // Argon2 is slow and must not block other requests.
-                let derived = tokio::task::spawn_blocking(move || DerivedKeys::of(&key, password.as_deref()));
+                let derived =
+                    tokio::task::spawn_blocking(move || DerivedKeys::of(&key, password.as_deref()));
                 derived.await.map_err(|error| StoreError::Unavailable(error.to_string()))
             })
             .await

@@ -12,8 +12,8 @@ use task_engine_store::token::Role;
 use crate::access::Actor;
 use crate::app::App;
 use crate::assets;
-use crate::guard::Theme;
 use crate::error::ApiError;
+use crate::guard::Theme;
 
 /// The pages in the order of the navigation: name, path, key after `g`.
 const PAGES: [(&str, &str, &str); 8] = [

@@ -43,16 +43,16 @@ mod action;
 mod api;
 mod app;
 mod assets;
+mod cache;
 mod chart;
 mod dashboard;
-mod cache;
+mod error;
 mod guard;
 mod json_tree;
 mod keys;
 mod layout;
 mod pages;
 mod parts;
-mod error;
 mod reading;
 #[cfg(feature = "prometheus")]
 mod recorder;

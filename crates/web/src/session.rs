@@ -121,9 +121,9 @@ impl FailureLimiter {
     /// Whether this address must wait.
     pub(crate) fn too_many(&self, from: IpAddr) -> bool {
         let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failures
-            .get(&network(from))
-            .is_some_and(|(count, since)| *count >= FAILURES_MAX && since.elapsed() < FAILURES_WINDOW)
+        failures.get(&network(from)).is_some_and(|(count, since)| {
+            *count >= FAILURES_MAX && since.elapsed() < FAILURES_WINDOW
+        })
     }
 
     /// Records a failure. True if it reaches the limit.

@@ -70,7 +70,10 @@ async fn links_are_below_the_path() {
     }
     let response = ask(&site, post("/admin/tasks/actions/cancel", "ids=1&back=/tasks/1")).await;
     assert_eq!(response.status(), 303);
-    assert!(header_of(&response, "location").starts_with("/admin/tasks/tasks/1?done="), "{response:?}");
+    assert!(
+        header_of(&response, "location").starts_with("/admin/tasks/tasks/1?done="),
+        "{response:?}"
+    );
     let response = ask(&site, post("/admin/tasks/theme", "theme=dark&to=//evil.test")).await;
     assert_eq!(header_of(&response, "location"), "/admin/tasks");
     assert!(header_of(&response, "set-cookie").contains("Path=/admin/tasks;"), "{response:?}");
@@ -119,5 +122,8 @@ async fn login_returns_below_the_path() {
     assert!(text(ask(&site, get(&login)).await).await.contains("value=\"/tasks?filter=id%3D1\""));
     let response = ask(&site, post("/admin/tasks/login", "secret=correct+horse&to=/tasks")).await;
     assert_eq!(header_of(&response, "location"), "/admin/tasks/tasks");
-    assert!(header_of(&response, "set-cookie").contains("Path=/admin/tasks; Max-Age"), "{response:?}");
+    assert!(
+        header_of(&response, "set-cookie").contains("Path=/admin/tasks; Max-Age"),
+        "{response:?}"
+    );
 }

@@ -261,7 +261,9 @@ async fn preview_shows_clock_changes_and_errors() {
     assert_eq!(page.status, 200);
     page.must_say("America/New_York").must_say("02:30 does not exist on");
     assert!(!page.text.contains("<html"), "a piece of a page, not a whole one");
-    site.get("/schedules/preview?rule=61+*+*+*+*&time_zone=UTC").await.must_say("class=\"field-error\"");
+    site.get("/schedules/preview?rule=61+*+*+*+*&time_zone=UTC")
+        .await
+        .must_say("class=\"field-error\"");
     site.get("/schedules/preview?rule=0+0+31+2+*&time_zone=UTC").await.must_say("never comes");
     site.get("/schedules/preview?rule=@daily&time_zone=Mars").await.must_say("is not known");
     site.get("/schedules/preview").await.must_say("are shown here");

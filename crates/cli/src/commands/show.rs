@@ -171,13 +171,7 @@ struct Page<'a, W> {
 impl<W: Write> Page<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
-        writeln!(
-            self.out,
-            "Task {}: {}, {}",
-            row.id,
-            escape(&row.class),
-            row.status.explained()
-        )?;
+        writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.class), row.status.explained())?;
         for (at, reason) in reasons.iter().enumerate() {
             let (name, because) = match (at, row.status) {
                 (0, TaskStatus::Running) => ("state", ""),

@@ -153,8 +153,7 @@ impl<W: Write> Printer<W> {
 
     fn ended(&mut self, endings: &[EndingRow]) -> Result<(), Fault> {
         for ending in endings {
-            let fits =
-                self.wants(&ending.class) && (!self.args.failed || ending.error.is_some());
+            let fits = self.wants(&ending.class) && (!self.args.failed || ending.error.is_some());
             if fits {
                 self.line(&Event::Ended(ending), ending.stopped_at, &line(ending))?;
             }

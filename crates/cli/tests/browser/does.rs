@@ -1,7 +1,7 @@
 //! What users do.
 
 use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Place, Served, no_page_errors};
 
 #[test]
 fn demo_updates_live() {
@@ -65,8 +65,7 @@ fn filter_has_errors_and_suggestions() {
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
     // Chromium logs the status 400 as an error.
-    let others: Vec<_> =
-        browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
+    let others: Vec<_> = browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");

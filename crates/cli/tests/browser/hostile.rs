@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Place, Served, no_page_errors};
 
 const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",

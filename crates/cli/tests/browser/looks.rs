@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 
 use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Place, Served, no_page_errors};
 
 /// Each page and the name of its screenshot.
 const PAGES: [(&str, &str); 14] = [

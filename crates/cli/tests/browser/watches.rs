@@ -1,6 +1,6 @@
 //! Live updates and previews.
 
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Place, Served, no_page_errors};
 
 #[test]
 fn schedule_preview_follows_input() {

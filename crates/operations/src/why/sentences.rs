@@ -51,10 +51,7 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             format!("no engine is alive; the last one was heard of {}", relative(*seen, now))
         }
         Reason::UnknownClass { class, engines } => {
-            format!(
-                "no living engine knows its class {class}; alive: {}",
-                list(engines, "knows")
-            )
+            format!("no living engine knows its class {class}; alive: {}", list(engines, "knows"))
         }
         Reason::QueueNotServed { queue, engines } => {
             let engines = list(engines, "serves");

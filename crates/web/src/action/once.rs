@@ -23,8 +23,8 @@ use task_engine_store::error::StoreError;
 
 use super::{Done, create as create_all};
 use crate::app::App;
-use crate::keys::DerivedKeys;
 use crate::error::ApiError;
+use crate::keys::DerivedKeys;
 
 /// For as long as the task is on record.
 const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -63,7 +63,8 @@ pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Re
             ));
         }
         task.unique = Some(unique(key, at));
-        task.add_context(CONTEXT_MARK, mark).map_err(|bad| ApiError::bad_request(bad.to_string()))?;
+        task.add_context(CONTEXT_MARK, mark)
+            .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     }
     Ok(())
 }

@@ -37,7 +37,8 @@ pub(super) async fn check(app: &App, action: &Action) -> Result<(), ApiError> {
         Action::SetSchedule(schedule) => {
             let row = schedule_of(store, schedule.name()).await?;
             let stored = row.definition().map_err(|why| ApiError::conflict(why.to_string()))?;
-            let mut new = schedule.definition().map_err(|bad| ApiError::bad_request(bad.to_string()))?;
+            let mut new =
+                schedule.definition().map_err(|bad| ApiError::bad_request(bad.to_string()))?;
             let restored = app.secrets().await?.restore(&mut new, &stored);
             restored.map_err(|stray| stray_placeholder("/parameters", &stray))
         }

@@ -134,9 +134,10 @@ pub(super) fn check(choice: &Choice) -> Result<(), ApiError> {
         Choice::Ids(ids) if ids.is_empty() => {
             Err(ApiError::bad_request("No tasks were named: give ids, or a filter."))
         }
-        Choice::Ids(ids) if ids.len() > MAX => {
-            Err(ApiError::bad_request(format!("{} tasks are too many at once (at most {MAX}).", ids.len())))
-        }
+        Choice::Ids(ids) if ids.len() > MAX => Err(ApiError::bad_request(format!(
+            "{} tasks are too many at once (at most {MAX}).",
+            ids.len()
+        ))),
         Choice::Filter(filter) if filter.is_empty() => Err(ApiError::bad_request(
             "An empty filter means every task there is. Say which ones, like status=failed.",
         )),
@@ -187,7 +188,11 @@ pub(crate) async fn meant(
     }
 }
 
-pub(super) async fn apply(store: &dyn Store, verb: Verb, choice: &Choice) -> Result<Done, ApiError> {
+pub(super) async fn apply(
+    store: &dyn Store,
+    verb: Verb,
+    choice: &Choice,
+) -> Result<Done, ApiError> {
     let (ids, and_more) = match choice {
         // One that is not there is told, too.
         Choice::Ids(ids) if (1..=MAX).contains(&ids.len()) => {

@@ -119,7 +119,10 @@ impl<'a> Object<'a> {
                 return Err(ApiError::field(pointer, format!("Unknown field {short:?}{hint}")));
             }
             if fields[..at].iter().any(|(before, _)| before == name) {
-                return Err(ApiError::field(pointer, format!("The field {short:?} is given twice.")));
+                return Err(ApiError::field(
+                    pointer,
+                    format!("The field {short:?} is given twice."),
+                ));
             }
         }
         Ok(Self { pointer, fields })
@@ -145,8 +148,9 @@ impl<'a> Object<'a> {
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, ApiError> {
         let read = |value: &RawValue| match kind(value) {
             // `RawValue` accepts lone surrogates, strings do not.
-            "a string" => serde_json::from_str(value.get())
-                .map_err(|_| self.invalid(name, "this string has an incomplete character (a lone surrogate)")),
+            "a string" => serde_json::from_str(value.get()).map_err(|_| {
+                self.invalid(name, "this string has an incomplete character (a lone surrogate)")
+            }),
             _ => Err(self.mismatch(name, "a string", value)),
         };
         self.raw(name).map(read).transpose()
@@ -213,8 +217,9 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn json_object(&self, name: &str) -> Result<Option<Json>, ApiError> {
-        let read =
-            |value: &RawValue| Json::parse_object(value.get()).map_err(|bad| self.invalid(name, bad));
+        let read = |value: &RawValue| {
+            Json::parse_object(value.get()).map_err(|bad| self.invalid(name, bad))
+        };
         self.raw(name).map(read).transpose()
     }
 

@@ -147,9 +147,7 @@ fn of_engines(text: &mut Text, now: &LiveState) {
         let sample = |engine| (vec![("instance", engine_name(engine))], value(engine));
         text.family(name, help, alive.iter().map(sample));
     };
-    family("task_engine_workers", "Workers of a live engine.", &|engine| {
-        f64::from(engine.workers)
-    });
+    family("task_engine_workers", "Workers of a live engine.", &|engine| f64::from(engine.workers));
     family("task_engine_workers_busy", "Tasks claimed by a live engine.", &|engine| {
         number(engine.busy)
     });

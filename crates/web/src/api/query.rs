@@ -41,7 +41,10 @@ impl Query {
                 ));
             }
             if self.0[..at].iter().any(|(before, _)| before == name) {
-                return Err(ApiError::parameter(name.as_str(), format!("The parameter {name} is given twice.")));
+                return Err(ApiError::parameter(
+                    name.as_str(),
+                    format!("The parameter {name} is given twice."),
+                ));
             }
         }
         Ok(self)

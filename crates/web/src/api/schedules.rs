@@ -263,8 +263,10 @@ pub(super) async fn preview(
     query: Query,
 ) -> Result<Answer<Times>, ApiError> {
     let query = query.with(&["rule", "time_zone", "count"])?;
-    let rule: Rule =
-        query.need("rule")?.parse().map_err(|bad| ApiError::parameter("rule", format!("{bad}.")))?;
+    let rule: Rule = query
+        .need("rule")?
+        .parse()
+        .map_err(|bad| ApiError::parameter("rule", format!("{bad}.")))?;
     let zone = query.text("time_zone").unwrap_or("UTC");
     let zone = TimeZone::get(zone).map_err(|_| {
         let why = format!("The time zone {zone:?} is not known; write Europe/Paris or UTC.");

@@ -135,8 +135,8 @@ pub(crate) async fn pause_queue(
 ) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
-    let pause =
-        Pause::new(fields.need("queue")?, reason).map_err(|bad| ApiError::bad_request(bad.to_string()))?;
+    let pause = Pause::new(fields.need("queue")?, reason)
+        .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
 }
 

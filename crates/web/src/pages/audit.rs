@@ -13,9 +13,9 @@ use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 use super::actions::Fields;
 use crate::action::words_of;
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::error::ApiError;
 
 const PER_PAGE: u32 = 100;
 

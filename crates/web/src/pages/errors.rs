@@ -14,8 +14,8 @@ use task_engine_store::token::Role::Viewer as AsViewer;
 
 use super::actions::Fields;
 use crate::app::App;
-use crate::layout::{self, Viewer};
 use crate::error::ApiError;
+use crate::layout::{self, Viewer};
 use crate::routes::Routes;
 use crate::{chart, parts};
 

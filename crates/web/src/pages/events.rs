@@ -28,7 +28,10 @@ pub(crate) async fn events(
     stream_of(app, |now| serde_json::to_string(&now.stats).unwrap_or_default())
 }
 
-fn stream_of(app: App, data: fn(&LiveState) -> String) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+fn stream_of(
+    app: App,
+    data: fn(&LiveState) -> String,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let stream = stream::unfold((app, String::new(), true), move |(app, last, first)| async move {
         let (mut wait, stop) = (!first, app.stop.clone());
         loop {

@@ -9,9 +9,9 @@ use task_engine_core::display::count;
 use task_engine_store::check::{Check, Verdict};
 
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::error::ApiError;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct HealthQuery {

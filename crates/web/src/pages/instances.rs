@@ -15,9 +15,9 @@ use task_engine_store::token::Role;
 use super::links;
 use crate::app::App;
 use crate::cache::LiveState;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
-use crate::error::ApiError;
 
 /// Engines per page: the page is reloaded at every change.
 const ROWS_MAX: usize = 200;

@@ -12,9 +12,9 @@ use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
 use task_engine_store::token::{Role, Secret};
 
 use crate::app::App;
+use crate::error::ApiError;
 use crate::guard::{self, COOKIE, Theme};
 use crate::layout;
-use crate::error::ApiError;
 use crate::session::{self, MAX_AGE_SECS, Session};
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,11 @@ pub(crate) struct LoginQuery {
     to: String,
 }
 
-pub(crate) async fn page(State(app): State<App>, theme: Theme, Query(query): Query<LoginQuery>) -> Markup {
+pub(crate) async fn page(
+    State(app): State<App>,
+    theme: Theme,
+    Query(query): Query<LoginQuery>,
+) -> Markup {
     form(&app, theme, &query.to, None)
 }
 

@@ -14,8 +14,8 @@ use super::tasks::KnownNames;
 use crate::access::Actor;
 use crate::action::{Action, mark_all, mark_of, one_time};
 use crate::app::App;
-use crate::layout::{self, Viewer};
 use crate::error::ApiError;
+use crate::layout::{self, Viewer};
 use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {

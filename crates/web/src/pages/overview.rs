@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::cache::{LiveState, Span};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::error::ApiError;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct OverviewQuery {

@@ -12,9 +12,9 @@ use task_engine_store::token::Role;
 use super::links;
 use crate::app::App;
 use crate::cache::{LiveState, Span};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
-use crate::error::ApiError;
 
 /// Queues per page: the page is reloaded at every change.
 const ROWS_MAX: usize = 200;
@@ -44,8 +44,7 @@ async fn forecast(app: &App, now: &LiveState) -> Result<Markup, ApiError> {
     let goes_on = |queue: &&QueueStats| {
         queue.row.paused.is_none() && !services(&queue.row.name, &now.engines).is_empty()
     };
-    let due: i64 =
-        now.stats.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
+    let due: i64 = now.stats.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
     let series = app.cache.series(Span::Hour, now.stats.at).await?;
     let Some(rate) = series.ok_per_sec(now.stats.at).filter(|_| due > 0) else {
         return Ok(html! {});

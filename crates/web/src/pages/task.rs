@@ -1,5 +1,6 @@
 //! The page of a task.
 
+mod actions;
 mod copy_as;
 mod edit;
 mod executions;
@@ -7,7 +8,6 @@ mod flow;
 mod gantt;
 mod journey;
 mod logs;
-mod actions;
 mod reveal;
 
 use axum::extract::{Path, RawQuery, State};
@@ -24,11 +24,11 @@ use task_engine_store::token::Role::{Admin, Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
 use crate::app::App;
-use crate::layout::{self, Viewer};
 use crate::error::ApiError;
+use crate::layout::{self, Viewer};
+use crate::parts;
 use crate::reading::RedactedTask;
 use crate::routes::Routes;
-use crate::parts;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes
@@ -41,8 +41,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 
 /// The id of a path; an invalid one is not found.
 fn id_of(text: &str) -> Result<TaskId, ApiError> {
-    text.parse()
-        .map_err(|why: ParseError| ApiError::not_found(format!("No such task: {why}.")))
+    text.parse().map_err(|why: ParseError| ApiError::not_found(format!("No such task: {why}.")))
 }
 
 async fn page(
@@ -181,6 +180,7 @@ async fn file(
         _ => task.parameters.as_str(),
     };
     let name = format!("attachment; filename=\"task-{id}-{file}\"");
-    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &name)];
+    let headers =
+        [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &name)];
     Ok((headers, text.to_owned()).into_response())
 }

@@ -67,9 +67,7 @@ fn excerpt(text: &str, bad: &InvalidJson) -> Option<String> {
 /// A time or a delay; `None` if neither is given.
 pub(crate) fn due(app: &App, fields: &Fields, now: Timestamp) -> Result<Option<Due>, FieldError> {
     match (fields.get("at"), fields.get("in")) {
-        (Some(_), Some(_)) => {
-            Err(FieldError::new("in", "give a time or a delay, not both"))
-        }
+        (Some(_), Some(_)) => Err(FieldError::new("in", "give a time or a delay, not both")),
         (Some(at), None) => parse::future_time(at, &now.to_zoned(app.zone.clone()))
             .map(|time| Some(Due::At(time)))
             .map_err(|why| FieldError::new("at", &why)),

@@ -21,9 +21,9 @@ use super::actions::Fields;
 use crate::action::Verb;
 use crate::app::{App, encoded};
 use crate::cache::LiveState;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::error::ApiError;
 use crate::routes::Routes;
 
 pub(crate) use suggest::{KnownNames, Suggestions};
@@ -47,11 +47,7 @@ struct TasksQuery {
     before: Option<TaskId>,
 }
 
-async fn page(
-    State(app): State<App>,
-    viewer: Viewer,
-    raw: RawQuery,
-) -> Result<Response, ApiError> {
+async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<Response, ApiError> {
     let query = TasksQuery::read(&app, &Fields::of_query(&raw))?;
     let now = app.cache.now().await?;
     let found = match &query.filter {
@@ -85,7 +81,11 @@ impl TasksQuery {
     }
 }
 
-async fn search(app: &App, filter: &Filter, before: Option<TaskId>) -> Result<SearchPage, ApiError> {
+async fn search(
+    app: &App,
+    filter: &Filter,
+    before: Option<TaskId>,
+) -> Result<SearchPage, ApiError> {
     let search = Search { filter: filter.clone(), before, limit: ROWS, timeout: TIMEOUT };
     Ok(search.run(&*app.store).await?)
 }
@@ -277,10 +277,7 @@ pub(crate) fn preview_address(app: &App, verb: Verb, filter: &str, back: &str) -
     app.path(&format!("/tasks/preview?verb={verb}&filter={filter}&back={back}"))
 }
 
-async fn suggestions(
-    State(app): State<App>,
-    raw: RawQuery,
-) -> Result<Json<Suggestions>, ApiError> {
+async fn suggestions(State(app): State<App>, raw: RawQuery) -> Result<Json<Suggestions>, ApiError> {
     let fields = Fields::of_query(&raw);
     let text = fields.all("text").next().unwrap_or_default();
     let at = fields.get("at").and_then(|at| at.parse().ok()).unwrap_or(usize::MAX);

@@ -10,9 +10,9 @@ use super::actions::{Fields, perform_and_return};
 use crate::access::Actor;
 use crate::action::Action;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::error::ApiError;
 
 /// Tokens are created on the command line, so that no page shows a secret.
 const CREATE_COMMAND: &str = "task-engine tokens create NAME --role viewer";

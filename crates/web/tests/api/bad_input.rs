@@ -49,7 +49,11 @@ async fn invalid_fields_have_a_pointer() {
         (r#"{"class":"a","after":"-5s"}"#, "/after", "negative"),
         (r#"{"class":"a","after":"200 years"}"#, "/after", "in days"),
         (r#"{"class":"a","after":5}"#, "/after", "expected a string"),
-        (r#"{"class":"a","scheduled_at":"2126-01-01T00:00:00Z","after":"5s"}"#, "/after", "not both"),
+        (
+            r#"{"class":"a","scheduled_at":"2126-01-01T00:00:00Z","after":"5s"}"#,
+            "/after",
+            "not both",
+        ),
         (r#"{"class":"a","scope":"active"}"#, "/scope", "needs a `key`"),
         (r#"{"class":"a","key":""}"#, "/key", "1 to 500 bytes"),
         (r#"{"class":"a","key":"k","scope":"ever"}"#, "/scope", "not waiting, active"),
@@ -129,7 +133,13 @@ async fn other_bodies_have_pointers_too() {
             "",
             "more than a day",
         ),
-        ("PUT", "/schedules/n", r#"{"rule":"@daily","class":"a","key":"k"}"#, "/key", "Unknown field"),
+        (
+            "PUT",
+            "/schedules/n",
+            r#"{"rule":"@daily","class":"a","key":"k"}"#,
+            "/key",
+            "Unknown field",
+        ),
         ("POST", "/tokens", r#"{"role":"admin"}"#, "/name", "missing"),
         ("POST", "/tokens", r#"{"name":"a"}"#, "/role", "missing"),
         ("POST", "/tokens", r#"{"name":"a","role":"root"}"#, "/role", "viewer, operator, admin"),
@@ -147,7 +157,14 @@ async fn other_bodies_have_pointers_too() {
     nothing_changed(&client).await;
 }
 
-async fn is_refused(client: &Client, method: &str, path: &str, body: &str, pointer: &str, text: &str) {
+async fn is_refused(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &str,
+    pointer: &str,
+    text: &str,
+) {
     let shown: String = body.chars().take(100).collect();
     let response = client.ask(method, path, Some(body)).await;
     let problem = response.problem(400);
@@ -270,7 +287,10 @@ async fn hostile_queries(tables: Tables) {
 async fn is_harmless(client: &Client, path: &str) {
     let shown: String = path.chars().take(120).collect();
     let response = client.get(path).await;
-    assert!(response.status.is_success() || response.status.is_client_error(), "{shown}: {response:?}");
+    assert!(
+        response.status.is_success() || response.status.is_client_error(),
+        "{shown}: {response:?}"
+    );
     let body: Value = response.json();
     assert!(body.is_object(), "{shown}: {body}");
     let text = body.to_string().to_lowercase();

@@ -40,8 +40,10 @@ async fn sixteen_at_once(client: &Client) {
     let response = asking.join_all().await;
     let new = response.iter().filter(|response| response.status == 201).count();
     assert_eq!(new, 1, "{response:?}");
-    let ids: BTreeSet<i64> =
-        response.into_iter().map(|response| response.ok()["tasks"][0]["id"].as_i64().unwrap()).collect();
+    let ids: BTreeSet<i64> = response
+        .into_iter()
+        .map(|response| response.ok()["tasks"][0]["id"].as_i64().unwrap())
+        .collect();
     assert_eq!(ids.len(), 1);
     assert_eq!(count(client, "once").await, 1);
     // An equivalent body.

@@ -62,7 +62,16 @@ const fn change(
     body: RequestBody,
 ) -> Operation {
     let parameters: &[&str] = if let None = body { &["reason"] } else { &[] };
-    Operation { method, path, id, summary, parameters, body, statuses: &[200], response: "OperationReport" }
+    Operation {
+        method,
+        path,
+        id,
+        summary,
+        parameters,
+        body,
+        statuses: &[200],
+        response: "OperationReport",
+    }
 }
 
 pub(super) const OPERATIONS: &[Operation] = &[
@@ -94,7 +103,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "cancelTasks",
         "Cancels tasks: at once if they wait, by request if they run",
     ),
-    bulk("/api/v1/tasks/rerun", "rerunTasks", "Creates copies of ended tasks, with the same parameters"),
+    bulk(
+        "/api/v1/tasks/rerun",
+        "rerunTasks",
+        "Creates copies of ended tasks, with the same parameters",
+    ),
     bulk(
         "/api/v1/tasks/delete",
         "deleteTasks",
@@ -110,7 +123,13 @@ pub(super) const OPERATIONS: &[Operation] = &[
         &["attempt", "after_line", "limit"],
         "Log",
     ),
-    get("/api/v1/tasks/{id}/why", "whyTask", "Why it has its status, and why it does not run", &[], "Why"),
+    get(
+        "/api/v1/tasks/{id}/why",
+        "whyTask",
+        "Why it has its status, and why it does not run",
+        &[],
+        "Why",
+    ),
     change(
         "POST",
         "/api/v1/tasks/{id}/retry",
@@ -147,13 +166,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         &["filter", "before", "limit"],
         "Errors",
     ),
-    get(
-        "/api/v1/checks",
-        "listChecks",
-        "Health checks with remedies",
-        &["depth"],
-        "Checks",
-    ),
+    get("/api/v1/checks", "listChecks", "Health checks with remedies", &["depth"], "Checks"),
     get(
         "/api/v1/events",
         "events",
@@ -169,14 +182,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "Pauses a queue: none of its tasks starts",
         Optional("Reason"),
     ),
-    change("POST", "/api/v1/queues/{name}/resume", "resumeQueue", "Resumes a queue", Optional("Reason")),
-    get(
-        "/api/v1/instances",
-        "listInstances",
-        "Engine sessions, newest first",
-        &[],
-        "Instances",
+    change(
+        "POST",
+        "/api/v1/queues/{name}/resume",
+        "resumeQueue",
+        "Resumes a queue",
+        Optional("Reason"),
     ),
+    get("/api/v1/instances", "listInstances", "Engine sessions, newest first", &[], "Instances"),
     change(
         "POST",
         "/api/v1/instances/{name}/recover",
@@ -260,13 +273,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         &["before_entry", "limit", "actor", "action", "task", "since", "until"],
         "Audit",
     ),
-    get(
-        "/api/v1/tokens",
-        "listTokens",
-        "Tokens, without their secrets",
-        &[],
-        "Tokens",
-    ),
+    get("/api/v1/tokens", "listTokens", "Tokens, without their secrets", &[], "Tokens"),
     Operation {
         method: "POST",
         path: "/api/v1/tokens",
@@ -277,13 +284,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         statuses: &[201],
         response: "CreatedToken",
     },
-    change(
-        "DELETE",
-        "/api/v1/tokens/{name}",
-        "deleteToken",
-        "Revokes a token",
-        None,
-    ),
+    change("DELETE", "/api/v1/tokens/{name}", "deleteToken", "Revokes a token", None),
 ];
 
 const fn bulk(path: &'static str, id: &'static str, summary: &'static str) -> Operation {

@@ -9,13 +9,13 @@ use task_engine_core::task::{TaskDetails, TaskId, TaskStatus};
 use task_engine_operations::errors::{ErrorGroup, Failures};
 use task_engine_store::token::Role::Operator;
 
-use super::{ErrorsQuery, search_range, sample, trend};
+use super::{ErrorsQuery, sample, search_range, trend};
 use crate::action::Verb;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::pages::tasks::{address, preview_address, table};
-use crate::error::ApiError;
 use crate::parts;
 
 /// Tasks per page.
@@ -107,7 +107,13 @@ fn about(app: &App, group: &ErrorGroup, failures: &Failures) -> Markup {
     }
 }
 
-fn actions(app: &App, viewer: &Viewer, query: ErrorsQuery, group: &ErrorGroup, path: &str) -> Markup {
+fn actions(
+    app: &App,
+    viewer: &Viewer,
+    query: ErrorsQuery,
+    group: &ErrorGroup,
+    path: &str,
+) -> Markup {
     let newest = group.newest_task.to_string();
     let here = format!("{path}?status={}", query.status);
     let filter = group.filter().to_string();
@@ -166,7 +172,13 @@ async fn example(app: &App, group: &ErrorGroup) -> Result<Markup, ApiError> {
     })
 }
 
-fn tasks(app: &App, query: ErrorsQuery, group: &ErrorGroup, failures: &Failures, path: &str) -> Markup {
+fn tasks(
+    app: &App,
+    query: ErrorsQuery,
+    group: &ErrorGroup,
+    failures: &Failures,
+    path: &str,
+) -> Markup {
     let found = &failures.found;
     let of: Vec<FoundTask> =
         found.tasks.iter().filter(|task| group.is_of(task)).take(TASKS_MAX).cloned().collect();

@@ -9,10 +9,10 @@ use task_engine_store::token::Role;
 
 use crate::app::App;
 use crate::cache::LiveState;
+use crate::error::ApiError;
 use crate::layout::Viewer;
 use crate::pages::{health, instances, links, queues};
 use crate::parts;
-use crate::error::ApiError;
 
 /// These have entries of their own, with buttons.
 const SHOWN_SEPARATELY: [&str; 2] = ["orphaned_tasks", "paused_queues"];
@@ -25,7 +25,9 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &LiveState) -> Result<M
     let checks = app.cache.checks().await?;
     let mut bad: Vec<&Check> = checks
         .iter()
-        .filter(|check| check.verdict >= Verdict::Warning && !SHOWN_SEPARATELY.contains(&check.name))
+        .filter(|check| {
+            check.verdict >= Verdict::Warning && !SHOWN_SEPARATELY.contains(&check.name)
+        })
         .collect();
     bad.sort_by_key(|check| std::cmp::Reverse(check.verdict));
     let paused: Vec<_> =
@@ -33,7 +35,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &LiveState) -> Result<M
     let failures = app.cache.failing().await?;
     let failing = failures.groups();
     let late = late(now);
-        Ok(html! {
+    Ok(html! {
         (instances::orphans(app, viewer, now))
         @if !bad.is_empty() || !paused.is_empty() {
             section .card .needs .bad[bad.iter().any(|check| check.verdict == Verdict::Wrong)] {

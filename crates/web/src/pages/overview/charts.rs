@@ -9,11 +9,11 @@ use task_engine_core::queue::Count;
 use task_engine_store::rollup::{ClassTotal, TimeHistogram};
 
 use crate::app::App;
-use crate::chart::{self, Bar, Point, Unit};
 use crate::cache::{LiveState, Span};
+use crate::chart::{self, Bar, Point, Unit};
+use crate::error::ApiError;
 use crate::pages::links;
 use crate::parts;
-use crate::error::ApiError;
 use crate::series::{Series, Step};
 
 const CLASSES_SHOWN: usize = 10;
@@ -95,7 +95,12 @@ fn times(
         Point {
             at: step.at,
             values: vec![secs(p50), secs(p95)],
-            title: format!("{}: p50 {}, p95 {}", clock(app, step.at), duration_text(p50), duration_text(p95)),
+            title: format!(
+                "{}: p50 {}, p95 {}",
+                clock(app, step.at),
+                duration_text(p50),
+                duration_text(p95)
+            ),
         }
     };
     let points: Vec<_> = series.steps.iter().map(point).collect();

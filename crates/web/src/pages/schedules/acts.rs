@@ -9,11 +9,11 @@ use task_engine_store::token::Role;
 use crate::access::Actor;
 use crate::action::{Action, form_key, one_time};
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::queues::reason;
 use crate::parts::Button;
-use crate::error::ApiError;
 
 /// All that this viewer may do to it.
 pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {

@@ -16,8 +16,8 @@ use task_engine_core::task::NewTask;
 use task_engine_core::task::{DEFAULT_QUEUE, InvalidTask};
 
 use super::parameters;
-use crate::pages::actions::Fields;
 use crate::error::ApiError;
+use crate::pages::actions::Fields;
 
 /// The fields of the form, as texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,16 +164,14 @@ impl ScheduleForm {
             errors.insert("queue", bad.to_string());
         }
         let task = NewTask::new(self.class.as_str(), json.unwrap_or_else(|_| Json::empty_object()));
-        let task =
-            task.map_err(|bad| errors.insert(field_of_task(&bad), bad.to_string())).ok()?;
+        let task = task.map_err(|bad| errors.insert(field_of_task(&bad), bad.to_string())).ok()?;
         let task = task.queue(self.queue.as_str()).ok()?;
         let mut task = task.priority(priority.unwrap_or_default());
         if let Some(old) = old {
             task.context = old.stored.context.clone();
         }
         let task = task.secret(&secrets.of_class(&self.class));
-        let task =
-            task.map_err(|bad| errors.insert(field_of_task(&bad), bad.to_string())).ok()?;
+        let task = task.map_err(|bad| errors.insert(field_of_task(&bad), bad.to_string())).ok()?;
         (errors.len() == before).then_some(task)
     }
 
@@ -282,7 +280,8 @@ mod tests {
         stored.context = Json::parse(r#"{"correlation_id":"x"}"#).unwrap();
         stored.parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
         let old = StoredSchedule { redacted: stored.clone(), stored };
-        let form = ScheduleForm { queue: "mail".into(), ..ScheduleForm::of("nightly", &old.redacted) };
+        let form =
+            ScheduleForm { queue: "mail".into(), ..ScheduleForm::of("nightly", &old.redacted) };
         let new = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
         assert_eq!(new.context, old.stored.context);
         assert_eq!(new.parameters, old.stored.parameters);
@@ -301,7 +300,8 @@ mod tests {
         assert!(!form.parameters.contains("hunter22"));
         let kept = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
         assert_eq!(kept.parameters, old.stored.parameters);
-        let touched = ScheduleForm { parameters: form.parameters.replace('1', "2"), ..form.clone() };
+        let touched =
+            ScheduleForm { parameters: form.parameters.replace('1', "2"), ..form.clone() };
         let errors = touched.schedule(Some(&old), &none).unwrap_err();
         assert_eq!(errors.keys().collect::<Vec<_>>(), [&"parameters"]);
         let anew = ScheduleForm { parameters: r#"{"key":"other","n":2}"#.into(), ..form };

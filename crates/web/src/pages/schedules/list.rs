@@ -9,10 +9,10 @@ use task_engine_store::token::Role;
 
 use super::{acts, one, rule, state};
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::links;
 use crate::parts;
-use crate::error::ApiError;
 
 const PER_PAGE: u32 = 100;
 

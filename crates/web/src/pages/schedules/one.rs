@@ -11,9 +11,9 @@ use task_engine_store::schedules::{ScheduleError, Schedules};
 
 use super::{acts, list, parameters, preview, state};
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::error::ApiError;
 
 pub(crate) async fn page(
     State(app): State<App>,

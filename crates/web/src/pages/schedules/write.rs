@@ -7,14 +7,14 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use task_engine_core::schedule::{Missed, Overlap};
 
-use super::form::{FieldErrors, StoredSchedule, ScheduleForm, field_errors_of};
+use super::form::{FieldErrors, ScheduleForm, StoredSchedule, field_errors_of};
 use super::{one, preview};
 use crate::action::{Action, perform};
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::pages::links;
-use crate::error::ApiError;
 
 /// Names that people look for; any other of the IANA's does, too.
 const ZONES: [&str; 28] = [
@@ -164,10 +164,9 @@ async fn page(
 ) -> Markup {
     let (title, to) = match about {
         About::New => ("New schedule".to_owned(), "/schedules/new".to_owned()),
-        About::Existing(_) => (
-            format!("Edit {}", form.name),
-            format!("/schedules/edit?name={}", encoded(&form.name)),
-        ),
+        About::Existing(_) => {
+            (format!("Edit {}", form.name), format!("/schedules/edit?name={}", encoded(&form.name)))
+        }
     };
     let main = html! {
         h1 { (title) }

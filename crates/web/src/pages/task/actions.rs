@@ -110,5 +110,6 @@ fn button(app: &App, viewer: &Viewer, task: &TaskDetails, action: TaskAction) ->
     };
     let mut fields = vec![("ids", id.as_str())];
     fields.extend(Some(extra).filter(|(name, _)| !name.is_empty()));
-    Button { to, fields: &fields, label, consequence, class: "plain", shortcut }.show(app, &viewer.here)
+    Button { to, fields: &fields, label, consequence, class: "plain", shortcut }
+        .show(app, &viewer.here)
 }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use task_engine_core::change::Edit;
 use task_engine_core::task::{TaskDetails, TaskStatus};
 
-use super::{App, ApiError, TaskId, Viewer, id_of};
+use super::{ApiError, App, TaskId, Viewer, id_of};
 use crate::access::Actor;
 use crate::action::Action;
 use crate::json_tree::SHOWN_BYTES_MAX;
@@ -39,7 +39,9 @@ pub(super) async fn edit(
     let edit = match changes(&app, &fields, &task, now) {
         Ok(edit) => match app.with_secrets_restored(id, edit).await {
             Ok(edit) => Ok(edit),
-            Err(error) if error.pointer.is_some() => Err(FieldError::new("parameters", &error.detail)),
+            Err(error) if error.pointer.is_some() => {
+                Err(FieldError::new("parameters", &error.detail))
+            }
             Err(error) => return Err(error),
         },
         Err(error) => Err(error),

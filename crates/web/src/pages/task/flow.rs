@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use task_engine_core::display::count;
 
-use super::{App, FlowPage, FlowTask, ApiError, TaskDetails, TaskId, parts};
+use super::{ApiError, App, FlowPage, FlowTask, TaskDetails, TaskId, parts};
 use crate::pages::tasks::address;
 
 /// The oldest tasks that are shown.

@@ -43,7 +43,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
 }
 
 fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
-    use StepState::{Current, Past, Future};
+    use StepState::{Current, Future, Past};
     let row = &task.row;
     let step = |class, label: &str, at, state| Step { class, label: label.to_owned(), at, state };
     let begun = task.executions.iter().filter(|execution| execution.started_at.is_some());

@@ -6,8 +6,8 @@ use task_engine_core::report::{LogFilter, LogRow};
 use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
-use crate::pages::actions::Fields;
 use crate::error::ApiError;
+use crate::pages::actions::Fields;
 use crate::reading::RedactedTask;
 
 /// Lines per page.

@@ -3,7 +3,7 @@
 use axum::extract::{RawForm, State};
 use maud::{Markup, html};
 
-use super::{App, ApiError, Viewer, id_of};
+use super::{ApiError, App, Viewer, id_of};
 use crate::action::{Action, perform};
 use crate::pages::actions::Fields;
 use crate::{layout, parts};

@@ -9,9 +9,9 @@ use task_engine_core::display::{capital, count};
 use super::table;
 use crate::action::{Choice, MAX, Meant, Verb, meant};
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
-use crate::error::ApiError;
 
 /// How long somebody waits to see who is meant.
 const TIMEOUT: Duration = Duration::from_millis(250);

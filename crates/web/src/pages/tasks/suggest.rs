@@ -115,7 +115,10 @@ fn after_last(text: &str, is: impl Fn(char) -> bool) -> usize {
 /// Fields that begin like this; the operators, once there is only one.
 fn fields(word: &str) -> Vec<Suggestion> {
     if let Some((name, operators, about)) = FIELDS.iter().find(|(name, ..)| *name == word) {
-        return operators.iter().map(|sign| Suggestion::new(format!("{name}{sign}"), about)).collect();
+        return operators
+            .iter()
+            .map(|sign| Suggestion::new(format!("{name}{sign}"), about))
+            .collect();
     }
     let begin = FIELDS.iter().filter(|(name, ..)| name.starts_with(word));
     begin.map(|(name, _, about)| Suggestion::new(*name, about)).collect()
@@ -187,7 +190,10 @@ mod tests {
         assert_eq!(suggestions("").len(), FIELDS.len());
         assert_eq!(suggestions("st"), ["status", "started"]);
         assert_eq!(suggestions("status"), ["status=", "status!="]);
-        assert_eq!(suggestions("status="), ["waiting", "running", "stopped", "failed", "cancelled"]);
+        assert_eq!(
+            suggestions("status="),
+            ["waiting", "running", "stopped", "failed", "cancelled"]
+        );
         assert_eq!(suggestions("status=failed,c"), ["cancelled"]);
         assert_eq!(suggestions("status=failed"), Vec::<String>::new());
         assert_eq!(suggestions("status=failed class=SEND"), ["send_mail", r#""send \"it\"""#]);
