@@ -15,9 +15,9 @@ use task_engine::client::Client;
 use task_engine_core::change::{Edit, EditReport};
 use task_engine_core::display::count;
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::Schedule;
-use task_engine_core::schedule::{Definition, InvalidSchedule, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, InvalidSchedule, ScheduleDefinition};
 use task_engine_core::secret::request::CONTEXT_CREATOR;
 use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
 use task_engine_core::task::{NewTask, TaskId};
@@ -43,7 +43,7 @@ pub(crate) enum Action {
     Create(Vec<NewTask>),
     /// The same, and nothing if it was done before: by these marks of the request.
     CreateOnce(Vec<NewTask>, Vec<String>),
-    PauseQueue(Pause),
+    PauseQueue(QueuePause),
     ResumeQueue(String),
     AddSchedule(Box<Schedule>),
     SetSchedule(Box<Schedule>),
@@ -385,7 +385,7 @@ async fn set(
 ) -> Result<Done, ApiError> {
     let name = schedule.name();
     let definition = schedule.definition().map_err(|bad| ApiError::bad_request(bad.to_string()))?;
-    let change = |stored: &Definition| {
+    let change = |stored: &ScheduleDefinition| {
         let mut new = definition.clone();
         let bad = |stray: UnexpectedPlaceholder| InvalidSchedule {
             name: name.to_owned(),
@@ -408,7 +408,7 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, ApiError> {
 pub(crate) fn schedule_problem(error: ScheduleError) -> ApiError {
     match error {
         ScheduleError::Store(error) => error.into(),
-        ScheduleError::Bad(InvalidSchedule { why: Wrong::Placeholder(stray), .. }) => {
+        ScheduleError::Bad(InvalidSchedule { why: InvalidDefinition::Placeholder(stray), .. }) => {
             stray_placeholder("/parameters", &stray)
         }
         ScheduleError::NotFound(_) => ApiError::not_found(error.to_string()),

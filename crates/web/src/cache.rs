@@ -178,7 +178,7 @@ impl DashboardCache {
     /// The newest failures.
     pub(crate) async fn failing(&self) -> Result<Arc<Failures>, StoreError> {
         let filter = Filter::default().and_status(&[TaskStatus::Failed]);
-        self.failing.get(Failures::look(&*self.store, filter, None, FAILURES_MAX)).await
+        self.failing.get(Failures::find(&*self.store, filter, None, FAILURES_MAX)).await
     }
 
     /// The rollups up to now, by the database's clock.

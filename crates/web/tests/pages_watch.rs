@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::NewTask;
 use task_engine_store::audit::AuditFilter;
@@ -71,7 +71,7 @@ async fn fill(store: &dyn Store) {
     store.create(&[task(HOSTILE), task(HOSTILE), task("mail"), later]).await.unwrap();
     let engine = register(store, HOSTILE, &[HOSTILE], HOSTILE).await;
     assert_eq!(claim_all(store, engine, &[HOSTILE], HOSTILE).await, 2);
-    store.pause_queue(&Pause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
+    store.pause_queue(&QueuePause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
     let schedule = Schedule::new(HOSTILE, "every 1h").new_task(task("mail"));
     Schedules::of(store).add(&schedule).await.unwrap();
     Schedules::of(store).pause(HOSTILE, Some(HOSTILE)).await.unwrap();
@@ -243,7 +243,7 @@ async fn form_errors_keep_the_input() {
     assert_eq!(page.status, 400);
     page.must_say(ESCAPED)
         .must_say("value=\"0 25 * * *\"")
-        .must_say("the time zone &quot;Mars/Base&quot; is not known")
+        .must_say("unknown time zone &quot;Mars/Base&quot;")
         .must_say("a priority is a whole number")
         .must_say("write it like 5s")
         .must_say("a class needs a name")
@@ -264,7 +264,7 @@ async fn preview_shows_clock_changes_and_errors() {
     site.get("/schedules/preview?rule=61+*+*+*+*&time_zone=UTC")
         .await
         .must_say("class=\"field-error\"");
-    site.get("/schedules/preview?rule=0+0+31+2+*&time_zone=UTC").await.must_say("never comes");
+    site.get("/schedules/preview?rule=0+0+31+2+*&time_zone=UTC").await.must_say("never fires");
     site.get("/schedules/preview?rule=@daily&time_zone=Mars").await.must_say("is not known");
     site.get("/schedules/preview").await.must_say("are shown here");
     let times = site.get("/schedules/preview?rule=every+15m").await;

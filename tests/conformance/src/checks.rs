@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
 use task_engine_store::check::{Check, Depth, Verdict};
 
@@ -72,7 +72,7 @@ pub async fn what_waits_for_nobody_is_found(db: &dyn Database) {
     bench.create(new_task("stranger")).await;
     bench.create(new_task(WORK).queue("far away").expect("a queue")).await;
     bench.create(new_task(WORK).queue("closed").expect("a queue")).await;
-    let pause = Pause::new("closed", Some("audit".to_owned())).expect("a pause");
+    let pause = QueuePause::new("closed", Some("audit".to_owned())).expect("a pause");
     bench.store.pause_queue(&pause).await.expect("pause");
     for (name, words, remedy) in [
         ("unknown_classes", "stranger", "task-engine cancel"),

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine_core::attempt::{Outcome, RetryAdvice};
 use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::schedule::decision::firing;
@@ -47,7 +47,7 @@ pub async fn fill(store: Arc<dyn Store>) -> Left {
     unique_and_correlated(&bench).await;
     schedules(&bench).await;
     let pause =
-        Pause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
+        QueuePause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
     assert!(bench.store.pause_queue(&pause).await.expect("pause"));
     bench.create(new_task(WORK).queue("held up").expect("a queue")).await;
     bench.create(new_task(WORK).after(Duration::from_secs(3600)).priority(-7)).await;

@@ -165,11 +165,8 @@ pub const FAULTS: &[Fault] = &[
         how: "a table of every kind of change, and random expressions against a model of cron",
         promises: "I10",
         proof: Proof::Tests(&[
-            Test { file: "crates/model/tests/clock_changes.rs", name: "times_around_every_change" },
-            Test {
-                file: "crates/model/tests/against_cron.rs",
-                name: "slots_are_what_cron_would_start",
-            },
+            Test { file: "crates/core/tests/clock_changes.rs", name: "slots_around_clock_changes" },
+            Test { file: "crates/core/tests/against_cron.rs", name: "slots_equal_those_of_cron" },
         ]),
     },
     Fault {

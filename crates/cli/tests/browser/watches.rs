@@ -14,7 +14,7 @@ fn schedule_preview_follows_input() {
     browser.fill("input[name=rule]", "30 2 * * *");
     browser.wait(&format!("{shown}.includes('every day at 02:30')"));
     browser.fill("input[name=time_zone]", "Mars/Base");
-    browser.wait(&format!("{shown}.includes('is not known')"));
+    browser.wait(&format!("{shown}.includes('unknown time zone')"));
     browser.fill("input[name=time_zone]", "Europe/Paris");
     browser.wait(&format!("{shown}.includes('Europe/Paris')"));
     browser.fill("input[name=name]", "nightly");

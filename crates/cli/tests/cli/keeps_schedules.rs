@@ -144,7 +144,7 @@ fn skipped_slots_and_manual_runs_are_shown() {
     place.ok(&["schedules", "add", "tick", "WaitingTask", parameters, "--every", "100ms"]);
     place.ok(&["schedule", "run", "tick"]);
     let shown = place.ok(&["schedules", "show", "tick"]);
-    assert!(shown.contains("run by hand") && shown.contains("by terminal:"), "{shown}");
+    assert!(shown.contains("manual run") && shown.contains("by terminal:"), "{shown}");
     let details = || -> serde_json::Value {
         serde_json::from_str(&place.ok(&["schedules", "show", "tick", "--json"])).expect("JSON")
     };

@@ -211,7 +211,7 @@ fn cancelled_waiting_task_has_no_attempt() {
     place.ok(&["create", "WaitingTask"]);
     place.ok(&["cancel", "1"]);
     let shown = place.ok(&["show", "1"]);
-    assert!(shown.contains("Not begun: cancelled while it waited"), "{shown}");
+    assert!(shown.contains("Not begun: cancelled while waiting"), "{shown}");
     assert!(!shown.contains("Attempt 1") && !shown.contains("failure"), "{shown}");
     assert_eq!(place.task("1")["attempts"], 0);
     assert_eq!(place.task("1")["executions"][0]["status"], "cancelled");

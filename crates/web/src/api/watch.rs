@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::InstanceSummary;
-use task_engine_core::queue::{Count, Service, services};
+use task_engine_core::queue::{BoundedCount, QueueService, queue_services};
 use task_engine_core::task::TaskId;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 use task_engine_operations::stats::{QueueStats, Stats};
@@ -19,7 +19,7 @@ use crate::error::ApiError;
 
 pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, ApiError> {
     query.with(&[])?;
-    Ok(Answer(app.cache.stats().await?.figures.clone()))
+    Ok(Answer(app.cache.stats().await?.stats.clone()))
 }
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ pub(super) struct QueueList {
 struct QueueView {
     #[serde(flatten)]
     stats: QueueStats,
-    served_by: Vec<Service>,
+    served_by: Vec<QueueService>,
 }
 
 pub(super) async fn queues(
@@ -42,7 +42,7 @@ pub(super) async fn queues(
     query.with(&[])?;
     let now = app.cache.now().await?;
     let queue = |stats: &QueueStats| QueueView {
-        served_by: services(&stats.row.name, &now.engines),
+        served_by: queue_services(&stats.row.name, &now.engines),
         stats: stats.clone(),
     };
     let queues = now.stats.queues.iter().map(queue).collect();
@@ -92,7 +92,7 @@ pub(super) struct ErrorList {
     /// Whether there may be more: then the counts are those of the newest failures.
     is_sample: bool,
     /// All failed tasks, if more than were searched.
-    total: Option<Count>,
+    total: Option<BoundedCount>,
     /// `before` of the next page.
     next: Option<TaskId>,
     at: Timestamp,
@@ -114,7 +114,7 @@ pub(super) async fn errors(
     let query = query.with(&["filter", "before", "limit"])?;
     let filter = query.filter(&app, &actor).await?;
     let limit = query.limit(LIMIT, LIMIT)?;
-    let failures = Failures::look(&*app.store, filter, query.parse("before")?, limit).await?;
+    let failures = Failures::find(&*app.store, filter, query.parse("before")?, limit).await?;
     let view = |group: ErrorGroup| ErrorGroupView { filter: group.filter().to_string(), group };
     Ok(Answer(ErrorList {
         groups: failures.groups().into_iter().map(view).collect(),

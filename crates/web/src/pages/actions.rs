@@ -5,7 +5,7 @@ use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 
 use super::login::back;
 use crate::access::Actor;
@@ -135,7 +135,7 @@ pub(crate) async fn pause_queue(
 ) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
-    let pause = Pause::new(fields.need("queue")?, reason)
+    let pause = QueuePause::new(fields.need("queue")?, reason)
         .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
 }

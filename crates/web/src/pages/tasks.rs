@@ -10,9 +10,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_core::ParseError;
-use task_engine_core::display::capital;
+use task_engine_core::display::capitalize;
 use task_engine_core::filter::{Filter, InvalidFilter};
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
@@ -164,7 +164,7 @@ fn chips(app: &App, query: &TasksQuery, now: &LiveState) -> Markup {
                       aria-current=[(query.filter.is_ok() && chosen == Some(status)).then_some("true")] {
                         @match status {
                             None => "All",
-                            Some(status) => (capital(status.explained())),
+                            Some(status) => (capitalize(status.explained())),
                         }
                         @if let Some(count) = status.and_then(|status| count(now, status)) {
                             small .number { (parts::number(count)) }
@@ -177,15 +177,15 @@ fn chips(app: &App, query: &TasksQuery, now: &LiveState) -> Markup {
 }
 
 /// Counts all tasks, regardless of the filter. Succeeded tasks are not counted.
-fn count(now: &LiveState, status: TaskStatus) -> Option<Count> {
+fn count(now: &LiveState, status: TaskStatus) -> Option<BoundedCount> {
     let stats = &now.stats;
     match status {
-        TaskStatus::Waiting => Some(Count {
+        TaskStatus::Waiting => Some(BoundedCount {
             counted: stats.due.counted + stats.later.counted,
             and_more: stats.due.and_more || stats.later.and_more,
         }),
         TaskStatus::Running => {
-            Some(Count { counted: i64::try_from(stats.running).ok()?, and_more: false })
+            Some(BoundedCount { counted: i64::try_from(stats.running).ok()?, and_more: false })
         }
         TaskStatus::Stopped => None,
         TaskStatus::Failed => Some(stats.failure_counts.failed),
@@ -256,7 +256,7 @@ fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
             span { b data-selected-count { "Selected" } " selected" }
             @for verb in verbs() {
                 button .plain name="verb" value=(verb.as_str()) data-bulk=(verb.as_str())
-                       title=(verb.consequence()) { (capital(verb.as_str())) }
+                       title=(verb.consequence()) { (capitalize(verb.as_str())) }
             }
         }
         @if !query.text.is_empty() {
@@ -264,7 +264,7 @@ fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
                 span { "All matching tasks, on every page:" }
                 @for verb in verbs() {
                     a href=(preview_address(app, verb, &query.text, &viewer.here))
-                      title=(verb.consequence()) { (capital(verb.as_str())) " all matching" }
+                      title=(verb.consequence()) { (capitalize(verb.as_str())) " all matching" }
                 }
             }
         }

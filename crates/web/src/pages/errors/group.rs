@@ -181,7 +181,7 @@ fn tasks(
 ) -> Markup {
     let found = &failures.found;
     let of: Vec<FoundTask> =
-        found.tasks.iter().filter(|task| group.is_of(task)).take(TASKS_MAX).cloned().collect();
+        found.tasks.iter().filter(|task| group.contains(task)).take(TASKS_MAX).cloned().collect();
     html! {
         section #tasks .card data-live {
             h2 { @if of.len() < group.count { "The newest " (of.len()) " of its tasks" } @else { "Its tasks" } }

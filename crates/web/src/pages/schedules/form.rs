@@ -9,7 +9,9 @@ use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::parse;
 use task_engine_core::queue::check_queue_name;
-use task_engine_core::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
+use task_engine_core::schedule::{
+    InvalidDefinition, Missed, Overlap, Schedule, ScheduleDefinition, ScheduleRule,
+};
 use task_engine_core::secret;
 use task_engine_core::secret::Secrets;
 use task_engine_core::task::NewTask;
@@ -38,9 +40,9 @@ pub(super) struct ScheduleForm {
 /// An existing schedule, with and without its secrets.
 #[derive(Debug, Clone)]
 pub(super) struct StoredSchedule {
-    pub(super) stored: Definition,
+    pub(super) stored: ScheduleDefinition,
     /// Without the secrets of its class.
-    pub(super) redacted: Definition,
+    pub(super) redacted: ScheduleDefinition,
 }
 
 /// Errors by field. The empty name: the whole form.
@@ -84,7 +86,7 @@ impl ScheduleForm {
     }
 
     /// From a redacted definition.
-    pub(super) fn of(name: &str, definition: &Definition) -> Self {
+    pub(super) fn of(name: &str, definition: &ScheduleDefinition) -> Self {
         let (missed, missed_max) = match definition.missed {
             Missed::All(number) => ("all", number),
             Missed::Last => ("last", Missed::ALL_DEFAULT),
@@ -139,11 +141,11 @@ impl ScheduleForm {
 
     /// `definition` reports only its first error.
     fn check_times(&self, errors: &mut FieldErrors) {
-        if let Err(why) = self.rule.parse::<Rule>() {
+        if let Err(why) = self.rule.parse::<ScheduleRule>() {
             errors.insert("rule", why.to_string());
         }
         if TimeZone::get(&self.time_zone).is_err() {
-            errors.insert("time_zone", Wrong::Zone(self.time_zone.clone()).to_string());
+            errors.insert("time_zone", InvalidDefinition::Zone(self.time_zone.clone()).to_string());
         }
     }
 
@@ -182,10 +184,10 @@ impl ScheduleForm {
                 return Ok(old.stored.parameters.clone());
             }
             let is_redacted = old.redacted.parameters != old.stored.parameters;
-            if is_redacted && text.contains(secret::SHOWN) {
+            if is_redacted && text.contains(secret::PLACEHOLDER) {
                 return Err(format!(
                     "write the value in place of {}, or leave all parameters unchanged",
-                    secret::SHOWN
+                    secret::PLACEHOLDER
                 ));
             }
         }
@@ -203,14 +205,14 @@ impl ScheduleForm {
     }
 }
 
-fn field_of(why: &Wrong) -> &'static str {
+fn field_of(why: &InvalidDefinition) -> &'static str {
     match why {
-        Wrong::Name => "name",
-        Wrong::Rule(_) | Wrong::Never(_) => "rule",
-        Wrong::Zone(_) => "time_zone",
-        Wrong::Jitter => "jitter",
-        Wrong::Missed => "missed",
-        Wrong::Task(bad) => field_of_task(bad),
+        InvalidDefinition::Name => "name",
+        InvalidDefinition::ScheduleRule(_) | InvalidDefinition::Never(_) => "rule",
+        InvalidDefinition::Zone(_) => "time_zone",
+        InvalidDefinition::Jitter => "jitter",
+        InvalidDefinition::Missed => "missed",
+        InvalidDefinition::Task(bad) => field_of_task(bad),
         _ => "",
     }
 }
