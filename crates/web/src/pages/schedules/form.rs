@@ -208,7 +208,7 @@ impl ScheduleForm {
 fn field_of(why: &InvalidDefinition) -> &'static str {
     match why {
         InvalidDefinition::Name => "name",
-        InvalidDefinition::ScheduleRule(_) | InvalidDefinition::Never(_) => "rule",
+        InvalidDefinition::Rule(_) | InvalidDefinition::Never(_) => "rule",
         InvalidDefinition::Zone(_) => "time_zone",
         InvalidDefinition::Jitter => "jitter",
         InvalidDefinition::Missed => "missed",
