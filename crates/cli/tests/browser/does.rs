@@ -77,7 +77,7 @@ fn filter_has_errors_and_suggestions() {
 }
 
 #[test]
-fn many_tasks_are_cancelled_after_a_preview() {
+fn tasks_are_cancelled_after_preview() {
     let place = Place::new();
     for _ in 0..3 {
         place.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -280,7 +280,7 @@ fn public_url_needs_a_login() {
 
 /// On the page of a task.
 #[test]
-fn keys_act_on_the_task() {
+fn keys_act_on_task() {
     let place = Place::new();
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);

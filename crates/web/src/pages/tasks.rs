@@ -108,7 +108,7 @@ fn form(app: &App, query: &TasksQuery) -> Markup {
             div .combo {
                 input #filter type="search" name="filter" value=(query.text) data-filter
                       data-suggestions=(app.path("/suggestions")) aria-label="Filter"
-                      placeholder="status=failed class=send_mail created<2h"
+                      placeholder="status=failed class=send_mail created>now-2h"
                       autocomplete="off" autocapitalize="off" spellcheck="false"
                       aria-invalid=[wrong.map(|_| "true")]
                       aria-describedby=[wrong.map(|_| "filter-wrong")];
@@ -130,9 +130,9 @@ fn help() -> Markup {
         details .help {
             summary { "How to write a filter" }
             p { "Separate terms by spaces: a task must match all. Separate values by commas: it must match one. "
-                code { "status=failed,cancelled class=send_mail error~\"429\" created>2h params.user.id=42" } }
-            p { code { "created>2h" } ": created more than two hours ago, " code { "created<2h" }
-                ": within the last two hours, " code { "created>2026-12-24" } ": after that time. "
+                code { "status=failed,cancelled class=send_mail error~\"429\" created>now-2h params.user.id=42" } }
+            p { code { "created>now-2h" } ": created within the last two hours, "
+                code { "created<now-2h" } ": longer ago, " code { "created>2026-12-24" } ": after that time. "
                 code { "~" } ": contains, ignoring case." }
             dl .facts {
                 @for (name, operators, about) in suggest::FIELDS {

@@ -9,7 +9,7 @@ pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
     ("status", &["=", "!="], "waiting, running, stopped, failed, cancelled"),
     ("class", TEXT, "class of the task"),
     ("error", TEXT, "kind or message of the last error"),
-    ("created", TIME, "an age like 2h, or a time"),
+    ("created", TIME, "a time, like now-2h or 2026-12-24; > is later, < is earlier"),
     ("updated", TIME, "when it last changed"),
     ("due", TIME, "from when on it may run"),
     ("started", TIME, "when its last attempt began"),
@@ -125,8 +125,12 @@ fn fields(word: &str) -> Vec<Suggestion> {
 }
 
 fn values(field: &str, prefix: &str, known: &KnownNames) -> Vec<Suggestion> {
-    const AGES: [(&str, &str); 4] =
-        [("10m", "ten minutes"), ("1h", "an hour"), ("1d", "a day"), ("7d", "a week")];
+    const TIMES: [(&str, &str); 4] = [
+        ("now-10m", "ten minutes ago"),
+        ("now-1h", "an hour ago"),
+        ("now-1d", "a day ago"),
+        ("now-7d", "a week ago"),
+    ];
     let plain = prefix.trim_start_matches('"').to_lowercase();
     let named = |names: &[String]| {
         let fits = |name: &&String| {
@@ -150,8 +154,8 @@ fn values(field: &str, prefix: &str, known: &KnownNames) -> Vec<Suggestion> {
             TaskStatus::ALL.into_iter().filter(is_meant).map(offer).collect()
         }
         "created" | "updated" | "due" | "started" | "ended" => {
-            let begin = AGES.iter().filter(|(age, _)| age.starts_with(&plain) && *age != plain);
-            begin.map(|(age, about)| Suggestion::new(*age, about)).collect()
+            let begin = TIMES.iter().filter(|(time, _)| time.starts_with(&plain) && *time != plain);
+            begin.map(|(time, about)| Suggestion::new(*time, about)).collect()
         }
         "class" => named(&known.classes),
         "queue" => named(&known.queues),
@@ -199,7 +203,7 @@ mod tests {
         assert_eq!(suggestions("status=failed class=SEND"), ["send_mail", r#""send \"it\"""#]);
         assert_eq!(suggestions("queue!=ma"), ["mail"]);
         assert_eq!(suggestions("instance=w"), ["web-1"]);
-        assert_eq!(suggestions("created<1"), ["10m", "1h", "1d"]);
+        assert_eq!(suggestions("created<now-1"), ["now-10m", "now-1h", "now-1d"]);
         assert_eq!(suggestions("par"), ["params."]);
         assert_eq!(suggestions("params.user.id="), Vec::<String>::new());
         assert_eq!(suggestions("nothing"), Vec::<String>::new());
@@ -226,7 +230,7 @@ mod tests {
                     "status" => "failed",
                     _ => "1",
                 };
-                let value = if operators == TIME { "1h" } else { value };
+                let value = if operators == TIME { "now-1h" } else { value };
                 let text = format!("{name}{operator}{value}");
                 assert!(Filter::parse(&text, &TimeZone::UTC).is_ok(), "{text}");
             }
