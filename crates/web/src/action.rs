@@ -408,9 +408,9 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, ApiError> {
 pub(crate) fn schedule_problem(error: ScheduleError) -> ApiError {
     match error {
         ScheduleError::Store(error) => error.into(),
-        ScheduleError::Bad(InvalidSchedule { why: InvalidDefinition::Placeholder(stray), .. }) => {
-            stray_placeholder("/parameters", &stray)
-        }
+        ScheduleError::Bad(InvalidSchedule {
+            why: InvalidDefinition::Placeholder(stray), ..
+        }) => stray_placeholder("/parameters", &stray),
         ScheduleError::NotFound(_) => ApiError::not_found(error.to_string()),
         ScheduleError::Exists(_) => ApiError::conflict(error.to_string()),
         _ => ApiError::bad_request(error.to_string()),

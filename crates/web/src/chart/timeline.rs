@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn bars_stay_inside_the_chart() {
-        let at = |secs| Timestamp::from_second(1_700_000_000 + secs).unwrap();
+        let at = |secs: i64| Timestamp::from_second(1_700_000_000 + secs).unwrap();
         let bar = |from, until| {
             let (from, until) = (at(from), at(until));
             TimelineBar { row: 0, class: "run", from, until, label: "ran" }

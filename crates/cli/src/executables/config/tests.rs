@@ -94,7 +94,10 @@ fn errors_have_position_and_advice() {
         "[class.a]\ncommand = [\"sh\"]\nretry = { max = 2 }",
         "3:11: \"max\" is not known here; known are maximum",
     );
-    refused("[class.a]\ncommand = [\"sh\"]\nretry = 2", "3:9: invalid type: integer `2`, expected a table");
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\nretry = 2",
+        "3:9: invalid type: integer `2`, expected a table",
+    );
     refused(
         "[class.a]\ncommand = [\"sh\"]\nfolder = \"nowhere\"",
         "3:10: there is no folder /nowhere",
