@@ -221,7 +221,7 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, ApiError> {
     }
     if let Some(session) = session_of(app, &parts.headers).await? {
         match session.token {
-            None => return Ok(Some(Actor { name: session.name, role: session.role })),
+            None => return Ok(Some(Actor::new(session.name, session.role))),
             Some(hash) => {
                 if let Some(actor) = by_hash(app, &hash).await? {
                     return Ok(Some(actor));
@@ -229,7 +229,7 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, ApiError> {
             }
         }
     }
-    Ok(app.access.anonymous.map(|role| Actor { name: "anonymous".to_owned(), role }))
+    Ok(app.access.anonymous.map(|role| Actor::new("anonymous", role)))
 }
 
 /// The session of the cookie, unless it is forged, expired or ended.
@@ -249,7 +249,7 @@ pub(crate) async fn session_of(
 pub(crate) async fn by_token(app: &App, token: &str) -> Result<Option<Actor>, ApiError> {
     let Ok(secret) = token.parse::<Secret>() else { return Ok(None) };
     let row = app.store.token_by_hash(&secret.hash()).await?;
-    Ok(row.map(|row| Actor { name: row.name, role: row.role }))
+    Ok(row.map(|row| Actor::new(row.name, row.role)))
 }
 
 async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, ApiError> {
@@ -257,7 +257,7 @@ async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, ApiError> {
         return Ok(None);
     };
     let row = app.store.token_by_hash(&hash).await?;
-    Ok(row.map(|row| Actor { name: row.name, role: row.role }))
+    Ok(row.map(|row| Actor::new(row.name, row.role)))
 }
 
 /// The address of the client; unspecified if the server does not know it.

@@ -1,5 +1,6 @@
-//! A real Chromium, driven by the DevTools protocol. Crates for the whole protocol
-//! are larger than this project, and a dozen commands are enough.
+//! A real Chromium, driven by its own protocol: a socket and lines of JSON. The
+//! crates that wrap the whole protocol are larger than this project; a dozen of
+//! its commands do.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -12,18 +13,18 @@ use tempfile::TempDir;
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// The time limit of each step.
+/// How long anything may take before a test gives up on it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A browser with one page. It is killed on drop.
+/// A browser with one page. It ends with its owner.
 pub(crate) struct Browser {
     process: Child,
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: String,
     last_id: u64,
-    /// Errors, policy violations and dialogs of pages.
-    errors: Vec<String>,
-    /// The number of page loads.
+    /// What the page complained about: errors, refusals by the policy, dialogs.
+    complaints: Vec<String>,
+    /// How often a page has been loaded.
     loads: u64,
     _profile: TempDir,
 }
@@ -54,7 +55,7 @@ impl Browser {
                 break address.to_owned();
             }
         };
-        // An unread pipe would block it.
+        // It would block if its output were not read.
         std::thread::spawn(move || std::io::copy(&mut words, &mut std::io::sink()));
         let (socket, _) = tungstenite::connect(&address).unwrap();
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
@@ -65,7 +66,7 @@ impl Browser {
             socket,
             session: String::new(),
             last_id: 0,
-            errors: Vec::new(),
+            complaints: Vec::new(),
             loads: 0,
             _profile: profile,
         };
@@ -91,7 +92,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Sets the preferred colour scheme.
+    /// Whether the system of the user is dark.
     pub(crate) fn dark(&mut self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": value }]);
@@ -102,7 +103,7 @@ impl Browser {
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": !on }));
     }
 
-    /// Loads a page.
+    /// Goes to a page, and waits until it is there.
     pub(crate) fn go(&mut self, url: &str) {
         let before = self.loads;
         let gone = self.call("Page.navigate", json!({ "url": url }));
@@ -110,7 +111,7 @@ impl Browser {
         self.wait_for_load(before);
     }
 
-    /// Runs an action that loads another page, and waits for it.
+    /// Does something that leads to another page, and waits until it is there.
     pub(crate) fn follow(&mut self, act: impl FnOnce(&mut Self)) {
         let before = self.loads;
         act(self);
@@ -135,7 +136,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true, checked at every change of the page.
+    /// Waits until an expression is true, looking at every change of the page.
     pub(crate) fn wait(&mut self, condition: &str) {
         let millis = TIMEOUT.as_millis();
         let script = format!(
@@ -154,7 +155,7 @@ impl Browser {
         assert!(answer["exceptionDetails"].is_null(), "{condition}: {answer}");
     }
 
-    /// The text of the first matching element.
+    /// The words of the first element that fits.
     pub(crate) fn text(&mut self, selector: &str) -> String {
         let script = format!("document.querySelector({}).innerText", json!(selector));
         self.eval(&script).as_str().unwrap_or_default().to_owned()
@@ -164,7 +165,8 @@ impl Browser {
         self.text("body")
     }
 
-    /// Clicks into the middle of an element. Fails if it is covered or invisible.
+    /// Presses the mouse in the middle of an element, as a person does: what is
+    /// covered or out of sight cannot be pressed.
     pub(crate) fn click(&mut self, selector: &str) {
         let script = format!(
             "(() => {{
@@ -202,7 +204,7 @@ impl Browser {
         );
     }
 
-    /// Replaces the text of a field.
+    /// Replaces what is in a field.
     pub(crate) fn fill(&mut self, selector: &str, text: &str) {
         let script = format!(
             "(() => {{ const field = document.querySelector({}); field.focus(); field.select && field.select(); }})()",
@@ -240,13 +242,13 @@ impl Browser {
         shot["data"].as_str().unwrap().to_owned()
     }
 
-    /// Errors since the last call.
-    pub(crate) fn errors(&mut self) -> Vec<String> {
+    /// What pages have complained about since the last time.
+    pub(crate) fn complaints(&mut self) -> Vec<String> {
         self.call("Runtime.evaluate", json!({ "expression": "0" }));
-        std::mem::take(&mut self.errors)
+        std::mem::take(&mut self.complaints)
     }
 
-    #[allow(clippy::needless_pass_by_value)] // Callers build the value for it.
+    #[allow(clippy::needless_pass_by_value)] // What is said is made for it.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
@@ -279,22 +281,22 @@ impl Browser {
         match event["method"].as_str().unwrap_or_default() {
             "Page.loadEventFired" => self.loads += 1,
             "Page.javascriptDialogOpening" => {
-                self.errors.push(format!("a dialog opened: {params}"));
+                self.complaints.push(format!("a dialog opened: {params}"));
                 let close = json!({ "id": 0, "method": "Page.handleJavaScriptDialog",
                     "params": { "accept": false }, "sessionId": self.session });
                 self.socket.send(Message::text(close.to_string())).unwrap();
             }
-            "Runtime.exceptionThrown" => self.errors.push(format!("an error: {params}")),
+            "Runtime.exceptionThrown" => self.complaints.push(format!("an error: {params}")),
             "Runtime.consoleAPICalled" if params["type"] == "error" => {
-                self.errors.push(format!("an error on the console: {params}"));
+                self.complaints.push(format!("an error on the console: {params}"));
             }
             "Log.entryAdded" if params["entry"]["level"] == "error" => {
-                self.errors.push(format!("an error in the log: {}", params["entry"]));
+                self.complaints.push(format!("an error in the log: {}", params["entry"]));
             }
             "Audits.issueAdded" => {
                 let issue = &params["issue"];
                 if issue["code"] == "ContentSecurityPolicyIssue" {
-                    self.errors.push(format!("refused by the policy: {issue}"));
+                    self.complaints.push(format!("refused by the policy: {issue}"));
                 }
             }
             _ => {}

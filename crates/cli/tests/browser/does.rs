@@ -1,21 +1,21 @@
-//! What users do.
+//! What a person does.
 
 use crate::support::eventually;
-use crate::{Browser, Place, Served, no_page_errors};
+use crate::{Browser, Place, Served, nothing_to_complain};
 
 #[test]
-fn demo_updates_live() {
+fn demo_is_watched_live() {
     let place = Place::new();
     let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&demo.at("/tasks"));
-    // Without a reload.
+    // The page is never loaded again: what it shows comes by itself.
     browser.eval("window.stayed = true");
     let row = "document.querySelector('tr[data-key=\"100\"]')";
     browser.wait(&format!("{row}.innerText.includes('stopped')"));
     browser.wait("document.querySelector('tr[data-key=\"104\"]').innerText.includes('failed')");
     assert_eq!(browser.eval("window.stayed"), true);
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
     demo.running.says("The dashboard stays at");
     demo.running.signal("TERM");
     assert_eq!(demo.running.end().code, Some(0));
@@ -49,14 +49,14 @@ fn failed_task_is_found_and_retried() {
     browser.follow(|browser| browser.click("[data-act=retry]"));
     let flash = browser.text(".flash");
     assert!(flash.contains("waits again"), "{flash}");
-    // The second attempt appears without a reload.
+    // Its second attempt comes by itself.
     browser.wait("document.body.innerText.includes('attempt 2') || document.querySelectorAll('#executions tbody tr').length === 2");
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
     assert_eq!(place.task("1")["executions"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
-fn filter_has_errors_and_suggestions() {
+fn filter_error_and_suggestions_are_shown() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -64,8 +64,9 @@ fn filter_has_errors_and_suggestions() {
     browser.go(&web.at("/tasks?filter=statu%3Dfailed"));
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
-    // Chromium logs the status 400 as an error.
-    let others: Vec<_> = browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
+    // The answer is 400, which Chromium notes as an error of the network.
+    let others: Vec<_> =
+        browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");
@@ -73,7 +74,7 @@ fn filter_has_errors_and_suggestions() {
     browser.press("ArrowDown");
     browser.press("Enter");
     browser.wait("document.querySelector('[data-filter]').value.startsWith('status')");
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn tasks_are_cancelled_after_preview() {
     assert!(browser.text(".flash").contains("3 tasks: cancelled"), "{}", browser.text(".flash"));
     assert_eq!(place.status("2"), "cancelled");
     assert!(place.ok(&["audit"]).contains("a try"));
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn queue_is_paused_and_resumed() {
     assert!(place.ok(&["queues", "list"]).contains("paused"));
     browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
     assert!(browser.text("tr[data-key=mail]").contains("open"));
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn schedule_is_created_with_preview() {
     let mut browser = Browser::start();
     browser.go(&web.at("/schedules/new"));
     browser.fill("[name=name]", "night shift");
-    browser.fill("[name=time_zone]", "Europe/Paris");
+    browser.fill("[name=zone]", "Europe/Paris");
     browser.fill("[name=rule]", "30 2 * * *");
     // The last Sunday of March has no half past two there.
     browser.wait("document.querySelector('#preview').innerText.includes('02:30')");
@@ -136,11 +137,11 @@ fn schedule_is_created_with_preview() {
     let text = browser.page_text();
     assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
     assert!(place.ok(&["schedules", "list"]).contains("night shift"));
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
-fn dead_engine_is_recovered() {
+fn tasks_of_dead_engine_are_recovered() {
     let place = Place::new();
     let (engine, _) = place.start_on_witness(
         600_000,
@@ -156,7 +157,7 @@ fn dead_engine_is_recovered() {
     browser.follow(|browser| browser.click("#orphans form button"));
     assert!(browser.text(".flash").contains("recovered"), "{}", browser.text(".flash"));
     assert_eq!(place.status("1"), "waiting");
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
@@ -174,11 +175,11 @@ fn pages_work_without_scripts() {
         browser.go(&web.at(path));
         assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{path}");
     }
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
-fn row_under_pointer_does_not_move() {
+fn row_under_pointer_stays() {
     let place = Place::new();
     for _ in 0..3 {
         place.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -191,7 +192,7 @@ fn row_under_pointer_does_not_move() {
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     place.ok(&["cancel", "2"]);
-    // Rows change in place; new ones wait behind a button.
+    // What is there changes in its place; what is new waits to be asked for.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
     browser.wait("!document.querySelector('[data-pill]').hidden");
     assert_eq!(
@@ -200,15 +201,15 @@ fn row_under_pointer_does_not_move() {
     );
     let after =
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
-    // The button does not move the row.
+    // The button itself takes no room from the row that is pointed at.
     assert_eq!(before, after);
     browser.click("[data-pill]");
     browser.wait("document.querySelector('tr[data-key=\"4\"]')");
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
 #[test]
-fn user_logs_in_with_token() {
+fn user_logs_in() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let token = place.ok(&["tokens", "create", "ann", "--role", "viewer"]);
@@ -217,11 +218,11 @@ fn user_logs_in_with_token() {
     browser.go(&web.at("/tasks?filter=status%3Dfailed"));
     browser.fill("[name=secret]", "te_wrong");
     browser.follow(|browser| browser.click("main form button"));
-    assert!(browser.page_text().contains("Wrong password or token"));
-    browser.errors();
+    assert!(browser.page_text().contains("not a token that is valid"));
+    browser.complaints();
     browser.fill("[name=secret]", token.trim());
     browser.follow(|browser| browser.click("main form button"));
-    // To the requested page, with the role of the token.
+    // To where they wanted to go, and no further than they may.
     assert_eq!(browser.eval("location.search"), "?filter=status%3Dfailed");
     assert!(browser.page_text().contains("ann · viewer"));
     assert_eq!(browser.eval("document.cookie"), "", "scripts cannot read the session");
@@ -231,7 +232,7 @@ fn user_logs_in_with_token() {
 }
 
 #[test]
-fn double_click_submits_once() {
+fn double_click_acts_once() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -240,15 +241,15 @@ fn double_click_submits_once() {
     let sent = "(form => [1, 2].map(() => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))))";
     let form = "document.querySelector('form[action=\"/actions/cancel\"]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,false");
-    // A form that only reads may be sent twice.
+    // A form that only reads may be sent repeatedly.
     browser.go(&web.at("/tasks"));
     let form = "document.querySelector('form[role=search]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,true");
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }
 
-/// Over plain HTTP, browsers send fewer headers about the origin. (And log that one
-/// header needs HTTPS.)
+/// Where a browser says less about where a request comes from. (It also complains
+/// that it takes one of the headers over HTTPS only.)
 #[test]
 fn forms_work_over_plain_http() {
     let place = Place::new();
@@ -264,9 +265,9 @@ fn forms_work_over_plain_http() {
     assert!(flash.contains("cancelled"), "{flash}");
 }
 
-/// A proxy on this machine may forward anyone.
+/// A proxy on this machine brings everybody.
 #[test]
-fn public_url_needs_a_login() {
+fn public_url_needs_login() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -278,7 +279,7 @@ fn public_url_needs_a_login() {
     assert!(text.contains("Password or token") && !text.contains("WaitingTask"), "{text}");
 }
 
-/// On the page of a task.
+/// On the page of a task, whatever attempts it has had.
 #[test]
 fn keys_act_on_task() {
     let place = Place::new();
@@ -303,5 +304,5 @@ fn keys_act_on_task() {
     browser.follow(|browser| browser.press("Enter"));
     assert!(browser.text(".flash").contains("cancelled"), "{}", browser.text(".flash"));
     assert_eq!(place.status("2"), "cancelled");
-    no_page_errors(&mut browser);
+    nothing_to_complain(&mut browser);
 }

@@ -27,8 +27,8 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::reading::RedactedTask;
 use crate::routes::Routes;
+use task_engine_operations::redaction::RedactedTask;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes

@@ -18,13 +18,13 @@ use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
-use crate::action::Verb;
 use crate::app::{App, encoded};
 use crate::cache::LiveState;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
 use crate::routes::Routes;
+use task_engine_operations::tasks::TaskOperation;
 
 pub(crate) use suggest::{KnownNames, Suggestions};
 pub(crate) use table::table;
@@ -250,7 +250,7 @@ fn paging(app: &App, query: &TasksQuery, found: &SearchPage) -> Markup {
 
 /// Bulk actions on the selected tasks, or on all that match.
 fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
-    let verbs = || Verb::ALL.into_iter().filter(|verb| viewer.may(verb.needs()));
+    let verbs = || TaskOperation::ALL.into_iter().filter(|verb| viewer.may(verb.needs()));
     html! {
         div .bulk .row data-selected {
             span { b data-selected-count { "Selected" } " selected" }
@@ -272,7 +272,7 @@ fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
 }
 
 /// The address of the preview of a bulk action.
-pub(crate) fn preview_address(app: &App, verb: Verb, filter: &str, back: &str) -> String {
+pub(crate) fn preview_address(app: &App, verb: TaskOperation, filter: &str, back: &str) -> String {
     let (verb, filter, back) = (verb.as_str(), encoded(filter), encoded(back));
     app.path(&format!("/tasks/preview?verb={verb}&filter={filter}&back={back}"))
 }

@@ -10,13 +10,13 @@ use task_engine_operations::errors::{ErrorGroup, Failures};
 use task_engine_store::token::Role::Operator;
 
 use super::{ErrorsQuery, sample, search_range, trend};
-use crate::action::Verb;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::pages::tasks::{address, preview_address, table};
 use crate::parts;
+use task_engine_operations::tasks::TaskOperation;
 
 /// Tasks per page.
 const TASKS_MAX: usize = 50;
@@ -118,8 +118,8 @@ fn actions(
     let here = format!("{path}?status={}", query.status);
     let filter = group.filter().to_string();
     let verbs = match query.status {
-        TaskStatus::Failed => [Verb::Retry, Verb::Rerun, Verb::Delete],
-        _ => [Verb::Retry, Verb::Cancel, Verb::Rerun],
+        TaskStatus::Failed => [TaskOperation::Retry, TaskOperation::Rerun, TaskOperation::Delete],
+        _ => [TaskOperation::Retry, TaskOperation::Cancel, TaskOperation::Rerun],
     };
     let trial = parts::Button {
         to: "/actions/retry",
@@ -145,12 +145,12 @@ fn actions(
     }
 }
 
-fn label(verb: Verb) -> &'static str {
+fn label(verb: TaskOperation) -> &'static str {
     match verb {
-        Verb::Retry => "Retry the rest",
-        Verb::Cancel => "Cancel all",
-        Verb::Rerun => "Rerun all",
-        Verb::Delete => "Delete all",
+        TaskOperation::Retry => "Retry the rest",
+        TaskOperation::Cancel => "Cancel all",
+        TaskOperation::Rerun => "Rerun all",
+        TaskOperation::Delete => "Delete all",
     }
 }
 

@@ -6,10 +6,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use task_engine_core::schedule::{Missed, Overlap};
+use task_engine_store::schedules::ScheduleError;
 
 use super::form::{FieldErrors, ScheduleForm, StoredSchedule, field_errors_of};
 use super::{one, preview};
-use crate::action::{Action, perform};
+use crate::action::perform;
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -132,13 +133,18 @@ async fn write(
     let (status, errors) = match form.schedule(old, &app.secrets().await?) {
         Err(errors) => (StatusCode::BAD_REQUEST, errors),
         Ok(schedule) => {
-            let schedule = Box::new(schedule);
-            let action = match about {
-                About::New => Action::AddSchedule(schedule),
-                About::Existing(_) => Action::SetSchedule(schedule),
-            };
-            match perform(app, &viewer.actor, action, fields.get("reason")).await {
-                Ok(done) => return Ok(to_schedule(app, &form.name, done.audit_id)),
+            let is_new = matches!(about, About::New);
+            let definition = schedule.definition().map_err(ScheduleError::from)?;
+            let written =
+                perform(app, &viewer.actor, fields.get("reason"), |operator| async move {
+                    if is_new {
+                        operator.add_schedule(&schedule).await
+                    } else {
+                        operator.set_schedule(schedule.name(), |_| definition.clone()).await
+                    }
+                });
+            match written.await {
+                Ok(report) => return Ok(to_schedule(app, &form.name, report.audit_id)),
                 Err(problem) if problem.status.is_client_error() => {
                     (problem.status, field_errors_of(&problem))
                 }
@@ -227,7 +233,7 @@ fn fields_of(about: &About, form: &ScheduleForm, errors: &FieldErrors) -> Markup
                 ("skip", one::overlap_text(Overlap::Skip).to_owned()),
                 ("wait", one::overlap_text(Overlap::Wait).to_owned()),
             ]))
-            (line("jitter", "Jitter", &form.jitter, "a random delay of up to this"))
+            (line("jitter", "Jitter", &form.jitter, "waits up to so long after its time, at random"))
             (line("reason", "Why", "", "for the audit"))
         }
     }

@@ -6,15 +6,14 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_core::change::Edit;
 use task_engine_core::task::{TaskDetails, TaskStatus};
+use task_engine_operations::redaction::RedactedTask;
 
 use super::{ApiError, App, TaskId, Viewer, id_of};
 use crate::access::Actor;
-use crate::action::Action;
 use crate::json_tree::SHOWN_BYTES_MAX;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::task_form::{self, Field, FieldError, lists, parameters_field};
 use crate::pages::tasks::KnownNames;
-use crate::reading::RedactedTask;
 use crate::{layout, parts};
 
 pub(super) async fn page(
@@ -47,7 +46,12 @@ pub(super) async fn edit(
         Err(error) => Err(error),
     };
     match edit {
-        Ok(edit) => perform_and_return(&app, &actor, &fields, Action::Edit(id, edit)).await,
+        Ok(edit) => {
+            perform_and_return(&app, &actor, &fields, |operator| async move {
+                operator.edit(id, edit).await
+            })
+            .await
+        }
         Err(error) => {
             let again = form(&app, &viewer, &task, Some(&fields), Some(&error)).await?;
             Ok((StatusCode::BAD_REQUEST, again).into_response())

@@ -8,7 +8,7 @@ use task_engine_core::task::TaskDetails;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::pages::actions::Fields;
-use crate::reading::RedactedTask;
+use task_engine_operations::redaction::RedactedTask;
 
 /// Lines per page.
 const LINES: u32 = 200;

@@ -4,7 +4,7 @@ use axum::extract::{RawForm, State};
 use maud::{Markup, html};
 
 use super::{ApiError, App, Viewer, id_of};
-use crate::action::{Action, perform};
+use crate::action::perform;
 use crate::pages::actions::Fields;
 use crate::{layout, parts};
 
@@ -15,7 +15,10 @@ pub(super) async fn reveal(
 ) -> Result<Markup, ApiError> {
     let fields = Fields::read(&form);
     let id = id_of(fields.need("ids")?)?;
-    perform(&app, &viewer.actor, Action::Reveal(id), fields.get("reason")).await?;
+    perform(&app, &viewer.actor, fields.get("reason"), |operator| async move {
+        operator.reveal(id).await
+    })
+    .await?;
     let task = app.task_revealed(id).await?;
     let main = html! {
         h1 { "Task " (id) " " span .name { (task.row.class) } }
