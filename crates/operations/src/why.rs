@@ -38,7 +38,7 @@ pub struct TaskFacts<'a> {
     pub table_locks: &'a [BlockingSession],
 }
 
-pub use gather::{Why, why};
+pub use gather::{Explanation, why};
 
 /// What a task requires of an engine.
 #[derive(Debug, Clone, Copy)]

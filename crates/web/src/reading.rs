@@ -10,7 +10,7 @@ use task_engine_core::schedule::history::ScheduleDetails;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::secret::{Redactor, Secrets, refuse_placeholders, restore};
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
-use task_engine_operations::why::{Why, why};
+use task_engine_operations::why::{Explanation, why};
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::Schedules;
 use task_engine_store::token::Role;
@@ -59,7 +59,7 @@ impl Inner {
     }
 
     /// A task, and why it is where it is.
-    pub(crate) async fn why(&self, id: TaskId) -> Result<(Why, Seen), Problem> {
+    pub(crate) async fn why(&self, id: TaskId) -> Result<(Explanation, Seen), Problem> {
         let mut why = why(&*self.store, id).await?.ok_or_else(|| no_task(id))?;
         let redactor = self.secrets().await?.redactor_of(&why.task);
         redactor.task(&mut why.task);

@@ -6,7 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
-use task_engine_operations::why::{Reason, Why, why};
+use task_engine_operations::why::{Explanation, Reason, why};
 
 use super::show::no_such_task;
 use crate::console::{Console, now};
@@ -43,7 +43,7 @@ struct Answer<'a> {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
-    let Some(Why { task, at, reasons }) = why(&*store, args.id).await? else {
+    let Some(Explanation { task, at, reasons }) = why(&*store, args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;
