@@ -2,8 +2,8 @@
 //!
 //! A schedule has a **rule** (a cron expression in a time zone, or an interval). The times of
 //! the rule are its **slots**. For each slot one task is created, once in the whole cluster,
-//! whichever engines run or die: see
-//! [`Store::fire_schedules`](task_engine_store::contract::Store::fire_schedules).
+//! whichever engines run or die: stores write the slot and its task in
+//! one transaction (`fire_schedules`).
 //!
 //! # Map
 //! - [`cron`], [`Timetable`]: the slots of a rule;
