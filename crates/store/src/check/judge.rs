@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Check, CheckFacts, FailedClass, Verdict, span};
+use super::{Check, CheckFacts, FailedClass, Verdict};
 use crate::activity::HeldAttempt;
+use task_engine_core::display::span;
 use task_engine_core::instance::{InstanceRow, InstanceState};
 
 /// A class or a queue that waits for longer than this waits for no engine.
