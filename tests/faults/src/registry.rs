@@ -331,11 +331,11 @@ pub const FAULTS: &[Fault] = &[
             },
             Test {
                 file: "crates/engine/tests/promises/runs_tasks.rs",
-                name: "an_engine_claims_only_classes_it_knows",
+                name: "engine_claims_known_classes_only",
             },
             Test {
                 file: "crates/engine/tests/promises/fails_and_retries.rs",
-                name: "parameters_that_do_not_fit_name_the_field",
+                name: "undecodable_parameters_name_field",
             },
         ]),
     },

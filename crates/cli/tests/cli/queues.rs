@@ -114,7 +114,7 @@ fn own_workers_keep_the_default_queue() {
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
     let engine = place.start(&["start", "--workers", "0", "--queue", "a=1"]);
-    engine.says("This engine takes no tasks from queue \"default\" (of class ");
+    engine.says("This engine does not serve queue \"default\" (of class ");
     engine.says("started with 1 workers (1 for a)");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));

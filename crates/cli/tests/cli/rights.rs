@@ -146,7 +146,7 @@ fn engine_that_may_not_record_ends() {
     let ended = engine.end();
     assert_eq!(ended.code, Some(1), "{}", ended.err);
     assert_eq!(witness.words(), ["begin", "end"]);
-    for part in ["1 results could not be written and are given up", "task-engine recover"] {
+    for part in ["1 results could not be recorded", "task-engine recover"] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
 }

@@ -77,7 +77,7 @@ fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
     for running in [follower, page] {
         let end = running.end();
         assert_eq!(end.code, Some(0), "{end:?}");
-        assert!(end.out.contains("warn   told to end before step"), "{}", end.out);
+        assert!(end.out.contains("warn   asked to end before step"), "{}", end.out);
         assert!(end.err.contains("Task 1 is cancelled."), "{}", end.err);
         let lines = end.out.lines().filter(|line| line.contains("is done"));
         let numbers: Vec<&str> = lines.map(|line| line.split_once("step ").unwrap().1).collect();
@@ -111,7 +111,10 @@ fn cancel_waits_for_the_outcome_and_tells_it() {
         let task = place.task(&id);
         let cancel = &task["executions"][0]["cancel"];
         assert_eq!(cancel["outcome"], outcome);
-        assert!(cancel["requested_at"].is_string() && cancel["told_at"].is_string(), "{cancel}");
+        assert!(
+            cancel["requested_at"].is_string() && cancel["delivered_at"].is_string(),
+            "{cancel}"
+        );
         let shown = place.ok(&["show", &id]);
         assert!(shown.contains("cancel      requested 20"), "{shown}");
     }
