@@ -66,18 +66,18 @@ fn setting(text: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn their_command_lines_run() {
+fn packaged_command_lines_run() {
     for words in all() {
         let place = Place::new();
         if words[0] != "migrate" {
             place.ok(&["migrate"]);
-            // A dashboard that others can reach wants somebody who may come in.
-            place.ok(&["tokens", "create", "somebody", "--role", "viewer"]);
+            // A public address needs a token.
+            place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
         }
-        // Somebody may use the port.
+        // The port may be in use.
         let words: Vec<String> = words.iter().map(|word| word.replace(":8642", ":0")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        // A word that nobody knows is told of before help is.
+        // An unknown argument is an error even with --help.
         place.ok(&[&words[..], &["--help"]].concat());
         match words[0] {
             "migrate" => drop(place.ok(&words)),
@@ -93,20 +93,20 @@ fn their_command_lines_run() {
 }
 
 /// After the deadline of an engine it has 12 s to record what it cut short;
-/// whoever kills it must wait for that.
+/// the supervisor must wait for that before it kills the engine.
 #[test]
-fn nobody_kills_before_the_deadline_is_over() {
+fn kill_timeouts_exceed_stop_timeout() {
     let unit = setting(&packaged("task-engine.service"), "TimeoutStopSec=");
     assert!(unit >= seconds(&of_unit(), "--stop-timeout") + 12, "{unit}");
     let pod = setting(&packaged("kubernetes.yaml"), "terminationGracePeriodSeconds:");
     let engine = of_cluster().into_iter().find(|words| words[0] == "start").unwrap();
     assert!(pod >= seconds(&engine, "--stop-timeout") + 12, "{pod}");
-    // Without an answer from whoever runs containers, 10 s.
+    // The default of container runtimes is 10 s.
     assert!(seconds(&of_image(), "--stop-timeout") < 10);
 }
 
 #[test]
-fn their_variables_are_known() {
+fn packaged_variables_are_known() {
     let help = Place::new().ok(&["--help"]);
     for name in ["task-engine.service", "environment", "kubernetes.yaml"] {
         for part in packaged(name).split("TASK_ENGINE_").skip(1) {
@@ -118,7 +118,7 @@ fn their_variables_are_known() {
 }
 
 #[test]
-fn the_image_knows_whether_it_is_healthy() {
+fn image_has_health_check() {
     let check = lists(&packaged("Containerfile"), "  CMD ");
     let place = Place::new();
     place.ok(&["migrate"]);
@@ -135,11 +135,11 @@ fn the_image_knows_whether_it_is_healthy() {
     engine.says("started with");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    assert!(!healthy(), "nobody is there any more");
+    assert!(!healthy(), "the server has ended");
 }
 
 #[test]
-fn the_version_names_a_commit() {
+fn version_names_commit() {
     let place = Place::new();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(place.ok(&["-V"]), format!("task-engine {version}\n"));
@@ -151,7 +151,7 @@ fn the_version_names_a_commit() {
         return;
     };
     assert_eq!(commit.len(), 12, "{long}");
-    // Not that it is the newest: somebody may commit while this runs.
+    // It may not be the newest: a commit may happen while this runs.
     if git_knows("HEAD") && option_env!("TASK_ENGINE_COMMIT").is_none() {
         assert!(git_knows(commit), "{long}");
     }

@@ -1,4 +1,4 @@
-//! What the guide grants is enough, and no more than it says.
+//! The rights that the guide grants are enough, and not more than documented.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn as_user(url: &str, user: &str) -> String {
 }
 
 #[test]
-fn an_engine_runs_with_the_rights_of_the_guide() {
+fn engine_runs_with_documented_rights() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     Place::with_database(&url).ok(&["migrate"]);
@@ -56,7 +56,7 @@ fn an_engine_runs_with_the_rights_of_the_guide() {
     eventually("the task fails", || place.status("4") == "failed");
     place.ok(&["queues", "pause", "mail"]);
     place.ok(&["retry", "4"]);
-    place.ok(&["tokens", "create", "somebody", "--role", "viewer"]);
+    place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(0), "{}", ended.err);
@@ -72,7 +72,7 @@ fn an_engine_runs_with_the_rights_of_the_guide() {
 }
 
 #[test]
-fn an_application_creates_with_the_rights_of_the_guide() {
+fn application_creates_with_documented_rights() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let place = Place::with_database(&url);

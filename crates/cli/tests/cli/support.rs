@@ -1,4 +1,4 @@
-//! Runs the program in a folder of its own, and waits for what should happen.
+//! Runs the program in its own folder, and waits for events.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,7 +22,7 @@ pub(crate) struct Place {
     started: AtomicU32,
 }
 
-/// What came of a command.
+/// The exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
@@ -97,7 +97,7 @@ impl Place {
         finish(self.command(args), input)
     }
 
-    /// Runs a script as somebody has it who has installed the program.
+    /// Runs a script with the program in PATH.
     pub(crate) fn shell(&self, script: &str) -> Finished {
         let folder = Path::new(PROGRAM).parent().expect("a folder");
         let others = std::env::var("PATH").unwrap_or_default();
@@ -106,7 +106,7 @@ impl Place {
         finish(command, b"")
     }
 
-    /// Runs a command that must work; returns what it printed.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let finished = self.run(args);
         assert_eq!(finished.code, Some(0), "{args:?}: {finished:?}");
@@ -208,7 +208,7 @@ fn finish(mut command: Command, input: &[u8]) -> Finished {
     }
 }
 
-/// What a `WitnessTask` wrote.
+/// A line of a `WitnessTask`.
 pub(crate) struct Witness {
     file: PathBuf,
 }

@@ -98,7 +98,7 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
 }
 
 #[test]
-fn trace_tells_the_story_of_a_flow_on_an_embedded_database() {
+fn trace_prints_flow_on_sqlite() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
@@ -106,7 +106,7 @@ fn trace_tells_the_story_of_a_flow_on_an_embedded_database() {
 }
 
 #[test]
-fn trace_tells_the_story_of_a_flow_on_postgresql() {
+fn trace_prints_flow_on_postgresql() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let place = Place::with_database(&url);
@@ -116,7 +116,7 @@ fn trace_tells_the_story_of_a_flow_on_postgresql() {
 }
 
 #[test]
-fn a_number_is_a_task_or_a_flow() {
+fn number_is_task_or_flow() {
     let place = Place::new();
     place.ok(&["create", "a", "--correlation", "2"]);
     place.ok(&["create", "b", "--correlation", "other"]);
@@ -134,7 +134,7 @@ fn a_number_is_a_task_or_a_flow() {
 }
 
 #[test]
-fn a_large_flow_is_bounded_and_hostile_names_are_shown() {
+fn large_flow_is_bounded_and_escaped() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
@@ -170,7 +170,7 @@ fn slow_executions_are_warned_about() {
 /// What the collector gets is checked with the library; here, that it gets it.
 #[cfg(feature = "otlp")]
 #[test]
-fn spans_go_to_the_collector_that_the_environment_names() {
+fn spans_go_to_configured_collector() {
     use std::io::{Read as _, Write as _};
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Watching: why a task does not run, waiting for it, and what goes on.
+//! `why`, `wait`, `tail`, `stats` and `top`.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn tells_why(place: &Place) {
 }
 
 #[test]
-fn why_on_an_embedded_database() {
+fn why_on_sqlite() {
     tells_why(&Place::new());
 }
 
@@ -95,7 +95,7 @@ async fn why_on_postgresql() {
 
 /// A transaction that holds a task is named, with its process and its client.
 #[tokio::test(flavor = "multi_thread")]
-async fn why_names_who_has_locked_a_task() {
+async fn why_names_blocking_session() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     let (client, connection) = task_engine::postgres::tokio_postgres::connect(
@@ -179,7 +179,7 @@ fn waits(place: &Place) {
 }
 
 #[test]
-fn wait_on_an_embedded_database() {
+fn wait_on_sqlite() {
     waits(&Place::new());
 }
 
@@ -201,7 +201,7 @@ fn follows(place: &Place) {
     let failures = place.start(&["tail", "--failed", "--jsonl"]);
     let others = place.start(&["tail", "--class", "FailingTask", "--jsonl"]);
     for tail in [&lines, &documents, &failures, &others] {
-        tail.says("Following what ends on");
+        tail.says("Following attempts on");
     }
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "FailingTask"]);
@@ -212,13 +212,13 @@ fn follows(place: &Place) {
         ids.sort_unstable();
         ids
     };
-    eventually("all are told", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
-    eventually("failures are told", || ended(&failures.out()) == [3, 4]);
-    eventually("one class is told", || ended(&others.out()) == [4]);
+    eventually("all are printed", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
+    eventually("failures are printed", || ended(&failures.out()) == [3, 4]);
+    eventually("one class is printed", || ended(&others.out()) == [4]);
     let started = documents.out();
     let started = started.lines().map(json).find(|line| line["event"] == "started");
     assert!(started.is_some(), "what runs for a while is seen to begin");
-    eventually("lines are told", || lines.out().lines().count() == 5);
+    eventually("lines are printed", || lines.out().lines().count() == 5);
     let lines = lines.out();
     for words in [
         "  2  WaitingTask  stopped after ",
@@ -235,7 +235,7 @@ fn follows(place: &Place) {
 }
 
 #[test]
-fn tail_on_an_embedded_database() {
+fn tail_on_sqlite() {
     follows(&Place::new());
 }
 
@@ -303,7 +303,7 @@ fn counts(place: &Place) {
 }
 
 #[test]
-fn stats_on_an_embedded_database() {
+fn stats_on_sqlite() {
     counts(&Place::new());
 }
 
@@ -315,7 +315,7 @@ async fn stats_on_postgresql() {
 
 /// On a terminal it fills the screen, and gives the terminal back as it was.
 #[test]
-fn top_gives_the_terminal_back() {
+fn top_restores_terminal() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     let script =

@@ -398,7 +398,7 @@ impl CheckFacts {
             )
         } else {
             let retry = by_number.iter().map(|one| {
-                let filter = format!("status=failed class={} updated<1h", value(&one.class));
+                let filter = format!("status=failed class={} updated>now-1h", value(&one.class));
                 format!("task-engine retry {}", word(&filter))
             });
             format!("task-engine errors; then, to try them again: {}", each(retry))

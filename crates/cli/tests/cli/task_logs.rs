@@ -1,4 +1,4 @@
-//! What tasks say, and what becomes of a wish to cancel them, as operators see it.
+//! Logs, progress and cancel requests of tasks, by commands.
 
 use serde_json::Value;
 use task_engine_conformance::TestServer;
@@ -44,24 +44,24 @@ fn progress_and_log_are_shown(place: &Place) {
     eventually("it is done", || place.status("2") == "stopped");
     let silent = place.run(&["logs", "2"]);
     assert_eq!((silent.code, silent.out.as_str()), (Some(0), ""));
-    assert!(silent.err.contains("Task 2 has said nothing"), "{}", silent.err);
+    assert!(silent.err.contains("Task 2 has logged nothing"), "{}", silent.err);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
-fn progress_and_log_are_shown_on_an_embedded_database() {
+fn progress_and_log_on_sqlite() {
     progress_and_log_are_shown(&Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_and_log_are_shown_on_postgresql() {
+async fn progress_and_log_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     progress_and_log_are_shown(&Place::with_database(&url));
 }
 
 #[test]
-fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
+fn follow_prints_lines_until_task_ends() {
     let place = Place::new();
     place.ok(&["create", "ReportingTask", r#"{"steps": 1000000, "step_time": 0.05}"#]);
     let follower = place.start(&["logs", "1", "--follow"]);
@@ -90,7 +90,7 @@ fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
 }
 
 #[test]
-fn cancel_waits_for_the_outcome_and_tells_it() {
+fn cancel_wait_reports_outcome() {
     let place = Place::new();
     let running = |when: &str| {
         let parameters = format!(r#"{{"steps": 1, "step_time": 60, "when_cancelled": "{when}"}}"#);
@@ -127,7 +127,7 @@ fn cancel_waits_for_the_outcome_and_tells_it() {
 }
 
 #[test]
-fn cancel_does_not_wait_for_ever() {
+fn cancel_wait_times_out() {
     let place = Place::new();
     let (engine, _witness) = place.start_on_witness(60_000, &["start"]);
     // It is suspended, and so hears of nothing.
@@ -142,9 +142,9 @@ fn cancel_does_not_wait_for_ever() {
     eventually("it is cancelled", || place.status("1") == "cancelled");
 }
 
-/// A crash loses the last half second of what was said, and no more.
+/// A crash loses at most the last half second of the log.
 #[test]
-fn a_killed_engine_leaves_what_its_task_has_said() {
+fn log_survives_killed_engine() {
     let place = Place::new();
     place.ok(&["create", "ReportingTask", r#"{"steps": 1000000, "step_time": 0.02}"#]);
     let engine = place.start(&["start", "--instance", "a"]);

@@ -1,4 +1,4 @@
-//! Mistakes: a clear message, the right exit code, and nothing changed.
+//! Wrong input: a clear message, the right exit code, and nothing changed.
 
 use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
@@ -6,10 +6,10 @@ use task_engine_conformance::postgres_server::TestServer;
 
 use super::support::{Place, eventually};
 
-/// Arguments, exit code, and what the message says.
-type Mistake<'a> = (Vec<&'a str>, i32, &'a str);
+/// Arguments, exit code, and a part of the message.
+type WrongInput<'a> = (Vec<&'a str>, i32, &'a str);
 
-fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
+fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
     vec![
         (vec!["create", "a", "[1]"], 2, "a JSON object is needed"),
         (vec!["create", "a", "-1"], 2, "this is a number"),
@@ -62,7 +62,7 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["logs", "1", "--attempt", "7"], 3, "task 1 has no attempt 7"),
         (vec!["show", "1", "--json", "--follow"], 2, "cannot be used with"),
         (vec!["show", "999", "--follow"], 3, "there is no task 999"),
-        (vec!["recover", "nobody"], 3, "there is no engine nobody"),
+        (vec!["recover", "missing"], 3, "there is no engine missing"),
         (vec!["taks"], 2, "'tasks'"),
         (vec!["pause", "mail"], 2, "to pause a queue: task-engine queues pause mail"),
         (vec!["resume", "mail"], 2, "to resume a queue: task-engine queues resume mail"),
@@ -99,14 +99,14 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["schedules", "add", "a", "b", "--every", "5s", "--jitter", "2 days"], 2, "jitter"),
         (vec!["schedules", "add", "a", "b", "[1]", "--every", "5s"], 2, "a JSON object is needed"),
         (vec!["schedules", "add", "", "b", "--every", "5s"], 2, "a schedule needs a name"),
-        (vec!["schedules", "show", "nobody"], 3, "there is no schedule \"nobody\""),
-        (vec!["schedules", "set", "nobody", "--priority", "1"], 3, "there is no schedule"),
-        (vec!["schedules", "pause", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "resume", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "run", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "remove", "nobody"], 3, "there is no schedule"),
+        (vec!["schedules", "show", "missing"], 3, "there is no schedule \"missing\""),
+        (vec!["schedules", "set", "missing", "--priority", "1"], 3, "there is no schedule"),
+        (vec!["schedules", "pause", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "resume", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "run", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "remove", "missing"], 3, "there is no schedule"),
         (vec!["schedules", "next"], 2, "name a schedule, or say --cron"),
-        (vec!["schedules", "next", "nobody"], 3, "there is no schedule"),
+        (vec!["schedules", "next", "missing"], 3, "there is no schedule"),
         (vec!["schedules", "next", "--cron", "* * * * 8"], 2, "at character 9: day of week: 8"),
         (vec!["schedules", "next", "--every", "1h", "--after", "soon"], 2, "is not a time"),
         (vec!["schedules", "next", "--every", "1h", "-n", "0"], 2, "0 is not in 1..=1000"),
@@ -147,7 +147,7 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
         (vec!["trace", ""], 2, "a value is required"),
         (vec!["trace", "999"], 3, "there is no task and no flow 999"),
         (vec!["trace", "-1"], 3, "there is no task and no flow -1"),
-        (vec!["trace", "nobody"], 3, "there is no task and no flow nobody"),
+        (vec!["trace", "missing"], 3, "there is no task and no flow missing"),
         (vec!["trace", "1", "--limit", "0"], 2, "0 is not in 1..=100000"),
         (vec!["trace", "1", "--limit", "100001"], 2, "is not in 1..=100000"),
         (vec!["create", "a", "--correlation", ""], 2, "a correlation id is a text of 1 to 200"),
@@ -162,11 +162,11 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
     ]
 }
 
-fn refuses_all_mistakes(place: &Place) {
+fn refuses_wrong_input(place: &Place) {
     place.ok(&["create", "first"]);
     let before = place.tasks();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
-    for (args, code, words) in mistakes(&deep) {
+    for (args, code, words) in wrong_inputs(&deep) {
         let finished = place.run(&args);
         let shown: Vec<_> = args.iter().map(|arg| &arg[..arg.len().min(40)]).collect();
         assert_eq!(finished.code, Some(code), "{shown:?}: {finished:?}");
@@ -182,12 +182,12 @@ fn refuses_all_mistakes(place: &Place) {
 }
 
 #[test]
-fn mistakes_on_an_embedded_database() {
-    refuses_all_mistakes(&Place::new());
+fn wrong_input_on_sqlite() {
+    refuses_wrong_input(&Place::new());
 }
 
 #[test]
-fn mistakes_that_only_files_allow() {
+fn wrong_files_are_refused() {
     let place = Place::new();
     let refused = place.run(&["create", "a", "--schema", "jobs"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -201,13 +201,13 @@ fn mistakes_that_only_files_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_on_postgresql() {
+async fn wrong_input_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     let missing = place.run(&["tasks"]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.contains("task-engine migrate"), "{}", missing.err);
-    refuses_all_mistakes(&place);
+    refuses_wrong_input(&place);
     let refused = place.run(&["tasks", "--schema", "no such"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert_eq!(place.ok(&["create", "a", "--schema", "jobs"]), "1\n");
@@ -256,7 +256,7 @@ fn checks_tables_without_a_migration(place: &Place, change: impl Fn(&str)) {
 }
 
 #[test]
-fn tables_are_checked_without_a_migration_on_an_embedded_database() {
+fn tables_are_checked_on_sqlite() {
     let place = Place::new();
     let file = rusqlite::Connection::open(place.path("task-engine.db")).unwrap();
     // A file with nothing in it.
@@ -270,7 +270,7 @@ fn tables_are_checked_without_a_migration_on_an_embedded_database() {
 }
 
 #[test]
-fn tables_are_checked_without_a_migration_on_postgresql() {
+fn tables_are_checked_on_postgresql() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let (client, connection) =
@@ -283,8 +283,8 @@ fn tables_are_checked_without_a_migration_on_postgresql() {
 }
 
 #[test]
-fn a_server_that_is_not_there() {
-    // Port 1 belongs to nobody.
+fn doctor_reports_unreachable_server() {
+    // No server listens on port 1.
     let place = Place::with_database("postgres://u:secret@127.0.0.1:1/d");
     for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
         let refused = place.run(args);
@@ -297,7 +297,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_not_there() {
+async fn missing_database_is_reported() {
     let url = TestServer::shared().url("missing");
     let place = Place::with_database(&url);
     let refused = place.run(&["create", "a"]);
@@ -305,9 +305,9 @@ async fn a_database_that_is_not_there() {
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
 }
 
-/// Root may write everywhere, so the program is run as somebody who may not.
+/// Root may write everywhere, so the program runs as another user.
 #[test]
-fn a_read_only_database_is_refused() {
+fn read_only_database_is_refused() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let place = Place::new();
     place.ok(&["create", "first"]);
@@ -321,16 +321,16 @@ fn a_read_only_database_is_refused() {
     allow(&file, 0o444);
     allow(&folder, 0o555);
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let around: Vec<&str> = if is_root { nobody.to_vec() } else { vec!["env"] };
-    let told = |database: &str| {
+    let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let around: Vec<&str> = if is_root { unprivileged.to_vec() } else { vec!["env"] };
+    let error = |database: &str| {
         let mut command = std::process::Command::new(around[0]);
         command.args(&around[1..]).arg(&program).args(["create", "second", "--database", database]);
         let output = command.current_dir(&folder).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let (there, new) = (told("sqlite:task-engine.db"), told("sqlite:new.db"));
+    let (there, new) = (error("sqlite:task-engine.db"), error("sqlite:new.db"));
     allow(&folder, 0o755);
     allow(&file, 0o644);
     assert!(there.contains("is read-only"), "{there}");
@@ -341,7 +341,7 @@ fn a_read_only_database_is_refused() {
 
 /// A server that asks for a password and gets the wrong one.
 #[test]
-fn a_wrong_password_is_said_and_never_shown() {
+fn wrong_password_is_never_shown() {
     let server = TestServer::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(server.create_database());
@@ -371,7 +371,7 @@ fn a_wrong_password_is_said_and_never_shown() {
 }
 
 #[test]
-fn a_port_that_is_taken() {
+fn port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What a dead engine left.
+//! Recovery of the tasks of dead engines.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use task_engine_conformance::TestServer;
 use super::support::{Place, WITNESS_OPTIONS, eventually};
 
 #[test]
-fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
+fn only_dead_engine_is_recovered() {
     let place = Place::new();
     let settings = ["start", "--instance", "web-1", "--heartbeat", "100ms", "--dead-after", "60s"];
     let (engine, witness) = place.start_on_witness(60_000, &settings);

@@ -10,7 +10,7 @@ use super::support::Place;
 
 const CANARY: &str = "canary-7f3a9c";
 
-/// Says it wherever something can be said, then fails.
+/// Prints the secret in every output, then fails.
 const FAILS: &str = r#"
 input=$(cat)
 echo "$input" >> seen
@@ -19,7 +19,7 @@ echo "last words: $input" >&2
 exit 100"#;
 /// Gives it back as a result.
 const SUCCEEDS: &str = r#"cat | tee -a seen"#;
-/// Says it where nobody expects anything.
+/// Prints the secret in unexpected outputs.
 const PRINTS: &str = r#"echo "no JSON: $(cat)""#;
 
 fn parameters() -> String {
@@ -111,13 +111,13 @@ fn secrets_stay_secret(place: &Place) {
     ] {
         assert!(of(what).contains(words), "{what}: {words} in\n{}", of(what));
     }
-    // The code had it, whoever may sees it, and it moves with its task.
+    // The code gets it, users with the right see it, and export contains it.
     assert_eq!(fs::read_to_string(place.path("seen")).unwrap().matches(CANARY).count(), 6);
     assert!(place.ok(&["show", "1", "--reveal"]).contains(CANARY));
     assert!(place.ok(&["export"]).contains(CANARY));
 }
 
-/// Keeps what an engine has logged.
+/// Keeps the log of an engine.
 fn engine_log(
     engine: super::support::Running,
     said: &mut Vec<(String, String)>,
@@ -128,7 +128,7 @@ fn engine_log(
 }
 
 #[test]
-fn secrets_stay_secret_on_an_embedded_database() {
+fn secrets_stay_secret_on_sqlite() {
     secrets_stay_secret(&Place::new());
 }
 
@@ -142,7 +142,7 @@ async fn secrets_stay_secret_on_postgresql() {
 
 /// A process that stays talks about several tasks at once.
 #[test]
-fn a_process_that_stays_keeps_secrets_too() {
+fn persistent_process_keeps_secrets() {
     let place = Place::new();
     let script = r#"
 while read -r line; do
@@ -162,7 +162,7 @@ done"#;
 }
 
 #[test]
-fn a_bad_path_is_told_with_its_place() {
+fn invalid_secret_path_has_position() {
     let place = Place::new();
     for (secret, words) in [
         ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),

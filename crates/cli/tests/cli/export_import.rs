@@ -27,7 +27,7 @@ fn assert_same(one: &str, other: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_an_embedded_database_to_postgresql_and_back() {
+async fn moves_from_sqlite_to_postgresql_back() {
     let file = Place::new();
     file.ok(&["migrate"]);
     let store = SqliteStore::open(file.path("task-engine.db")).unwrap();
@@ -91,11 +91,11 @@ async fn from_an_embedded_database_to_postgresql_and_back() {
     drop(PgStore::connect(&url).await.unwrap());
 }
 
-fn an_engine_runs_what_was_imported(from: &Place, to: &Place) {
+fn engine_runs_imported_tasks(from: &Place, to: &Place) {
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--count", "5"]);
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]);
     let file = from.ok(&["export"]);
-    // It is alive, and is told of what comes.
+    // It is alive, and gets a notification for each task.
     to.witness();
     let engine = to.start(&["start", "--config", "witness.toml"]);
     engine.says("started with");
@@ -114,14 +114,14 @@ fn an_engine_runs_what_was_imported(from: &Place, to: &Place) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_run_where_it_was_moved_to() {
+async fn waiting_tasks_run_after_move() {
     let server = Place::with_database(&TestServer::shared().create_database().await);
-    an_engine_runs_what_was_imported(&Place::new(), &server);
+    engine_runs_imported_tasks(&Place::new(), &server);
     let server = Place::with_database(&TestServer::shared().create_database().await);
-    an_engine_runs_what_was_imported(&server, &Place::new());
+    engine_runs_imported_tasks(&server, &Place::new());
 }
 
-fn refuses_what_is_wrong(place: &Place) {
+fn refuses_wrong_files(place: &Place) {
     let source = Place::new();
     source.ok(&["create", "a", "--count", "3"]);
     let good = source.ok(&["export"]);
@@ -156,7 +156,7 @@ fn refuses_what_is_wrong(place: &Place) {
     assert_eq!(place.run(&["export", "--status", "done"]).code, Some(2));
     place.ok(&["migrate"]);
     assert_eq!(place.tasks().len(), 0, "nothing of all that is there");
-    // What a store itself refuses is nobody's crash, and leaves nothing.
+    // A file that the store refuses causes no panic, and nothing is imported.
     let far = good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
     assert_eq!(place.run_with_input(&["import"], far.as_bytes()).code, Some(2));
     assert_eq!(place.run_with_input(&["import"], good.as_bytes()).code, Some(0));
@@ -171,11 +171,11 @@ fn refuses_what_is_wrong(place: &Place) {
 }
 
 #[test]
-fn wrong_files_on_an_embedded_database() {
-    refuses_what_is_wrong(&Place::new());
+fn wrong_files_on_sqlite() {
+    refuses_wrong_files(&Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_files_on_postgresql() {
-    refuses_what_is_wrong(&Place::with_database(&TestServer::shared().create_database().await));
+    refuses_wrong_files(&Place::with_database(&TestServer::shared().create_database().await));
 }

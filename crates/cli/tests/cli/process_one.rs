@@ -6,7 +6,7 @@ use std::fs;
 use super::support::{Place, eventually};
 
 #[test]
-fn an_engine_stops_on_sigterm_as_process_one() {
+fn process_one_stops_on_sigterm() {
     let place = Place::new();
     place.ok(&["create", "WitnessTask", r#"{"ms": 300}"#]);
     // A user namespace lets everybody have a process 1 of their own.

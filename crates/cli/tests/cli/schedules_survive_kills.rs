@@ -26,7 +26,7 @@ fn on_postgresql_with_four_engines() {
 }
 
 #[test]
-fn on_sqlite_with_three_engines_on_one_file() {
+fn on_sqlite_with_three_engines() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let place = Place::new();
     kill_at_random(&place, 3, &runtime, || {
@@ -85,7 +85,7 @@ fn kill_at_random(
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!("{killed} engines killed in {seconds:.1} s");
-    assert!(killed > 5, "the test is too short to kill anybody");
+    assert!(killed > 5, "the test is too short to kill an engine");
 
     // Every slot of the schedules, from the first to the last.
     let tasks = tasks(runtime, &*store);

@@ -1,4 +1,4 @@
-//! Every place that shows numbers shows the same ones, and they are what happened.
+//! Commands, API and metrics show the same numbers, and they are right.
 
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ fn all_tasks(place: &Place) -> Vec<Value> {
     }
 }
 
-/// What the tasks themselves say.
+/// The numbers by the tasks themselves.
 fn on_record(place: &Place) -> Ended {
     let mut ended = Ended::default();
     for task in all_tasks(place) {
@@ -189,7 +189,7 @@ async fn numbers_agree_on_postgresql() {
 }
 
 #[test]
-fn retried_errors_show_in_a_backlog() {
+fn retried_errors_show_in_backlog() {
     let place = Place::new();
     place.ok(&["migrate"]);
     place.ok(&["create", "FailingTask", r#"{"divisor": 0}"#]);
