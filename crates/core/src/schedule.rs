@@ -152,8 +152,8 @@ impl Schedule {
         let definition = ScheduleDefinition {
             rule: self.rule.trim().to_owned(),
             time_zone: self.time_zone.clone(),
-            task_class: task.class,
-            task_parameters: task.parameters,
+            class: task.class,
+            parameters: task.parameters,
             context: task.context,
             queue: task.queue,
             priority: task.priority,
@@ -175,10 +175,10 @@ pub struct ScheduleDefinition {
     /// An IANA name, like `Europe/Paris`.
     pub time_zone: String,
     /// The class of its tasks.
-    pub task_class: String,
+    pub class: String,
     /// Their parameters.
     #[serde(deserialize_with = "stored_json")]
-    pub task_parameters: Json,
+    pub parameters: Json,
     /// Their context, to which the schedule and the slot are added.
     #[serde(deserialize_with = "stored_json")]
     pub context: Json,
@@ -234,7 +234,7 @@ impl ScheduleDefinition {
 
     /// The task of a slot, or without a slot one that is due at once.
     pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, InvalidDefinition> {
-        let task = NewTask::new(self.task_class.as_str(), self.task_parameters.clone())?;
+        let task = NewTask::new(self.class.as_str(), self.parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
         task.context = self.context_of(name, slot)?;
         Ok(match slot {
