@@ -35,10 +35,10 @@ fn create_prints_ids_and_candidates() {
     assert_eq!(place.ok(&["create", "a", "--count", "100"]), "4..103 (100 tasks)\n");
     fs::write(place.path("parameters.json"), "{\"from\": \"a file\"}\n").unwrap();
     place.ok(&["create", "a", "@parameters.json"]);
-    assert_eq!(place.task("104")["task_parameters"]["from"], "a file");
+    assert_eq!(place.task("104")["parameters"]["from"], "a file");
     let piped = place.run_with_input(&["create", "a", "-"], b" {\"from\": \"a pipe\"} ");
     assert_eq!(piped.out, "105\n");
-    assert_eq!(place.task("105")["task_parameters"]["from"], "a pipe");
+    assert_eq!(place.task("105")["parameters"]["from"], "a pipe");
     let quiet = place.run(&["-q", "create", "a"]);
     assert_eq!((quiet.out.as_str(), quiet.err.as_str()), ("106\n", ""));
 }
@@ -84,7 +84,7 @@ fn create_reports_unique_conflict() {
     assert_eq!((replaced.code, replaced.out.as_str()), (Some(0), "1\n"));
     assert!(replaced.err.contains("has the key my key and was changed"), "{}", replaced.err);
     let task = place.task("1");
-    assert_eq!(task["task_parameters"]["n"], 2);
+    assert_eq!(task["parameters"]["n"], 2);
     assert_eq!(task["context"]["unique_key"], "my key");
     let shown = place.ok(&["show", "1"]);
     assert!(shown.contains("by the key my key"), "{shown}");
@@ -110,7 +110,7 @@ fn tasks_lists_pages() {
     assert!(page.err.contains("--before 2"), "{}", page.err);
     let rest = place.ok(&["tasks", "--class", "a", "--before", "2", "--json"]);
     assert_eq!(rest.lines().count(), 1);
-    assert!(rest.contains(r#""id":1,"status":"waiting","task_class":"a""#), "{rest}");
+    assert!(rest.contains(r#""id":1,"status":"waiting","class":"a""#), "{rest}");
     assert_eq!(place.ok(&["tasks", "--status", "failed"]), "");
 }
 
@@ -164,7 +164,7 @@ fn hostile_data_is_escaped() {
         assert!(!printed.is_empty() && !printed.contains(hostile), "{args:?}: {printed:?}");
     }
     assert!(place.ok(&["show", "1"]).contains(r"evil\u{202e}"));
-    assert_eq!(place.task("1")["task_parameters"]["a"], "\u{202e}gpj.exe \u{9b}2J");
+    assert_eq!(place.task("1")["parameters"]["a"], "\u{202e}gpj.exe \u{9b}2J");
 }
 
 #[test]

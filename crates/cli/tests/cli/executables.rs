@@ -159,7 +159,7 @@ fn executable_environment_is_isolated() {
         place.ok(&["create", "facts", r#"{"n": 12345678901234567890}"#, "--correlation", "c-7"]);
     let engine = place.start(&["start"]);
     let task = ended(&place, id.trim());
-    assert_eq!(execution(&task, 0)["result"], task["task_parameters"], "not a digit is lost");
+    assert_eq!(execution(&task, 0)["result"], task["parameters"], "not a digit is lost");
     let lines: Vec<&str> =
         task["log"].as_array().unwrap().iter().map(|l| l["message"].as_str().unwrap()).collect();
     assert!(lines[0].ends_with("/inside"), "{lines:?}");

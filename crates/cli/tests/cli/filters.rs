@@ -118,7 +118,7 @@ fn edits(place: &Place) {
     );
     assert_eq!(edited.out, "task 6 is changed\n");
     let task = place.task("6");
-    assert_eq!((&task["task_parameters"]["n"], &task["priority"]), (&1.into(), &(-3).into()));
+    assert_eq!((&task["parameters"]["n"], &task["priority"]), (&1.into(), &(-3).into()));
     assert_eq!(task["queue"], "default", "what is not named stays");
     place.ok(&["edit", "6", "--queue", "mail"]);
     assert_eq!(ids(place, &["queue=mail"]), [7, 6]);
