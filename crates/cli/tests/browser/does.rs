@@ -65,8 +65,7 @@ fn filter_error_and_suggestions_are_shown() {
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
     // The answer is 400, which Chromium notes as an error of the network.
-    let others: Vec<_> =
-        browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
+    let others: Vec<_> = browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");
