@@ -92,8 +92,8 @@ mod tests {
         let Ok(Chosen::Filter(filter)) = read(&["status=failed", "id>3"]) else { panic!() };
         assert_eq!(filter.to_string(), "status=failed id>3");
         assert!(read(&["3", "status=failed"]).unwrap_err().contains("stands among ids"));
-        assert!(read(&["-3"]).unwrap_err().contains("from 1 up"));
-        assert!(read(&["3x"]).unwrap_err().contains("from 1 up"));
+        assert!(read(&["-3"]).unwrap_err().contains("a whole number from 1"));
+        assert!(read(&["3x"]).unwrap_err().contains("a whole number from 1"));
     }
 
     #[test]
