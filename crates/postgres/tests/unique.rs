@@ -367,7 +367,7 @@ async fn the_sql_functions_know_keys() {
         ask("create_unique_task('mail', 'k', '{\"n\": 2}', on_conflict => 'replace')").await;
     assert_eq!(replaced, [(id, "replaced".to_owned())]);
     let details = fresh.bench.details(TaskId(id)).await;
-    assert_eq!(details.task_parameters.as_str(), r#"{"n": 2}"#);
+    assert_eq!(details.parameters.as_str(), r#"{"n": 2}"#);
     assert_eq!(details.row.scheduled_at.duration_since(details.row.created_at).as_secs(), 0);
     let within = ask("create_unique_task('mail', 'k', unique_scope => '10 minutes')").await;
     assert_eq!(within, [(id, "kept".to_owned())]);

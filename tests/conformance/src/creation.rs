@@ -26,12 +26,12 @@ pub async fn a_task_waits_as_it_was_asked_for(db: &dyn Database) {
     let row = &details.row;
     assert_eq!(row.id, id);
     assert_eq!(row.status, TaskStatus::Waiting);
-    assert_eq!(row.task_class, "send_mail");
+    assert_eq!(row.class, "send_mail");
     assert_eq!(row.queue, "mail");
     assert_eq!(row.priority, -7);
     assert_eq!((row.attempts, row.retry_number), (0, 0));
     assert_eq!((&row.instance, &row.error), (&None, &None));
-    assert_same_json(&details.task_parameters, &task.parameters);
+    assert_same_json(&details.parameters, &task.parameters);
     assert_same_json(&details.context, &task.context);
     assert_eq!(details.executions, []);
     assert_eq!(details.late_results, []);
@@ -48,7 +48,7 @@ pub async fn many_tasks_keep_their_order(db: &dyn Database) {
     assert!(ids.is_sorted_by(|a, b| a < b), "ids grow");
     for n in [0, 1, 249, 499] {
         let details = bench.details(ids[n]).await;
-        assert_same_json(&details.task_parameters, &tasks[n].parameters);
+        assert_same_json(&details.parameters, &tasks[n].parameters);
     }
     assert_eq!(bench.count_of(WORK).await, 500);
 }
@@ -62,7 +62,7 @@ pub async fn a_hundred_thousand_tasks_in_one_call(db: &dyn Database) {
     assert!(ids.is_sorted_by(|a, b| a < b), "ids grow");
     for n in [0, COUNT / 2, COUNT - 1] {
         let details = bench.details(ids[n]).await;
-        assert_same_json(&details.task_parameters, &tasks[n].parameters);
+        assert_same_json(&details.parameters, &tasks[n].parameters);
     }
     assert_eq!(bench.count_of(WORK).await, COUNT);
 }

@@ -28,7 +28,7 @@ pub async fn json_comes_back_as_it_went_in(db: &dyn Database) {
         let ending = hold.ends(AttemptEnd::Success(text), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, []);
         let details = bench.details(id).await;
-        assert_value(&details.task_parameters, &value);
+        assert_value(&details.parameters, &value);
         assert_value(&details.context, &value);
         let result = details.executions[0].result.as_ref().expect("a result");
         assert_value(result, &value);
@@ -54,7 +54,7 @@ pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
     assert_eq!(engine.record(&[ending]).await, []);
     let details = bench.details(id).await;
     let result = details.executions[0].result.as_ref().expect("a result");
-    for json in [&hold.task.parameters, &details.task_parameters, result] {
+    for json in [&hold.task.parameters, &details.parameters, result] {
         for number in digits {
             assert!(json.as_str().contains(number), "{number} in {json}");
         }
@@ -122,7 +122,7 @@ pub async fn names_are_only_names(db: &dyn Database) {
         let row = bench.details(id).await.row;
         assert_eq!(row.status, TaskStatus::Failed, "by the rule of {name:?}");
         assert_eq!(row.instance.as_deref(), Some(name));
-        assert_eq!((&*row.task_class, &*row.queue), (name, name));
+        assert_eq!((&*row.class, &*row.queue), (name, name));
     }
 }
 
@@ -172,7 +172,7 @@ pub async fn random_json_comes_back_equal(db: &dyn Database) {
         assert_eq!(engine.record(&[ending]).await, [], "seed {seed}: {text}");
         let details = bench.details(id).await;
         let result = details.executions[0].result.as_ref().expect("a result");
-        for found in [&hold.task.parameters, &details.task_parameters, result] {
+        for found in [&hold.task.parameters, &details.parameters, result] {
             assert!(Json::parse(found.as_str()).is_ok(), "seed {seed}: {text} came as {found}");
             // A number that is too large for a float compares with nothing.
             if let Ok(expected) = parameters.decode::<Value>() {

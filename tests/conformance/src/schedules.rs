@@ -123,7 +123,7 @@ pub async fn a_slot_brings_its_task(db: &dyn Database) {
     assert_eq!(found["schedule"], "nightly");
     assert_eq!(found["slot"], slot.to_string());
     assert_eq!(found["retry"]["maximum"], 1);
-    assert!(details.task_parameters.as_str().contains("123456789012345678901234567890"));
+    assert!(details.parameters.as_str().contains("123456789012345678901234567890"));
     let next = row.state.next_at.expect("it goes on");
     assert!(next > slot && next.duration_since(slot) <= HOUR, "{next}");
 }
@@ -408,7 +408,7 @@ pub async fn a_change_of_the_task_keeps_a_missed_slot(db: &dyn Database) {
     let after = row(&bench, "a").await;
     assert_eq!(after.last_slot, Some(slot));
     let task = bench.details(after.last_task.expect("a task")).await;
-    assert_eq!(task.row.task_class, "other");
+    assert_eq!(task.row.class, "other");
     // Declared again, or with other slots: the slot that has fired is over.
     for schedule in [hourly("a"), Schedule::cron("a", "* * * * *").new_task(new_task(WORK))] {
         schedules.declare(&schedule).await.expect("declare");

@@ -157,7 +157,7 @@ pub async fn an_edit_changes_what_it_names(db: &dyn Database) {
     let after = bench.details(id).await;
     assert_eq!(after.row, before.row, "all else stays");
     assert_eq!(
-        after.task_parameters.as_str().replace(' ', ""),
+        after.parameters.as_str().replace(' ', ""),
         r#"{"big":1970670598291982290123456789}"#
     );
 
@@ -247,7 +247,7 @@ pub async fn an_edit_raced_by_a_claim_has_one_winner(db: &dyn Database) {
         for hold in &holds {
             let is_new = hold.task.parameters.as_str().contains("new");
             let stored = bench.details(hold.task_id()).await;
-            assert_eq!(stored.task_parameters.as_str().contains("new"), is_new, "round {round}");
+            assert_eq!(stored.parameters.as_str().contains("new"), is_new, "round {round}");
             let wanted = match reports[&hold.task_id()] {
                 EditReport::Changed => true,
                 EditReport::NotWaiting(TaskStatus::Running) => false,
@@ -348,8 +348,8 @@ pub async fn a_rerun_is_a_new_task_of_the_same_flow(db: &dyn Database) {
     let new = bench.create(NewTask::rerun_of(&details).expect("a rerun")).await;
     assert_ne!(new, old);
     let rerun = bench.details(new).await;
-    assert_eq!(rerun.task_parameters, details.task_parameters);
-    assert_eq!((rerun.row.priority, rerun.row.task_class.as_str()), (4, WORK));
+    assert_eq!(rerun.parameters, details.parameters);
+    assert_eq!((rerun.row.priority, rerun.row.class.as_str()), (4, WORK));
     assert_eq!(rerun.correlation_id, old.to_string(), "the flow that the old one began");
     let context: BTreeMap<String, serde_json::Value> = rerun.context.decode().expect("an object");
     assert_eq!(context["rerun_of"], old.0);
@@ -406,7 +406,7 @@ async fn a_mixed_lot(bench: &Bench) -> Vec<FoundTask> {
             ended_at: last.and_then(|last| last.stopped_at),
             row,
             correlation_id: details.correlation_id,
-            parameters: details.task_parameters,
+            parameters: details.parameters,
             context: details.context,
         });
     }

@@ -142,7 +142,7 @@ pub async fn a_key_is_respected_by_scope_and_status(db: &dyn Database) {
 fn assert_is(details: &TaskDetails, key: &str, n: usize, wait: Duration) {
     assert_eq!(details.row.status, TaskStatus::Waiting, "{key}");
     assert_eq!(key_of(&details.context).as_deref(), Some(key));
-    assert_eq!(number(&details.task_parameters), n, "{key}");
+    assert_eq!(number(&details.parameters), n, "{key}");
     let off = details.row.scheduled_at.duration_since(details.row.created_at).as_secs_f64()
         - wait.as_secs_f64();
     assert!((-1.0..20.0).contains(&off), "{key}: due {off} s off");
@@ -509,7 +509,7 @@ pub async fn a_replacement_is_never_lost(db: &dyn Database) {
     }
     let seen = seen.lock().unwrap().clone();
     for (id, n) in seen {
-        let kept = number(&bench.details(id).await.task_parameters);
+        let kept = number(&bench.details(id).await.parameters);
         assert_eq!(n, kept, "task {id} ran with other parameters than those it has");
         assert!(given[&id].contains(&n), "task {id}");
     }

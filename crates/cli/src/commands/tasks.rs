@@ -11,11 +11,11 @@ use task_engine_core::filter::FoundTask;
 use task_engine_core::task::TaskRow;
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
-use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
+use crate::filter_args::{FILTERS, filter, status_of};
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -115,7 +115,7 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     let error = row.error.as_ref().map(|error| summary(&error.to_string(), usize::MAX));
     vec![
         row.id.to_string(),
-        summary(&row.task_class, 50),
+        summary(&row.class, 50),
         row.status.to_string(),
         row.attempts.to_string(),
         when,

@@ -1,7 +1,7 @@
 //! What a person does.
 
 use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Place, Served, no_page_errors};
 
 #[test]
 fn demo_is_watched_live() {
@@ -15,7 +15,7 @@ fn demo_is_watched_live() {
     browser.wait(&format!("{row}.innerText.includes('stopped')"));
     browser.wait("document.querySelector('tr[data-key=\"104\"]').innerText.includes('failed')");
     assert_eq!(browser.eval("window.stayed"), true);
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
     demo.running.says("The dashboard stays at");
     demo.running.signal("TERM");
     assert_eq!(demo.running.end().code, Some(0));
@@ -51,7 +51,7 @@ fn failed_task_is_found_and_retried() {
     assert!(flash.contains("waits again"), "{flash}");
     // Its second attempt comes by itself.
     browser.wait("document.body.innerText.includes('attempt 2') || document.querySelectorAll('#executions tbody tr').length === 2");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
     assert_eq!(place.task("1")["executions"].as_array().map(Vec::len), Some(2));
 }
 
@@ -65,8 +65,7 @@ fn filter_error_and_suggestions_are_shown() {
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
     // The answer is 400, which Chromium notes as an error of the network.
-    let others: Vec<_> =
-        browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
+    let others: Vec<_> = browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");
@@ -74,7 +73,7 @@ fn filter_error_and_suggestions_are_shown() {
     browser.press("ArrowDown");
     browser.press("Enter");
     browser.wait("document.querySelector('[data-filter]').value.startsWith('status')");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -96,7 +95,7 @@ fn tasks_are_cancelled_after_preview() {
     assert!(browser.text(".flash").contains("3 tasks: cancelled"), "{}", browser.text(".flash"));
     assert_eq!(place.status("2"), "cancelled");
     assert!(place.ok(&["audit"]).contains("a try"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -114,7 +113,7 @@ fn queue_is_paused_and_resumed() {
     assert!(place.ok(&["queues", "list"]).contains("paused"));
     browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
     assert!(browser.text("tr[data-key=mail]").contains("open"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -125,7 +124,7 @@ fn schedule_is_created_with_preview() {
     let mut browser = Browser::start();
     browser.go(&web.at("/schedules/new"));
     browser.fill("[name=name]", "night shift");
-    browser.fill("[name=zone]", "Europe/Paris");
+    browser.fill("[name=time_zone]", "Europe/Paris");
     browser.fill("[name=rule]", "30 2 * * *");
     // The last Sunday of March has no half past two there.
     browser.wait("document.querySelector('#preview').innerText.includes('02:30')");
@@ -137,7 +136,7 @@ fn schedule_is_created_with_preview() {
     let text = browser.page_text();
     assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
     assert!(place.ok(&["schedules", "list"]).contains("night shift"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -157,7 +156,7 @@ fn tasks_of_dead_engine_are_recovered() {
     browser.follow(|browser| browser.click("#orphans form button"));
     assert!(browser.text(".flash").contains("recovered"), "{}", browser.text(".flash"));
     assert_eq!(place.status("1"), "waiting");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -175,7 +174,7 @@ fn pages_work_without_scripts() {
         browser.go(&web.at(path));
         assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{path}");
     }
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -205,7 +204,7 @@ fn row_under_pointer_stays() {
     assert_eq!(before, after);
     browser.click("[data-pill]");
     browser.wait("document.querySelector('tr[data-key=\"4\"]')");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
@@ -218,8 +217,8 @@ fn user_logs_in() {
     browser.go(&web.at("/tasks?filter=status%3Dfailed"));
     browser.fill("[name=secret]", "te_wrong");
     browser.follow(|browser| browser.click("main form button"));
-    assert!(browser.page_text().contains("not a token that is valid"));
-    browser.complaints();
+    assert!(browser.page_text().contains("Wrong password or token"));
+    browser.errors();
     browser.fill("[name=secret]", token.trim());
     browser.follow(|browser| browser.click("main form button"));
     // To where they wanted to go, and no further than they may.
@@ -245,7 +244,7 @@ fn double_click_acts_once() {
     browser.go(&web.at("/tasks"));
     let form = "document.querySelector('form[role=search]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,true");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 /// Where a browser says less about where a request comes from. (It also complains
@@ -304,5 +303,5 @@ fn keys_act_on_task() {
     browser.follow(|browser| browser.press("Enter"));
     assert!(browser.text(".flash").contains("cancelled"), "{}", browser.text(".flash"));
     assert_eq!(place.status("2"), "cancelled");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }

@@ -1,9 +1,9 @@
-//! Text that would like to be more than text, in every field that is shown.
+//! Markup in every field that is shown.
 
 use serde_json::json;
 
 use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Place, Served, no_page_errors};
 
 const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",
@@ -16,14 +16,14 @@ const HOSTILE: [&str; 8] = [
     "\u{202e}txt.exe \u{2066}<i id=injected>",
 ];
 
-/// What turns the text beside it round, in the text of a page.
+/// Direction marks in the text of a page.
 const TURNED: &str = "document.body.innerText.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f\\u0080-\\u009f]/g)?.length ?? 0";
 
-/// Everything that came from data and became a part of a page.
+/// Elements and attributes that came from data.
 const INJECTED: &str = "document.querySelectorAll('#injected, main script, main img[src=x], [onerror], [onload], a[href^=javascript]').length";
 
 #[test]
-fn text_is_escaped_in_pages() {
+fn data_never_becomes_markup() {
     let place = Place::new();
     let mut queues = Vec::new();
     for text in HOSTILE {
@@ -43,7 +43,7 @@ fn text_is_escaped_in_pages() {
         ]);
         place.ok(&["queues", "pause", text, "--reason", text]);
         queues.push(text);
-        // The class exists, its parameters are wrong: the error repeats them.
+        // The error repeats the invalid parameters.
         place.ok(&["create", "WaitingTask", &parameters]);
         place.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
         place.ok(&["tokens", "create", text, "--role", "viewer"]);
@@ -93,13 +93,13 @@ fn text_is_escaped_in_pages() {
             browser.eval("document.querySelector('main').innerHTML")
         );
         assert_eq!(browser.eval(TURNED), 0, "{path}: {}", browser.page_text());
-        // Some of these are not found, or wrong, which the network log tells.
-        let complaints: Vec<_> = browser
-            .complaints()
+        // Some pages are errors, which the log contains.
+        let errors: Vec<_> = browser
+            .errors()
             .into_iter()
             .filter(|it| !it.contains("Failed to load resource"))
             .collect();
-        assert!(complaints.is_empty(), "{path}: {complaints:?}");
+        assert!(errors.is_empty(), "{path}: {errors:?}");
     }
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }

@@ -1,4 +1,4 @@
-//! The dashboard as people use it: in a real browser, on the real program.
+//! The dashboard in a real browser, served by the real program.
 
 mod chromium;
 mod does;
@@ -12,14 +12,14 @@ mod watches;
 use chromium::Browser;
 use support::{Place, Running, eventually};
 
-/// A dashboard, served by a command that goes on.
+/// A dashboard of a running command.
 struct Served {
     url: String,
     running: Running,
 }
 
 impl Served {
-    /// Starts a command that serves one, and waits until it says where.
+    /// Starts a command with a dashboard and waits for its address.
     fn by(place: &Place, args: &[&str]) -> Self {
         let running = place.start(args);
         let address = || {
@@ -36,8 +36,8 @@ impl Served {
     }
 }
 
-/// Nothing was refused, nothing failed, nothing popped up.
-fn nothing_to_complain(browser: &mut Browser) {
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+/// No errors, policy violations or dialogs.
+fn no_page_errors(browser: &mut Browser) {
+    let errors = browser.errors();
+    assert!(errors.is_empty(), "{errors:#?}");
 }

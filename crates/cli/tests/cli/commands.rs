@@ -35,10 +35,10 @@ fn create_prints_ids_and_candidates() {
     assert_eq!(place.ok(&["create", "a", "--count", "100"]), "4..103 (100 tasks)\n");
     fs::write(place.path("parameters.json"), "{\"from\": \"a file\"}\n").unwrap();
     place.ok(&["create", "a", "@parameters.json"]);
-    assert_eq!(place.task("104")["task_parameters"]["from"], "a file");
+    assert_eq!(place.task("104")["parameters"]["from"], "a file");
     let piped = place.run_with_input(&["create", "a", "-"], b" {\"from\": \"a pipe\"} ");
     assert_eq!(piped.out, "105\n");
-    assert_eq!(place.task("105")["task_parameters"]["from"], "a pipe");
+    assert_eq!(place.task("105")["parameters"]["from"], "a pipe");
     let quiet = place.run(&["-q", "create", "a"]);
     assert_eq!((quiet.out.as_str(), quiet.err.as_str()), ("106\n", ""));
 }
@@ -84,7 +84,7 @@ fn create_reports_unique_conflict() {
     assert_eq!((replaced.code, replaced.out.as_str()), (Some(0), "1\n"));
     assert!(replaced.err.contains("has the key my key and was changed"), "{}", replaced.err);
     let task = place.task("1");
-    assert_eq!(task["task_parameters"]["n"], 2);
+    assert_eq!(task["parameters"]["n"], 2);
     assert_eq!(task["context"]["unique_key"], "my key");
     let shown = place.ok(&["show", "1"]);
     assert!(shown.contains("by the key my key"), "{shown}");
@@ -110,7 +110,7 @@ fn tasks_lists_pages() {
     assert!(page.err.contains("--before 2"), "{}", page.err);
     let rest = place.ok(&["tasks", "--class", "a", "--before", "2", "--json"]);
     assert_eq!(rest.lines().count(), 1);
-    assert!(rest.contains(r#""id":1,"status":"waiting","task_class":"a""#), "{rest}");
+    assert!(rest.contains(r#""id":1,"status":"waiting","class":"a""#), "{rest}");
     assert_eq!(place.ok(&["tasks", "--status", "failed"]), "");
 }
 
@@ -125,7 +125,7 @@ fn show_prints_all_attempts() {
     let failed = place.run(&["show", "1"]);
     for words in [
         "Task 1: FailingNotRetryTask, failed",
-        "Attempt 1: failure, the last",
+        "Attempt 1: failure; the task failed",
         "web-1, worker",
         "ZeroDivisionError: divided by 0",
         "at crates/engine/src/samples.rs",
@@ -164,7 +164,7 @@ fn hostile_data_is_escaped() {
         assert!(!printed.is_empty() && !printed.contains(hostile), "{args:?}: {printed:?}");
     }
     assert!(place.ok(&["show", "1"]).contains(r"evil\u{202e}"));
-    assert_eq!(place.task("1")["task_parameters"]["a"], "\u{202e}gpj.exe \u{9b}2J");
+    assert_eq!(place.task("1")["parameters"]["a"], "\u{202e}gpj.exe \u{9b}2J");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn cancel_and_retry_report_each_task() {
     assert_eq!(
         place.ok(&["retry", "1", "2", "3"]),
         "task 1 waits again, and is due now\n\
-         task 2 is due already; `show` tells why it does not run\n\
+         task 2 is due already; `why` says why it does not run\n\
          task 3 waited for a later time; it is due now\n"
     );
     assert_eq!(place.run(&["retry", "9"]).code, Some(3));
@@ -196,7 +196,7 @@ fn running_or_ended_task_is_conflict() {
     );
     assert!(place.ok(&["tasks", "--status", "running"]).contains("WitnessTask"));
     let cancelled = place.ok(&["cancel", "1"]);
-    assert_eq!(cancelled, "task 1 is running; its engine has been asked to cancel it\n");
+    assert_eq!(cancelled, "task 1 is running; its engine was asked to cancel it\n");
     eventually("it is cancelled", || place.status("1") == "cancelled");
     assert_eq!(witness.words(), ["begin"]);
 
@@ -204,7 +204,7 @@ fn running_or_ended_task_is_conflict() {
     eventually("it is done", || place.status("2") == "stopped");
     let done = place.run(&["cancel", "2"]);
     assert_eq!(done.code, Some(4));
-    assert!(done.out.contains("task 2 has done its work"), "{}", done.out);
+    assert!(done.out.contains("task 2 has succeeded"), "{}", done.out);
     assert_eq!(place.run(&["retry", "2"]).code, Some(4));
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
@@ -214,7 +214,7 @@ fn running_or_ended_task_is_conflict() {
 fn instances_lists_engines() {
     let place = Place::new();
     place.ok(&["migrate"]);
-    assert!(place.run(&["instances"]).err.contains("No engine has run lately"));
+    assert!(place.run(&["instances"]).err.contains("No engine has run recently"));
     let engine = place.start(&["start", "--instance", "web-1", "--workers", "3"]);
     engine.says("Engine web-1 started with 3 workers");
     let alive = place.ok(&["instances"]);

@@ -275,7 +275,7 @@ fn counts(place: &Place) {
     assert_eq!((&hour["ended"], &hour["failed"]), (&4.into(), &1.into()), "{hour}");
     assert_eq!(stats["last_minute"]["ended"], 4);
     let classes = hour["classes"].as_array().expect("classes");
-    assert_eq!(classes[0]["task_class"], "WaitingTask");
+    assert_eq!(classes[0]["class"], "WaitingTask");
     assert_eq!((&classes[0]["ended"], &classes[0]["failed"]), (&3.into(), &0.into()));
     assert!(classes[0]["run_secs_p95"].as_f64().is_some_and(|secs| secs < 5.0), "{hour}");
     assert!(classes[1]["last_error"].is_string(), "{hour}");
@@ -338,7 +338,7 @@ fn top_restores_terminal() {
         eventually("it shows something", || shows("waiting 0 due, 1 later"));
         use std::io::Write;
         keys.write_all(b"p").expect("a key");
-        eventually("it is paused", || shows("paused; p goes on"));
+        eventually("it is paused", || shows("paused; p resumes"));
         if end == "q" {
             keys.write_all(b"q").expect("a key");
         } else {

@@ -62,8 +62,8 @@ impl<T: Task> Created<T> {
         let row = details.row;
         Self::of(CreatedTask {
             id: row.id,
-            class: row.task_class,
-            parameters: details.task_parameters,
+            class: row.class,
+            parameters: details.parameters,
             context: details.context,
             queue: row.queue,
             priority: row.priority,

@@ -48,7 +48,7 @@ impl Executed {
         Self {
             task_id: id.task_id,
             attempt: id.attempt,
-            class: row.task_class,
+            class: row.class,
             outcome: match this.error {
                 Some(error) => Err(error),
                 None => Ok(this.result.unwrap_or_else(Json::null)),

@@ -298,7 +298,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// The classes of which there are tasks besides this one.
     async fn others<T: Task>(&self) -> String {
         let rows = expected(self.rows(None, None).await);
-        let mut classes: Vec<String> = rows.into_iter().map(|row| row.task_class).collect();
+        let mut classes: Vec<String> = rows.into_iter().map(|row| row.class).collect();
         classes.retain(|class| class != T::CLASS);
         created::others(classes)
     }
@@ -329,8 +329,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         waiting.retain(|row| row.scheduled_at <= now && !lock(&self.performed).contains(&row.id));
         waiting.reverse();
         let why = |row: &TaskRow| {
-            if !classes.contains(&row.task_class) {
-                format!("class {:?} has no handler in this engine", row.task_class)
+            if !classes.contains(&row.class) {
+                format!("class {:?} has no handler in this engine", row.class)
             } else if !queues.contains(&row.queue) {
                 format!("no worker of this engine serves queue {:?}", row.queue)
             } else {
@@ -340,7 +340,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         let pass = |row: TaskRow| PassedOver {
             why: why(&row),
             task_id: row.id,
-            class: row.task_class,
+            class: row.class,
             queue: row.queue,
         };
         Ok(waiting.into_iter().map(pass).collect())

@@ -46,7 +46,7 @@ async fn on_record(store: &dyn Store) -> Numbers {
     for row in store.tasks(&filter).await.unwrap() {
         let details = store.task(row.id).await.unwrap().unwrap();
         for execution in details.executions {
-            let of = numbers.entry(row.task_class.clone()).or_default();
+            let of = numbers.entry(row.class.clone()).or_default();
             let exception = execution.error.as_ref().map(|error| error.exception.as_str());
             match (execution.status, exception) {
                 (ExecutionStatus::Success, _) => of[0] += 1,

@@ -79,7 +79,7 @@ async fn only_handler_sees_secrets(fresh: Fresh) {
     .enumerate()
     {
         let mut task = fresh.until_status(ids[at], status).await;
-        assert!(task.task_parameters.as_str().contains(CANARY), "the code needs it again");
+        assert!(task.parameters.as_str().contains(CANARY), "the code needs it again");
         let execution = &task.executions[0];
         let found = execution.error.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(found.starts_with(error) && !found.contains(CANARY), "{found}");
@@ -90,7 +90,7 @@ async fn only_handler_sees_secrets(fresh: Fresh) {
             assert_eq!(execution.progress.as_ref().unwrap().message, "charging [secret]");
             assert_eq!(task.context.as_str().replace(' ', ""), r#"{"secret_parameters":["card"]}"#);
         }
-        task_engine_operations::secrets::read(&*fresh.store)
+        task_engine_operations::redaction::secrets(&*fresh.store)
             .await
             .unwrap()
             .redactor_of(&task)

@@ -16,22 +16,21 @@ use task_engine_core::filter::Filter;
 use task_engine_core::json::Json;
 use task_engine_core::secret::request::{CONTEXT_MARK, unique_key};
 use task_engine_core::task::{NewTask, TaskId};
-use task_engine_core::unique::{Scope, Unique};
+use task_engine_core::unique::{Creation, Scope, Unique};
+use task_engine_operations::OperationError;
 use task_engine_operations::search::Search;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-use super::{Done, create as create_all};
-use crate::app::App;
-use crate::keys::Made;
-use crate::problem::Problem;
+use crate::error::ApiError;
+use crate::keys::DerivedKeys;
 
 /// For as long as the task is on record.
 const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The mark of a request: what it says without its secrets, and which parameters of
 /// a class these are. Marks of which the first two parts differ cannot be compared.
-pub(crate) fn mark_of(keys: &Made, secrets: &str, request: &[u8]) -> String {
+pub(crate) fn mark_of(keys: &DerivedKeys, secrets: &str, request: &[u8]) -> String {
     let hash = |text: &[u8]| blake3::keyed_hash(&keys.requests, text).to_hex();
     format!("{}.{}.{}", keys.name, &hash(secrets.as_bytes())[..8], &hash(request)[..32])
 }
@@ -55,46 +54,38 @@ pub(crate) fn unique(key: &str, at: usize) -> Unique {
 }
 
 /// Gives each task of a request its key and its mark of the request.
-pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Result<(), Problem> {
+pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Result<(), ApiError> {
     for (at, (task, mark)) in tasks.iter_mut().zip(marks).enumerate() {
         if task.unique.is_some() {
-            return Err(Problem::bad(
+            return Err(ApiError::bad_request(
                 "A task has a `key` of its own, or the request has an Idempotency-Key, not both.",
             ));
         }
         task.unique = Some(unique(key, at));
-        task.add_context(CONTEXT_MARK, mark).map_err(|bad| Problem::bad(bad.to_string()))?;
+        task.add_context(CONTEXT_MARK, mark)
+            .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     }
     Ok(())
 }
 
-pub(super) async fn create(
-    app: &App,
-    tasks: &[NewTask],
+/// Checks that tasks which existed before were created by the same request.
+pub(super) async fn check(
+    store: &dyn Store,
+    creations: &[Creation],
     marks: &[String],
-) -> Result<Done, Problem> {
-    let done = create_all(app, tasks).await?;
-    let mut new = Vec::new();
-    let mut old = BTreeMap::new();
-    for (creation, mark) in done.creations.iter().zip(marks) {
-        if creation.is_new() {
-            new.push(creation.id());
-        } else {
-            old.insert(creation.id(), mark.as_str());
-        }
+) -> Result<(), OperationError> {
+    let (new, old): (Vec<_>, Vec<_>) =
+        creations.iter().zip(marks).partition(|(creation, _)| creation.is_new());
+    let old: BTreeMap<_, _> = old.into_iter().map(|(it, mark)| (it.id(), mark.as_str())).collect();
+    let Some(first) = old.keys().next().copied() else { return Ok(()) };
+    if are_of_request(store, &old).await? {
+        return Ok(());
     }
-    let Some(first) = old.keys().next().copied() else { return Ok(done) };
-    if are_of_request(&*app.store, &old).await? {
-        return Ok(done);
-    }
-    let undone = undo(&*app.store, &new).await?;
-    Err(Problem::new(
-        axum::http::StatusCode::UNPROCESSABLE_ENTITY,
-        "Another request",
-        format!(
-            "This Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again.",
-        ),
-    ))
+    let new: Vec<_> = new.into_iter().map(|(creation, _)| creation.id()).collect();
+    let undone = undo(store, &new).await?;
+    Err(OperationError::KeyReused(format!(
+        "this Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again"
+    )))
 }
 
 /// Whether these tasks have these marks. A mark that was made with another key
@@ -157,7 +148,7 @@ mod tests {
     #[test]
     fn marks_need_the_key() {
         let mark = |key: u8, secrets: &str, request: &str| {
-            mark_of(&Made::of(&DatabaseKey([key; 32]), None), secrets, request.as_bytes())
+            mark_of(&DerivedKeys::of(&DatabaseKey([key; 32]), None), secrets, request.as_bytes())
         };
         let own = mark(1, "a", "x");
         let fits = |mark: String| fit(&[(mark, own.as_str())]);

@@ -9,94 +9,89 @@ use task_engine_core::filter::Filter;
 use task_engine_core::queue::{QueuePause, check_queue_name};
 use task_engine_core::task::Due;
 use task_engine_core::task::TaskId;
+use task_engine_operations::tasks::{FindOptions, Selection, TaskOperation};
+use task_engine_operations::{Actor, OperationReport};
 
 use super::body::{Body, Object};
-use super::query::{Named, OfTask, Query};
+use super::query::{Named, PathTask, Query};
 use super::tasks::Listed;
 use super::times::{duration, time};
-use crate::access::Actor;
-use crate::action::{Action, Choice, Done, Verb, meant, perform};
+use crate::action::perform;
 use crate::app::App;
-use crate::problem::Problem;
-
-async fn done(
-    app: &App,
-    actor: &Actor,
-    action: Action,
-    reason: Option<&str>,
-) -> Result<Answer<Done>, Problem> {
-    perform(app, actor, action, reason).await.map(Answer)
-}
+use crate::error::ApiError;
 
 /// The reason, from a body that says nothing else.
-pub(super) fn reason_of(body: &Body) -> Result<Option<String>, Problem> {
+pub(super) fn reason_of(body: &Body) -> Result<Option<String>, ApiError> {
     body.object(&["reason"])?.reason()
 }
 
-async fn on_one(
+async fn change_one(
     app: &App,
     actor: &Actor,
     id: TaskId,
-    body: &Body,
-    verb: Verb,
-) -> Result<Answer<Done>, Problem> {
-    let reason = reason_of(body)?;
-    done(app, actor, Action::Tasks(verb, Choice::Ids(vec![id])), reason.as_deref()).await
+    reason: Option<&str>,
+    operation: TaskOperation,
+) -> Result<Answer<OperationReport>, ApiError> {
+    let selection = Selection::Ids(vec![id]);
+    perform(app, actor, reason, |operator| async move {
+        operator.change_tasks(operation, &selection).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn retry(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    on_one(&app, &actor, id, &body, Verb::Retry).await
+) -> Result<Answer<OperationReport>, ApiError> {
+    change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Retry).await
 }
 
 pub(super) async fn cancel(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    on_one(&app, &actor, id, &body, Verb::Cancel).await
+) -> Result<Answer<OperationReport>, ApiError> {
+    change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Cancel).await
 }
 
 pub(super) async fn rerun(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    on_one(&app, &actor, id, &body, Verb::Rerun).await
+) -> Result<Answer<OperationReport>, ApiError> {
+    change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Rerun).await
 }
 
 pub(super) async fn delete(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let query = query.with(&["reason"])?;
-    let action = Action::Tasks(Verb::Delete, Choice::Ids(vec![id]));
-    done(&app, &actor, action, query.text("reason")).await
+    change_one(&app, &actor, id, query.text("reason"), TaskOperation::Delete).await
 }
 
 pub(super) async fn edit(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    let known = ["parameters", "queue", "priority", "at", "after", "reason"];
+) -> Result<Answer<OperationReport>, ApiError> {
+    let known = ["parameters", "queue", "priority", "scheduled_at", "after", "reason"];
     let object = body.object(&known)?;
     let queue = object.text("queue")?;
     if let Some(queue) = &queue {
-        check_queue_name(queue).map_err(|bad| object.wrong("queue", bad))?;
+        check_queue_name(queue).map_err(|bad| object.invalid("queue", bad))?;
     }
-    let due = match (object.parsed("at", time)?, object.parsed("after", duration)?) {
+    let due = match (object.parsed("scheduled_at", time)?, object.parsed("after", duration)?) {
         (Some(_), Some(_)) => {
-            return Err(object.wrong("after", "there is `at` as well; a task has one time"));
+            return Err(object.invalid("after", "give `scheduled_at` or `after`, not both"));
         }
         (at, after) => at.map(Due::At).or(after.map(Due::After)),
     };
@@ -107,52 +102,67 @@ pub(super) async fn edit(
         queue,
     };
     if edit.is_empty() {
-        return Err(Problem::field(
+        return Err(ApiError::field(
             "",
-            "Nothing is to be changed. Give parameters, queue, priority, at or after.",
+            "Nothing to change. Give parameters, queue, priority, scheduled_at or after.",
         ));
     }
     let reason = object.reason()?;
-    done(&app, &actor, Action::Edit(id, edit), reason.as_deref()).await
+    perform(
+        &app,
+        &actor,
+        reason.as_deref(),
+        |operator| async move { operator.edit(id, edit).await },
+    )
+    .await
+    .map(Answer)
 }
 
-/// What a change would be about.
+/// The tasks that a bulk operation would change.
 #[derive(Serialize)]
-struct Meant {
+struct DryRun {
     dry_run: bool,
     count: usize,
     and_more: bool,
     sample: Vec<Listed>,
 }
 
-async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Response, Problem> {
+async fn change_many(
+    app: &App,
+    actor: &Actor,
+    body: &Body,
+    operation: TaskOperation,
+) -> Result<Response, ApiError> {
     let object = body.object(&["filter", "ids", "reason", "dry_run"])?;
-    let choice = choice(app, &object)?;
-    if object.truth("dry_run")? {
-        let choice = app.allowed_choice(actor, choice).await?;
-        let meant = meant(&*app.store, verb, &choice, None).await?;
-        let sample = meant.sample.into_iter().map(Listed::from).collect();
-        let (count, and_more) = (meant.ids.len(), meant.and_more);
-        return Ok(Answer(Meant { dry_run: true, count, and_more, sample }).into_response());
+    let selection = selection(app, &object)?;
+    if object.boolean("dry_run")? {
+        let operator = app.operator(actor);
+        let found = operator.find(operation, &selection, FindOptions::of_request()).await?;
+        let sample = found.sample.into_iter().map(Listed::from).collect();
+        let (count, and_more) = (found.ids.len(), found.and_more);
+        return Ok(Answer(DryRun { dry_run: true, count, and_more, sample }).into_response());
     }
     let reason = object.reason()?;
-    let done = done(app, actor, Action::Tasks(verb, choice), reason.as_deref()).await?;
-    Ok(done.into_response())
+    let report = perform(app, actor, reason.as_deref(), |operator| async move {
+        operator.change_tasks(operation, &selection).await
+    })
+    .await?;
+    Ok(Answer(report).into_response())
 }
 
-fn choice(app: &App, object: &Object<'_>) -> Result<Choice, Problem> {
+fn selection(app: &App, object: &Object<'_>) -> Result<Selection, ApiError> {
     match (object.ids("ids")?, object.text("filter")?) {
-        (Some(_), Some(_)) => Err(object.wrong("filter", "there are `ids` as well; give one")),
-        (Some(ids), None) if ids.is_empty() => Err(object.wrong("ids", "the list is empty")),
-        (Some(ids), None) => Ok(Choice::Ids(ids)),
+        (Some(_), Some(_)) => Err(object.invalid("filter", "there are `ids` as well; give one")),
+        (Some(ids), None) if ids.is_empty() => Err(object.invalid("ids", "the list is empty")),
+        (Some(ids), None) => Ok(Selection::Ids(ids)),
         (None, Some(text)) => match Filter::parse(&text, &app.zone) {
             Ok(filter) if filter.is_empty() => {
-                Err(object.wrong("filter", "an empty filter means every task there is"))
+                Err(object.invalid("filter", "an empty filter matches every task"))
             }
-            Ok(filter) => Ok(Choice::Filter(filter)),
-            Err(bad) => Err(object.wrong("filter", bad)),
+            Ok(filter) => Ok(Selection::Filter(filter)),
+            Err(bad) => Err(object.invalid("filter", bad)),
         },
-        (None, None) => Err(object.wrong("filter", "it is missing, and so are `ids`")),
+        (None, None) => Err(object.invalid("filter", "it is missing, and so are `ids`")),
     }
 }
 
@@ -160,32 +170,32 @@ pub(super) async fn retry_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Retry).await
+) -> Result<Response, ApiError> {
+    change_many(&app, &actor, &body, TaskOperation::Retry).await
 }
 
 pub(super) async fn cancel_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Cancel).await
+) -> Result<Response, ApiError> {
+    change_many(&app, &actor, &body, TaskOperation::Cancel).await
 }
 
 pub(super) async fn rerun_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Rerun).await
+) -> Result<Response, ApiError> {
+    change_many(&app, &actor, &body, TaskOperation::Rerun).await
 }
 
 pub(super) async fn delete_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Delete).await
+) -> Result<Response, ApiError> {
+    change_many(&app, &actor, &body, TaskOperation::Delete).await
 }
 
 pub(super) async fn pause_queue(
@@ -193,11 +203,15 @@ pub(super) async fn pause_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     let pause = QueuePause::new(name, reason.clone())
-        .map_err(|bad| Problem::field("/reason", bad.to_string()))?;
-    done(&app, &actor, Action::PauseQueue(pause), reason.as_deref()).await
+        .map_err(|bad| ApiError::field("/reason", bad.to_string()))?;
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.pause_queue(&pause).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn resume_queue(
@@ -205,9 +219,13 @@ pub(super) async fn resume_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
-    done(&app, &actor, Action::ResumeQueue(name), reason.as_deref()).await
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.resume_queue(&name).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn recover(
@@ -215,7 +233,14 @@ pub(super) async fn recover(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
-    done(&app, &actor, Action::Recover(name), reason.as_deref()).await
+    perform(
+        &app,
+        &actor,
+        reason.as_deref(),
+        |operator| async move { operator.recover(&name).await },
+    )
+    .await
+    .map(Answer)
 }

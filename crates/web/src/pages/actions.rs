@@ -6,12 +6,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 use task_engine_core::queue::QueuePause;
+use task_engine_operations::tasks::{Selection, TaskOperation};
+use task_engine_operations::{Actor, OperationError, OperationReport, Operator};
 
 use super::login::back;
-use crate::access::Actor;
-use crate::action::{Action, Choice, Verb, perform};
+use crate::action::perform;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// The fields of a form, in order; some may come several times.
 #[derive(Debug, Default)]
@@ -41,111 +42,134 @@ impl Fields {
         self.all(name).map(str::trim).find(|value| !value.is_empty())
     }
 
-    pub(crate) fn need(&self, name: &str) -> Result<&str, Problem> {
+    pub(crate) fn need(&self, name: &str) -> Result<&str, ApiError> {
         self.get(name)
-            .ok_or_else(|| Problem::field(format!("/{name}"), format!("{name} is missing.")))
+            .ok_or_else(|| ApiError::field(format!("/{name}"), format!("{name} is missing.")))
     }
 
     /// Tasks by their ids, or by a filter if there are none.
-    pub(crate) fn choice(&self, app: &App) -> Result<Choice, Problem> {
+    pub(crate) fn selection(&self, app: &App) -> Result<Selection, ApiError> {
         let ids: Vec<_> = self.all("ids").collect();
         if ids.is_empty() {
             let filter = self.need("filter")?;
             let filter = Filter::parse(filter, &app.zone)
-                .map_err(|bad| Problem::field("/filter", bad.to_string()))?;
-            return Ok(Choice::Filter(filter));
+                .map_err(|bad| ApiError::field("/filter", bad.to_string()))?;
+            return Ok(Selection::Filter(filter));
         }
         let ids = ids
             .into_iter()
-            .map(|id| id.parse().map_err(|why: ParseError| Problem::field("/ids", why)));
-        Ok(Choice::Ids(ids.collect::<Result<_, _>>()?))
+            .map(|id| id.parse().map_err(|why: ParseError| ApiError::field("/ids", why)));
+        Ok(Selection::Ids(ids.collect::<Result<_, _>>()?))
     }
 }
 
-/// Does it, and goes back; or to what it has created, if the form wants that.
-pub(crate) async fn perform_and_return(
+/// Performs an operation, and goes back; or to the task it has created, if the form wants that.
+pub(crate) async fn perform_and_return<W>(
     app: &App,
     actor: &Actor,
     fields: &Fields,
-    action: Action,
-) -> Result<Response, Problem> {
-    let done = perform(app, actor, action, fields.get("reason")).await?;
-    let to = match (fields.get("then"), &done.task_ids[..]) {
+    work: impl FnOnce(Operator) -> W,
+) -> Result<Response, ApiError>
+where
+    W: Future<Output = Result<OperationReport, OperationError>> + Send + 'static,
+{
+    let report = perform(app, actor, fields.get("reason"), work).await?;
+    let to = match (fields.get("then"), &report.task_ids[..]) {
         (Some("created"), [id]) => app.path(&format!("/tasks/{id}")),
         _ => back(app, fields.get("back").unwrap_or("/")),
     };
     let (path, query) = to.split_once('?').unwrap_or((&to, ""));
     let joint = if query.is_empty() { "" } else { "&" };
-    let to = format!("{path}?{query}{joint}done={}", done.audit_id);
+    let to = format!("{path}?{query}{joint}done={}", report.audit_id);
     Ok(Redirect::to(&to).into_response())
 }
 
-async fn on_tasks(app: App, actor: Actor, form: RawForm, verb: Verb) -> Result<Response, Problem> {
+async fn change_tasks(
+    app: App,
+    actor: Actor,
+    form: RawForm,
+    operation: TaskOperation,
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
-    let choice = fields.choice(&app)?;
-    perform_and_return(&app, &actor, &fields, Action::Tasks(verb, choice)).await
+    let selection = fields.selection(&app)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.change_tasks(operation, &selection).await
+    })
+    .await
 }
 
 pub(crate) async fn retry(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Retry).await
+) -> Result<Response, ApiError> {
+    change_tasks(app, actor, form, TaskOperation::Retry).await
 }
 
 pub(crate) async fn cancel(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Cancel).await
+) -> Result<Response, ApiError> {
+    change_tasks(app, actor, form, TaskOperation::Cancel).await
 }
 
 pub(crate) async fn rerun(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Rerun).await
+) -> Result<Response, ApiError> {
+    change_tasks(app, actor, form, TaskOperation::Rerun).await
 }
 
 pub(crate) async fn delete(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Delete).await
+) -> Result<Response, ApiError> {
+    change_tasks(app, actor, form, TaskOperation::Delete).await
 }
 
 pub(crate) async fn recover(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
-    let action = Action::Recover(fields.need("instance")?.to_owned());
-    perform_and_return(&app, &actor, &fields, action).await
+    let name = fields.need("instance")?.to_owned();
+    perform_and_return(
+        &app,
+        &actor,
+        &fields,
+        |operator| async move { operator.recover(&name).await },
+    )
+    .await
 }
 
 pub(crate) async fn pause_queue(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
     let pause = QueuePause::new(fields.need("queue")?, reason)
-        .map_err(|bad| Problem::bad(bad.to_string()))?;
-    perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
+        .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.pause_queue(&pause).await
+    })
+    .await
 }
 
 pub(crate) async fn resume_queue(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
-    let action = Action::ResumeQueue(fields.need("queue")?.to_owned());
-    perform_and_return(&app, &actor, &fields, action).await
+    let name = fields.need("queue")?.to_owned();
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.resume_queue(&name).await
+    })
+    .await
 }

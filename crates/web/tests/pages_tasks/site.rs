@@ -1,4 +1,4 @@
-//! A dashboard over a new database, with an engine that plays its part.
+//! A dashboard with a new database and a simulated engine.
 
 use std::sync::Arc;
 
@@ -53,11 +53,11 @@ impl Site {
         store.migrate().await.unwrap();
         let bench = Bench { store: Arc::clone(&store) };
         let site = Self { bench, router: Router::new(), _folder: None };
-        site.seen_by(role)
+        site.with_role(role)
     }
 
-    /// The same tasks, seen by somebody else.
-    pub(crate) fn seen_by(self, role: Role) -> Self {
+    /// The same tasks with another role.
+    pub(crate) fn with_role(self, role: Role) -> Self {
         let store = Arc::clone(&self.bench.store);
         let zone = jiff::tz::TimeZone::UTC;
         let dashboard = Dashboard::new(store, Access::open_to(role)).time_zone(zone);
@@ -97,7 +97,7 @@ impl Site {
         self.bench.register(knowing(new_instance("web-1"), &[(class, RetryRule::default())])).await
     }
 
-    /// A task that has failed for good with this error.
+    /// A task that failed without retry.
     pub(crate) async fn failed(
         &self,
         engine: &mut Player,
@@ -116,7 +116,7 @@ impl Site {
         self.bench.status(id).await
     }
 
-    /// What operators did, newest first.
+    /// The audit, newest first.
     pub(crate) async fn audit(&self) -> Vec<AuditEntry> {
         self.bench
             .store
@@ -133,7 +133,7 @@ impl Page {
         self.text
     }
 
-    /// Where a form leads when all went well.
+    /// The redirect of a form.
     #[track_caller]
     pub(crate) fn goes_to(&self) -> &str {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text);

@@ -54,7 +54,7 @@ const NEXT_SHOWN: usize = 5;
 pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
-    let secrets = task_engine_operations::secrets::read(&*store).await?;
+    let secrets = task_engine_operations::redaction::secrets(&*store).await?;
     rows.iter_mut().for_each(|row| secrets.schedule(row));
     let mut out = console.results();
     if args.json {
@@ -98,7 +98,7 @@ fn line(row: &ScheduleRow, now: Timestamp) -> Vec<String> {
         summary(&row.name, 40),
         field(|known| &known.rule, 40),
         field(|known| &known.time_zone, 40),
-        field(|known| &known.task_class, 40),
+        field(|known| &known.class, 40),
         state(row).to_owned(),
         when(row.state.next_at),
         when(row.last_slot),
@@ -128,7 +128,7 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), C
     let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
     let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
-    task_engine_operations::secrets::read(&*store).await?.schedule(&mut details.row);
+    task_engine_operations::redaction::secrets(&*store).await?.schedule(&mut details.row);
     let mut history = details.history();
     history.truncate(FIRED_SHOWN as usize);
     let ScheduleDetails { row, fired, events, .. } = details;
@@ -187,8 +187,8 @@ fn print(
         Ok(known) => {
             field("rule", &format!("{}, {}", escape(&known.rule), escape(&known.time_zone)))?;
             let place = format!("queue {}, priority {}", escape(&known.queue), known.priority);
-            field("task", &format!("{}, {place}", escape(&known.task_class)))?;
-            field("parameters", &pretty(known.task_parameters.as_str()))?;
+            field("task", &format!("{}, {place}", escape(&known.class)))?;
+            field("parameters", &pretty(known.parameters.as_str()))?;
             if known.context.as_str() != "{}" {
                 field("context", &pretty(known.context.as_str()))?;
             }

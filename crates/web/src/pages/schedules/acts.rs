@@ -4,22 +4,22 @@ use axum::extract::{RawForm, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use task_engine_core::schedule::row::ScheduleRow;
+use task_engine_operations::Actor;
 use task_engine_store::token::Role;
 
-use crate::access::Actor;
-use crate::action::{Action, form_key, one_time};
+use crate::action::{form_key, one_time, unique};
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::queues::reason;
 use crate::parts::Button;
-use crate::problem::Problem;
 
 /// All that this viewer may do to it.
 pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
     let name = row.name.as_str();
     html! {
-        div .row .acts {
+        div .row .actions {
             @if viewer.may(Role::Operator) {
                 (run_button(app, viewer, name))
                 @if row.state.paused.is_some() || row.state.error.is_some() {
@@ -40,10 +40,10 @@ pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/run-schedule",
         fields: &[("name", name), ("once", &one_time())],
-        words: "Run now",
+        label: "Run now",
         consequence: "Creates one task of it, due at once, beside those of its times",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
@@ -52,10 +52,10 @@ pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/resume-schedule",
         fields: &[("name", name)],
-        words: "Resume",
+        label: "Resume",
         consequence: "It fires again from now on; times that passed meanwhile do not",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
@@ -93,54 +93,60 @@ fn remove_form(app: &App, name: &str) -> Markup {
 }
 
 /// The name as it is: spaces at its ends belong to it.
-pub(super) fn name_of(fields: &Fields) -> Result<String, Problem> {
+pub(super) fn name_of(fields: &Fields) -> Result<String, ApiError> {
     let name = fields.all("name").next().filter(|name| !name.is_empty());
-    name.map(str::to_owned).ok_or_else(|| Problem::field("/name", "name is missing."))
-}
-
-async fn act(
-    app: App,
-    actor: Actor,
-    form: RawForm,
-    action: impl FnOnce(String, &Fields) -> Action,
-) -> Result<Response, Problem> {
-    let fields = Fields::read(&form);
-    let action = action(name_of(&fields)?, &fields);
-    perform_and_return(&app, &actor, &fields, action).await
+    name.map(str::to_owned).ok_or_else(|| ApiError::field("/name", "name is missing."))
 }
 
 pub(crate) async fn pause(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    let pause = |name, fields: &Fields| {
-        Action::PauseSchedule(name, fields.get("reason").map(str::to_owned))
-    };
-    act(app, actor, form, pause).await
+) -> Result<Response, ApiError> {
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.pause_schedule(&name).await
+    })
+    .await
 }
 
 pub(crate) async fn resume(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    act(app, actor, form, |name, _| Action::ResumeSchedule(name)).await
+) -> Result<Response, ApiError> {
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.resume_schedule(&name).await
+    })
+    .await
 }
 
 pub(crate) async fn run(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    let run = |name, fields: &Fields| Action::RunSchedule(name, fields.get("once").map(form_key));
-    act(app, actor, form, run).await
+) -> Result<Response, ApiError> {
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    let once = fields.get("once").map(|once| unique(&form_key(once), 0));
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.run_schedule(&name, once).await
+    })
+    .await
 }
 
 pub(crate) async fn remove(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
-    act(app, actor, form, |name, _| Action::RemoveSchedule(name)).await
+) -> Result<Response, ApiError> {
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.remove_schedule(&name).await
+    })
+    .await
 }
