@@ -136,7 +136,7 @@ impl fmt::Display for Executed {
     }
 }
 
-/// What ran while a harness drained its queues, in order. Is a slice of
+/// The attempts of one drain, in order. Is a slice of
 /// [`Executed`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! What a class declares secret reaches its code, and nothing that people read.
+//! Secret parameters reach the handler, and are never shown.
 
 use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;

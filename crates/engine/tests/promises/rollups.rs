@@ -1,4 +1,4 @@
-//! Charts show what ran, and cost the work nothing: not even when they cannot be
+//! Rollups count all executions, and never delay tasks, even when they cannot be
 //! written.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ async fn counted(store: &dyn Store) -> Numbers {
     numbers
 }
 
-/// The same, from the executions on record.
+/// The same, from the recorded executions.
 async fn on_record(store: &dyn Store) -> Numbers {
     let mut numbers = Numbers::new();
     let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
@@ -112,7 +112,7 @@ async fn rollups_count_all_endings(fresh: Fresh) {
     begun.notified().await;
     fresh.store.cancel(&[cancelled]).await.unwrap();
     fresh.until_status(cancelled, TaskStatus::Cancelled).await;
-    // And one that is given back.
+    // And one that is released.
     let released = fresh.create("long", json!({})).await;
     begun.notified().await;
     engine.stop.stop_now();
@@ -129,7 +129,7 @@ async fn rollups_count_all_endings(fresh: Fresh) {
     ];
     assert_eq!(numbers, expected.map(|(class, of)| (class.to_owned(), of)).into());
 
-    // Another life adds to it; what it gives back runs again.
+    // Another session adds to it; the tasks that it releases run again.
     let engine = start(working(fresh.engine(), &begun));
     begun.notified().await;
     let id = fresh.create("good", nothing()).await;
