@@ -125,7 +125,7 @@ fn show_prints_all_attempts() {
     let failed = place.run(&["show", "1"]);
     for words in [
         "Task 1: FailingNotRetryTask, failed",
-        "Attempt 1: failure, the last",
+        "Attempt 1: failure; the task failed",
         "web-1, worker",
         "ZeroDivisionError: divided by 0",
         "at crates/engine/src/samples.rs",
@@ -192,7 +192,7 @@ fn running_or_ended_task_is_conflict() {
     let retried = place.run(&["retry", "1"]);
     assert_eq!(
         (retried.code, retried.out.as_str()),
-        (Some(4), "task 1 is running; nothing was done\n")
+        (Some(4), "task 1 is running, nothing was changed\n")
     );
     assert!(place.ok(&["tasks", "--status", "running"]).contains("WitnessTask"));
     let cancelled = place.ok(&["cancel", "1"]);
@@ -214,7 +214,7 @@ fn running_or_ended_task_is_conflict() {
 fn instances_lists_engines() {
     let place = Place::new();
     place.ok(&["migrate"]);
-    assert!(place.run(&["instances"]).err.contains("No engine has run lately"));
+    assert!(place.run(&["instances"]).err.contains("No engine has run recently"));
     let engine = place.start(&["start", "--instance", "web-1", "--workers", "3"]);
     engine.says("Engine web-1 started with 3 workers");
     let alive = place.ok(&["instances"]);

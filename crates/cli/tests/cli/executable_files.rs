@@ -74,7 +74,7 @@ fn samples_are_known_on_request() {
     let place = Place::new();
     let waiting = create(&place, "WaitingTask", r#"{"waiting_time": 0}"#);
     let engine = place.start_as_typed(&["start"]);
-    engine.says("knows no class");
+    engine.says("has no class");
     let instances = place.ok(&["why", &waiting]);
     assert!(instances.contains("WaitingTask"), "{instances}");
     stop(engine);

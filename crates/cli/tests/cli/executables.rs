@@ -248,7 +248,7 @@ fn missing_program_fails_task_only() {
     assert!(error(&task).starts_with("NotStarted: "), "{task}");
     assert!(error(&task).contains("gone.sh cannot be started: No such file"), "{task}");
     let task = ended(&place, &create(&place, "bare", "{}"));
-    assert!(error(&task).contains("must say what runs it, like #!/bin/sh"), "{task}");
+    assert!(error(&task).contains("must name its interpreter, like #!/bin/sh"), "{task}");
     stop(engine);
 }
 
@@ -423,7 +423,7 @@ fn forced_stop_leaves_no_process() {
     let place = Place::new();
     let (engine, id) = stubborn_engine(&place);
     engine.signal("TERM");
-    engine.says("running ones finish");
+    engine.says("running tasks finish");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(9));
     eventually("nothing is left", || !pids(&place).into_iter().any(lives));
@@ -462,7 +462,7 @@ fn executable_finishes_when_engine_stops() {
     let engine = place.start(&["start"]);
     eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
     engine.signal("INT");
-    engine.says("running ones finish");
+    engine.says("running tasks finish");
     fs::write(place.path("go"), "").unwrap();
     assert_eq!(engine.end().code, Some(0));
     assert_eq!(execution(&place.task(&id), 0)["result"], 1);

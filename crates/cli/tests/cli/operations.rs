@@ -43,7 +43,7 @@ fn cases() -> Vec<Case> {
     let schedule = [
         ("name", "tidy"),
         ("rule", "every 1h"),
-        ("zone", "UTC"),
+        ("time_zone", "UTC"),
         ("class", "a"),
         ("parameters", "{}"),
         ("queue", "default"),

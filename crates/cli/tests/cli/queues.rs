@@ -27,7 +27,7 @@ fn pauses_and_resumes(place: &Place) {
     let unknown = place.run(&["queues", "pause", "mail", "--reason", "provider is down"]);
     assert_eq!(unknown.code, Some(0));
     assert_eq!(unknown.out, "queue mail is paused; its running tasks finish\n");
-    for words in ["for what may come", "queues resume mail"] {
+    for words in ["the pause is for later ones", "queues resume mail"] {
         assert!(unknown.err.contains(words), "{words}: {}", unknown.err);
     }
     let created = place.run(&["create", "WaitingTask", quick, "--queue", "mail"]);

@@ -338,7 +338,7 @@ fn top_restores_terminal() {
         eventually("it shows something", || shows("waiting 0 due, 1 later"));
         use std::io::Write;
         keys.write_all(b"p").expect("a key");
-        eventually("it is paused", || shows("paused; p goes on"));
+        eventually("it is paused", || shows("paused; p resumes"));
         if end == "q" {
             keys.write_all(b"q").expect("a key");
         } else {

@@ -49,8 +49,8 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["tasks", "--before", "-1"], 2, "use a whole number from 1"),
         (vec!["show", "abc"], 2, "use a whole number from 1"),
         (vec!["show", "999"], 3, "there is no task 999"),
-        (vec!["retry", "999"], 3, "1 of 1 not found"),
-        (vec!["cancel", "999"], 3, "1 of 1 not found"),
+        (vec!["retry", "999"], 3, "there is no task 999"),
+        (vec!["cancel", "999"], 3, "there is no task 999"),
         (vec!["cancel"], 2, "required"),
         (vec!["cancel", "1", "--timeout", "5s"], 2, "--wait"),
         (vec!["cancel", "1", "--wait", "--timeout", "soon"], 2, "this is not a duration"),
@@ -83,7 +83,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--time-zone", "Mars"],
             2,
-            "\"Mars\" is not known",
+            "unknown time zone \"Mars\"",
         ),
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--missed", "some"],

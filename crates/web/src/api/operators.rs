@@ -67,7 +67,7 @@ pub(super) async fn tokens(
     Ok(Answer(Tokens { tokens: app.store.tokens().await? }))
 }
 
-/// A new token: the only response that contains it.
+/// Only this response contains the secret.
 #[derive(Serialize)]
 pub(super) struct NewSecret {
     audit_id: i64,
