@@ -196,7 +196,7 @@ async fn schedule_is_managed_by_pages() {
     form[1].1 = "0 3 * * *";
     let twice = site.post("/schedules/new", &form).await;
     assert_eq!(twice.status, 409);
-    twice.must_say("there is a schedule &quot;nightly&quot; already").must_say("0 3 * * *");
+    twice.must_say("There is a schedule &quot;nightly&quot; already").must_say("0 3 * * *");
     let changed = site.post("/schedules/edit?name=nightly", &form).await;
     assert_eq!(changed.status, 303, "{}", changed.text);
     let stored = site.store.schedule("nightly").await.unwrap().0.unwrap().definition().unwrap();
