@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 
-use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::support::sandbox;
+use crate::{Browser, Sandbox, Served, nothing_to_complain};
+use task_engine_test_harness::wait_until;
 
 /// Each page, and the name of its picture.
 const PAGES: [(&str, &str); 14] = [
@@ -30,11 +31,11 @@ const PAGES: [(&str, &str); 14] = [
 
 #[test]
 fn every_page_is_fit_to_be_seen() {
-    let place = Place::new();
-    let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
-    demo.running.says("The dashboard stays at");
+    let sandbox = sandbox();
+    let demo = Served::by(&sandbox, &["demo", "--stay", "--web", "127.0.0.1:0"]);
+    demo.running.wait_for_log("The dashboard stays at");
     let database = &["--database", "sqlite:task-engine-demo.db"];
-    let run = |args: &[&str]| place.ok(&[args, database].concat());
+    let run = |args: &[&str]| sandbox.ok(&[args, database].concat());
     run(&[
         "schedules",
         "add",
@@ -54,9 +55,9 @@ fn every_page_is_fit_to_be_seen() {
 
 #[test]
 fn every_page_teaches_when_it_is_empty() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let empty = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let empty = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     see_all(&empty, "empty");
 }
 
@@ -129,7 +130,7 @@ const CUT_OFF: &str = "[...document.querySelectorAll('.card')].filter((card) => 
 
 #[test]
 fn long_exceptions_are_wrapped() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let name = "Very".repeat(80) + "LongError";
     let script = format!(
         "import json, sys
@@ -141,10 +142,10 @@ for line in sys.stdin:
         "[class.long]\nmode = \"lines\"\ncommand = [\"python3\", \"-c\", {}]\n",
         serde_json::Value::from(script)
     );
-    fs::write(place.path("task-engine.toml"), class).expect("a file");
-    place.ok(&["create", "long"]);
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
-    eventually("it has failed", || place.status("1") == "failed");
+    fs::write(sandbox.path("task-engine.toml"), class).expect("a file");
+    sandbox.ok(&["create", "long"]);
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0"]);
+    wait_until("it has failed", || sandbox.status("1") == "failed");
     let mut browser = Browser::start();
     for path in ["/tasks/1", "/", "/errors", "/tasks"] {
         browser.go(&engine.at(path));

@@ -1,12 +1,12 @@
 //! What a person watches, and what they see while they type.
 
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::{Browser, Sandbox, Served, nothing_to_complain};
 
 #[test]
 fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/schedules/new"));
     let shown = "document.querySelector('#preview').textContent";
@@ -26,13 +26,13 @@ fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
 
 #[test]
 fn the_first_day_gives_way_to_the_rest_without_a_reload() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/"));
     assert!(browser.page_text().contains("Nothing has happened here yet"));
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 1}"#]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 1}"#]);
     browser.wait("!document.querySelector('#begin') && document.querySelector('#charts')");
     browser.wait("document.querySelector('#tiles').textContent.startsWith('1due')");
     nothing_to_complain(&mut browser);

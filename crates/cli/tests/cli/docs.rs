@@ -7,9 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, Running, eventually};
+use super::support::sandbox;
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -44,7 +45,7 @@ fn every_command_in_the_documents_works() {
     for document in documents() {
         let mut reader = Reader::new();
         if document.ends_with("executables.md") {
-            super::executables::copy_examples(&reader.place);
+            super::executables::copy_examples(&reader.sandbox);
         }
         for (language, code) in blocks(&fs::read_to_string(&document).unwrap()) {
             let done = reader.meets(language, &code);
@@ -57,12 +58,12 @@ fn every_command_in_the_documents_works() {
 
 /// Somebody who types what a document says, in a folder of their own.
 struct Reader {
-    place: Place,
+    sandbox: Sandbox,
     /// What was started and goes on.
-    started: Vec<Running>,
+    started: Vec<RunningProgram>,
     /// Where the dashboard is that was started last.
     web: Option<String>,
-    /// The database in [`POSTGRES`]'s place, if the document has one.
+    /// The database in [`POSTGRES`]'s sandbox, if the document has one.
     postgres: Option<String>,
 }
 
@@ -76,7 +77,7 @@ const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body
 
 impl Reader {
     fn new() -> Self {
-        Self { place: Place::new(), started: Vec::new(), web: None, postgres: None }
+        Self { sandbox: sandbox(), started: Vec::new(), web: None, postgres: None }
     }
 
     /// What a reader does with a block; says how many commands that were.
@@ -89,7 +90,7 @@ impl Reader {
                 return Ok(code.lines().count());
             }
             "toml" if code.starts_with("# task-engine.toml\n") => {
-                fs::write(self.place.path("task-engine.toml"), code).unwrap();
+                fs::write(self.sandbox.path("task-engine.toml"), code).unwrap();
             }
             "rust" if code.contains("SqliteStore::open(\"tasks.db\")") => self.greets(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
@@ -113,9 +114,9 @@ impl Reader {
     /// another one does the same work, for the commands that look at it.
     fn greets(&mut self) {
         let class = "[class.greet]\ncommand = [\"echo\", \"1\"]\n";
-        fs::write(self.place.path("greeter.toml"), class).unwrap();
+        fs::write(self.sandbox.path("greeter.toml"), class).unwrap();
         let database = ["--database", "sqlite:tasks.db"];
-        self.place.ok(&[&["create", "greet"], &database[..]].concat());
+        self.sandbox.ok(&[&["create", "greet"], &database[..]].concat());
         self.starts("start --instance greeter --config greeter.toml --database sqlite:tasks.db");
     }
 
@@ -129,10 +130,10 @@ impl Reader {
         if !super::executables::is_here(program) {
             return Ok(0);
         }
-        fs::write(self.place.path(file), code).unwrap();
-        let done = self.place.shell(&format!("{setting} {program} {file}"));
+        fs::write(self.sandbox.path(file), code).unwrap();
+        let done = self.sandbox.shell(&format!("{setting} {program} {file}"));
         let id = done.out.trim();
-        if done.code != Some(0) || self.place.run(&["show", id]).code != Some(0) {
+        if done.code != Some(0) || self.sandbox.run(&["show", id]).code != Some(0) {
             return Err(format!("{code}: {done:?}"));
         }
         Ok(1)
@@ -156,7 +157,7 @@ impl Reader {
             Some(("export", rest)) => {
                 let (name, url) = rest.split_once('=').ok_or("export what?")?;
                 assert_eq!(name, "TASK_ENGINE_DATABASE_URL");
-                self.place.move_to(url);
+                self.sandbox.use_database(url);
             }
             Some(("curl", _)) => self.asks(&line)?,
             _ if line.contains("cargo ") => names::is_built(&line)?,
@@ -181,21 +182,21 @@ impl Reader {
         if let Some(at) = words.iter().position(|word| *word == "--web") {
             words.insert(at + 1, ANY_PORT);
         }
-        let engine = self.place.start(&words);
-        engine.says("started with");
+        let engine = self.sandbox.start(&words);
+        engine.wait_for_log("started with");
         // What it found is done before the reader goes on.
         let database = words.iter().position(|word| *word == "--database");
         let database = database.map_or(&[][..], |at| &words[at..at + 2]);
         let show = [&["show", "1", "--json"], database].concat();
-        eventually("the task ends", || self.place.ok(&show).contains("\"status\":\"stopped\""));
+        wait_until("the task ends", || self.sandbox.ok(&show).contains("\"status\":\"stopped\""));
         self.started.push(engine);
     }
 
     fn serves(&mut self, command: &str) {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.insert(1, ANY_PORT);
-        let server = self.place.start(&words);
-        server.says("/\n");
+        let server = self.sandbox.start(&words);
+        server.wait_for_log("/\n");
         let said = server.err();
         let (_, url) = said.rsplit_once("Dashboard: http://").unwrap();
         self.web = url.lines().next().map(|url| url.trim_end_matches('/').to_owned());
@@ -204,7 +205,7 @@ impl Reader {
 
     /// `# exit code 4` behind a command: that is what the document tells of.
     fn runs(&self, line: &str) -> Result<(), String> {
-        let done = self.place.shell(line);
+        let done = self.sandbox.shell(line);
         let code = line.rsplit_once("# exit code ").map_or("0", |(_, code)| code);
         let fits = done.code.is_some_and(|done| done.to_string() == code);
         if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
@@ -213,7 +214,7 @@ impl Reader {
     /// `# 400` behind a request: that is the answer which the document tells of.
     fn asks(&self, line: &str) -> Result<(), String> {
         let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
-        let done = self.place.shell(&format!("{CURL} {}", line.replace(WEB, web)));
+        let done = self.sandbox.shell(&format!("{CURL} {}", line.replace(WEB, web)));
         let refusal = line.rsplit_once("# ").map(|(_, status)| format!("\"status\":{status},"));
         let fits = match &refusal {
             Some(status) => done.code == Some(22) && done.out.contains(status),
@@ -252,7 +253,7 @@ fn driver(language: &str) -> Option<String> {
             (format!("GEM_PATH='{}':$(gem env gempath)", path("ruby")), r#"ruby -e 'require "pg"'"#)
         }
     };
-    let there = Place::new().shell(&format!("{setting} {probe}")).code == Some(0);
+    let there = sandbox().shell(&format!("{setting} {probe}")).code == Some(0);
     assert!(there || !all, "the driver of {language} is missing in {}", folder.display());
     there.then_some(setting)
 }

@@ -268,7 +268,7 @@ async fn a_pause_outlives_its_engines(fresh: Fresh) {
 /// many pools there are. Counted by the server, as for an idle engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_queue_does_not_keep_an_engine_busy() {
-    let server = task_engine_conformance::TestServer::shared();
+    let server = task_engine_test_harness::TestServer::shared();
     let url = server.create_database().await;
     let store = Arc::new(task_engine::postgres::PgStore::connect(&url).await.unwrap());
     let engine = task_engine::Engine::new(store.clone(), ()).instance("paused");

@@ -83,7 +83,7 @@ async fn a_crowd_of_scheduled_tasks_starts_on_time(fresh: Fresh) {
 /// too, now and then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_engine_sends_at_most_one_query_a_second() {
-    let server = task_engine_conformance::TestServer::shared();
+    let server = task_engine_test_harness::TestServer::shared();
     let url = server.create_database().await;
     let store = task_engine::postgres::PgStore::connect(&url).await.unwrap();
     let engine = task_engine::Engine::new(std::sync::Arc::new(store), ()).instance("idle");

@@ -1,7 +1,7 @@
 //! The page of tasks: what is found, and how one goes on.
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::task::TaskStatus;
 use task_engine_web::Role;
@@ -43,7 +43,7 @@ async fn statuses_are_counted_and_the_chosen_one_is_marked() {
     for n in 0..3 {
         site.failed(&mut engine, "mail", TaskError::new("Http", format!("{n}"))).await;
     }
-    site.bench.create_work(4).await;
+    site.fixture.create_work(4).await;
     let page = site.get("/tasks?filter=class%3Dmail%20status%3Dfailed").await.ok();
     has(&page, r#"aria-current="true">Failed<small class="number">3</small>"#);
     has(&page, r#">Waiting<small class="number">4</small>"#);
@@ -56,7 +56,7 @@ async fn statuses_are_counted_and_the_chosen_one_is_marked() {
 #[tokio::test]
 async fn a_bad_filter_is_told_beside_the_field() {
     let site = Site::open().await;
-    site.bench.create_work(1).await;
+    site.fixture.create_work(1).await;
     let page = site.get("/tasks?filter=clas%3Da").await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
     has(&page.text, "at character 1: there is no field");
@@ -69,7 +69,7 @@ async fn a_bad_filter_is_told_beside_the_field() {
 #[tokio::test]
 async fn many_tasks_are_pages_that_miss_none() {
     for site in [Site::open().await, Site::on_postgres().await] {
-        let mut ids = site.bench.create_work(120).await;
+        let mut ids = site.fixture.create_work(120).await;
         ids.sort();
         let mut path = "/tasks".to_owned();
         let mut seen = Vec::new();
@@ -89,7 +89,7 @@ async fn many_tasks_are_pages_that_miss_none() {
 #[tokio::test]
 async fn only_who_may_act_is_offered_it() {
     let site = Site::open().await;
-    site.bench.create(new_task("tidy")).await;
+    site.fixture.create(new_task("tidy")).await;
     let path = "/tasks?filter=status%3Dwaiting";
     let page = site.get(path).await.ok();
     has(&page, "name=\"ids\"");

@@ -172,7 +172,7 @@ fn what_is_published_has_its_files_and_no_others() {
                 "LICENSE-APACHE",
                 "LICENSE-MIT",
             ];
-            !others.contains(file) && !places.iter().any(|place| file.starts_with(place))
+            !others.contains(file) && !places.iter().any(|sandbox| file.starts_with(sandbox))
         });
         assert_eq!(stray, None, "{name}");
         let has_tables = ["task-engine-postgres", "task-engine-sqlite"].contains(&name);
