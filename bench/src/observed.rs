@@ -15,7 +15,7 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::Settled;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
-use task_engine_core::queue::{Lanes, Pause, PausedQueue, QueueRow};
+use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
 use task_engine_core::report::{LogFilter, LogRow, Report};
 use task_engine_core::schedule::history::ScheduleEvent;
@@ -166,7 +166,7 @@ impl OperatorStore for ObservedStore {
         fn retry<'a>(ids: &'a [TaskId]) -> Vec<RetryReport>;
         fn edit<'a>(id: TaskId, edit: &'a Edit) -> EditReport;
         fn delete<'a>(ids: &'a [TaskId]) -> Vec<DeleteReport>;
-        fn pause_queue<'a>(pause: &'a Pause) -> bool;
+        fn pause_queue<'a>(pause: &'a QueuePause) -> bool;
         fn resume_queue<'a>(queue: &'a str) -> bool;
         fn write_schedule<'a>(write: &'a ScheduleWrite) -> bool;
         fn remove_schedule<'a>(name: &'a str) -> bool;

@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use task_engine::{Store, TaskId, TaskStatus};
-use task_engine_core::display::{capital, count};
+use task_engine_core::display::{capitalize, count};
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_operations::search::find_all;
 
@@ -256,7 +256,7 @@ fn ask<A: Action>(
     if hidden > 0 && !sample.is_empty() {
         console.say(format_args!("… and {hidden} more{rest}"));
     }
-    confirm(&format!("{} {tasks_in_words}?", capital(verb)))
+    confirm(&format!("{} {tasks_in_words}?", capitalize(verb)))
 }
 
 /// Asks on a terminal. Elsewhere, --yes must have been passed.

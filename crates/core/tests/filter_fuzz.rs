@@ -1,18 +1,18 @@
-//! Whatever is typed as a filter is answered at once: read, or refused with its
-//! place. What was read prints to a text that means the same.
+//! Every text is parsed as a filter or refused with a position, in bounded time. A parsed
+//! filter prints to a text with the same meaning.
 //!
-//! For a longer run: `FUZZ_SECONDS=600 cargo test -p task-engine-model --test filter_fuzz`.
+//! For a longer run: `FUZZ_SECONDS=600 cargo test -p task-engine-core --test filter_fuzz`.
 
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use task_engine_core::filter::Filter;
 
-/// No text takes longer, not even on a busy machine.
+/// The longest time for a text, even on a busy machine.
 const ONE_TEXT_MAX: Duration = Duration::from_secs(5);
 const BYTES_MAX: usize = 16 * 1024;
 
-/// Filters that are right, to be broken.
+/// Valid filters to mutate.
 const SEEDS: [&str; 12] = [
     "",
     "status=failed,cancelled class=send_mail error~429 created>2h priority>=5",
@@ -110,7 +110,7 @@ fn arbitrary(random: &mut fastrand::Rng) -> String {
     (0..random.usize(0..200)).map(|_| random.char(..)).collect()
 }
 
-/// Up to the longest that is read, and beyond.
+/// Up to the longest valid text, and beyond.
 fn long(random: &mut fastrand::Rng) -> String {
     let piece = PIECES[random.usize(0..PIECES.len())];
     let head = SEEDS[random.usize(0..SEEDS.len())];
@@ -138,7 +138,7 @@ fn check(text: &str, zone: &TimeZone) {
 }
 
 #[test]
-fn any_text_is_read_or_refused() {
+fn random_text_is_parsed_or_refused() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -125,7 +125,6 @@ pub struct Stopped {
     pub unrecorded: usize,
 }
 
-#[cfg(unix)]
 pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
@@ -149,15 +148,6 @@ pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinH
                 }
                 _ => std::process::exit(128 + number),
             }
-        }
-    }))
-}
-
-#[cfg(not(unix))]
-pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
-    Ok(tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() {
-            if stop.watch().phase() == Phase::Running { stop.stop() } else { stop.stop_now() }
         }
     }))
 }

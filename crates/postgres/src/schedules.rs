@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::{SCHEDULE_EVENTS_KEPT, ScheduleEvent};
 use task_engine_core::schedule::row::{
-    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
+    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, SchedulePause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
 use task_engine_core::task::{NewTask, TaskId};
@@ -351,7 +351,7 @@ fn schedule_row(row: &Row) -> ScheduleRow {
             declared: read(row, "declared"),
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
             anchor: read(row, "anchor"),
-            paused: paused_at.map(|at| Pause { at, reason: read(row, "pause_reason") }),
+            paused: paused_at.map(|at| SchedulePause { at, reason: read(row, "pause_reason") }),
             error: read(row, "error"),
             next_at: read(row, "next_at"),
         },

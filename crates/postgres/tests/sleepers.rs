@@ -7,7 +7,7 @@ use std::time::Duration;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
-use task_engine_core::queue::{Lanes, Pause};
+use task_engine_core::queue::{Lanes, QueuePause};
 use task_engine_core::task::NewTask;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::{Claimer, Rest};
@@ -155,7 +155,7 @@ async fn a_batch_wakes_for_any_of_its_tasks() {
     let (tasks, _) = engine.claim(0).await.unwrap();
     assert_eq!(tasks, 1);
     fresh.store.resume_queue("work").await.unwrap();
-    fresh.store.pause_queue(&Pause::new("work", None).unwrap()).await.unwrap();
+    fresh.store.pause_queue(&QueuePause::new("work", None).unwrap()).await.unwrap();
     assert!(listener.try_recv().is_err(), "nobody was woken twice, or by a pause");
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::{OptionalExtension, Params, Row, params};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
-use task_engine_core::instance::KEPT;
+use task_engine_core::instance::ENDED_KEPT;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::process;
 use task_engine_core::recovery::HeldTask;
@@ -92,7 +92,7 @@ pub(crate) fn instances(
     name: Option<&str>,
 ) -> Result<Vec<InstanceRow>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("instances"))?;
-    let mut rows = statement.query(params![name, tx.now() - micros(KEPT)])?;
+    let mut rows = statement.query(params![name, tx.now() - micros(ENDED_KEPT)])?;
     let mut lives = Vec::new();
     while let Some(row) = rows.next()? {
         lives.push(instance_row(tx, row)?);
@@ -101,7 +101,7 @@ pub(crate) fn instances(
 }
 
 pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError> {
-    let before = tx.now() - micros(KEPT);
+    let before = tx.now() - micros(ENDED_KEPT);
     let pruned = tx.db.prepare_cached(sql!("instances_prune"))?.execute(params![before, limit])?;
     Ok(pruned as u64)
 }

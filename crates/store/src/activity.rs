@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::instance::InstanceId;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::{TaskId, TaskStatus};
 
@@ -54,7 +54,7 @@ impl FailureCounts {
     /// From what was counted, one more than the limit at the most.
     #[must_use]
     pub fn of(failed: i64, cancelled: i64) -> Self {
-        let count = |seen: i64| Count {
+        let count = |seen: i64| BoundedCount {
             counted: seen.clamp(0, Self::COUNTED_MAX),
             and_more: seen > Self::COUNTED_MAX,
         };
@@ -195,9 +195,9 @@ impl EndingRow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FailureCounts {
     /// Given up.
-    pub failed: Count,
+    pub failed: BoundedCount,
     /// Cancelled.
-    pub cancelled: Count,
+    pub cancelled: BoundedCount,
 }
 
 impl Activity {

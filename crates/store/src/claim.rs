@@ -88,7 +88,7 @@ impl fmt::Debug for ClaimedTask {
             .field("id", &self.id)
             .field("retry_number", &self.retry_number)
             .field("class", &self.class)
-            .field("parameters", &secret::shown(&self.parameters, &self.context))
+            .field("parameters", &secret::redacted(&self.parameters, &self.context))
             .field("context", &self.context)
             .field("queue", &self.queue)
             .field("priority", &self.priority)

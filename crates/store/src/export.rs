@@ -416,7 +416,7 @@ impl TaskRecord {
             return wrong("an id is a number from 1 up, and not the last one there is".to_owned());
         }
         for (what, name) in [("class", &self.task_class), ("queue", &self.queue)] {
-            task_engine_core::task::checked_name(what, name.clone())
+            task_engine_core::task::check_name(what, name.clone())
                 .map_err(|why| format!("task {}: {why}", self.id))?;
         }
         match self.place() {

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
 use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::Database;
-use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes, with_expired_lease};
+use crate::fixture::{Fixture, WORK, with_classes, new_instance, new_task, with_expired_lease};
 
 /// A store where all is well has no wrong check, however deep it is looked at.
 pub async fn healthy_store_has_no_findings(db: &dyn Database) {
@@ -72,7 +72,7 @@ pub async fn unserved_tasks_are_found(db: &dyn Database) {
     fixture.create(new_task("stranger")).await;
     fixture.create(new_task(WORK).queue("far away").expect("a queue")).await;
     fixture.create(new_task(WORK).queue("closed").expect("a queue")).await;
-    let pause = Pause::new("closed", Some("audit".to_owned())).expect("a pause");
+    let pause = QueuePause::new("closed", Some("audit".to_owned())).expect("a pause");
     fixture.store.pause_queue(&pause).await.expect("pause");
     for (name, words, remedy) in [
         ("unknown_classes", "stranger", "task-engine cancel"),

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine_core::attempt::{Outcome, RetryAdvice};
 use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::schedule::decision::firing;
@@ -18,9 +18,7 @@ use task_engine_core::unique::Unique;
 use task_engine_store::contract::Store;
 use task_engine_store::schedules::Schedules;
 
-use crate::fixture::{
-    Fixture, LONG_LEASE, TestEngine, WORK, new_instance, new_task, sample_error, with_classes,
-};
+use crate::fixture::{Fixture, LONG_LEASE, TestEngine, WORK, sample_error, with_classes, new_instance, new_task};
 
 /// The class that must not be tried twice.
 pub const ONCE: &str = "once";
@@ -49,7 +47,7 @@ pub async fn fill(store: Arc<dyn Store>) -> Left {
     unique_and_correlated(&fixture).await;
     schedules(&fixture).await;
     let pause =
-        Pause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
+        QueuePause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
     assert!(fixture.store.pause_queue(&pause).await.expect("pause"));
     fixture.create(new_task(WORK).queue("held up").expect("a queue")).await;
     fixture.create(new_task(WORK).after(Duration::from_secs(3600)).priority(-7)).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use task_engine_core::instance::{ENDED_KEPT, InstanceState};
 use task_engine_core::instance::{InstanceId, NewInstance};
-use task_engine_core::instance::{InstanceState, KEPT};
 use task_engine_core::process;
 use task_engine_core::queue::Pool;
 use task_engine_core::retry::RetryRule;
@@ -12,8 +12,8 @@ use task_engine_store::error::StoreError;
 use task_engine_store::export::{Ids, Imported, Line};
 
 use crate::Database;
-use crate::exports::{export, import, text};
 use crate::fixture::{Fixture, LONG_LEASE, WORK, new_instance, new_task, with_expired_lease};
+use crate::exports::{export, import, text};
 use crate::waiting::wait_for;
 
 /// What an engine says about itself is there for everybody to read.
@@ -369,7 +369,7 @@ pub async fn instances_with_history_stay(db: &dyn Database) {
 /// A copy of everything, as of the time before lives are forgotten. The names of
 /// engines begin with "old". Returns how much higher the ids of tasks are.
 async fn again_as_of_long_ago(fixture: &Fixture) -> i64 {
-    let ago = KEPT + Duration::from_secs(3600);
+    let ago = ENDED_KEPT + Duration::from_secs(3600);
     let mut lines = export(&*fixture.store, &[]).await;
     for line in &mut lines {
         match line {

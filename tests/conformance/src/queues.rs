@@ -7,16 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine_core::instance::NewInstance;
-use task_engine_core::queue::Count;
-use task_engine_core::queue::{Lanes, Pause, QueueRow};
+use task_engine_core::queue::BoundedCount;
+use task_engine_core::queue::{Lanes, QueuePause, QueueRow};
 use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
 use task_engine_store::claim::Rest;
 use task_engine_store::contract::WakeUp;
 
 use crate::Database;
-use crate::fixture::{
-    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, task_ids, with_classes,
-};
+use crate::fixture::{Fixture, HeldAttempt, TestEngine, WORK, with_classes, new_instance, new_task, task_ids};
 use crate::waiting::run_concurrently;
 use crate::wake_ups::Listener;
 
@@ -37,7 +35,7 @@ fn lanes(queues: &[&str]) -> Lanes {
 }
 
 async fn pause(fixture: &Fixture, queue: &str) -> bool {
-    let pause = Pause::new(queue, None).expect("a pause");
+    let pause = QueuePause::new(queue, None).expect("a pause");
     fixture.store.pause_queue(&pause).await.expect("pause_queue")
 }
 
@@ -79,7 +77,7 @@ pub async fn pause_lasts_until_resumed(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     assert_eq!(fixture.store.paused_queues().await.expect("paused_queues"), []);
     let because =
-        |reason: &str| Pause::new("mail \"é\"", Some(reason.to_owned())).expect("a pause");
+        |reason: &str| QueuePause::new("mail \"é\"", Some(reason.to_owned())).expect("a pause");
     assert!(fixture.store.pause_queue(&because("provider is down")).await.expect("pause"));
     let other = Fixture::open(db).await;
     let paused = other.store.paused_queues().await.expect("paused_queues");
@@ -90,7 +88,7 @@ pub async fn pause_lasts_until_resumed(db: &dyn Database) {
     assert!(first.paused_at.duration_until(now).as_secs().abs() < 60, "{first:?}, now {now}");
 
     assert!(!other.store.pause_queue(&because("for good")).await.expect("pause"));
-    let again = Pause::new("mail \"é\"", None).expect("a pause");
+    let again = QueuePause::new("mail \"é\"", None).expect("a pause");
     assert!(!other.store.pause_queue(&again).await.expect("pause"));
     assert!(pause(&other, "another").await);
     let paused = fixture.store.paused_queues().await.expect("paused_queues");
@@ -232,8 +230,7 @@ pub async fn one_awake_claimer_leaves_others_idle(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let listener = Listener::begin(db.open().await).await;
     let engine = fixture.engine("a").await;
-    let (mut quiet, mut busy) =
-        (engine.with_lanes(lanes(&["quiet"])), engine.with_lanes(lanes(&["busy"])));
+    let (mut quiet, mut busy) = (engine.with_lanes(lanes(&["quiet"])), engine.with_lanes(lanes(&["busy"])));
     for round in 0..3 {
         assert_eq!(quiet.claim_up_to(1).await.1, NOTHING);
         assert_eq!(busy.claim_up_to(1).await.1, NOTHING);
@@ -288,7 +285,7 @@ pub async fn queues_are_listed_with_counts(db: &dyn Database) {
     fixture.create_all(&tasks).await;
     let holds = engine.claim(3).await;
     engine.record(&[holds[0].succeeds()]).await;
-    let reason = Pause::new("paused", Some("why not".to_owned())).expect("a pause");
+    let reason = QueuePause::new("paused", Some("why not".to_owned())).expect("a pause");
     fixture.store.pause_queue(&reason).await.expect("pause");
     pause(&fixture, "busy").await;
 
@@ -308,12 +305,12 @@ pub async fn queues_are_listed_with_counts(db: &dyn Database) {
 
 /// More tasks than anybody wants to read are counted up to a limit.
 pub async fn queue_counts_stop_at_limit(db: &dyn Database) {
-    let limit = usize::try_from(Count::PER_LANE_MAX).expect("a count");
+    let limit = usize::try_from(BoundedCount::PER_LANE_MAX).expect("a count");
     let fixture = Fixture::open(db).await;
     fixture.create_all(&vec![new_task(WORK); limit + 1]).await;
     fixture.create_all(&vec![new_task(WORK).after(Duration::from_secs(60)); 3]).await;
     let queues = fixture.store.queues().await.expect("queues");
     let [queue] = &queues[..] else { panic!("one queue, not {queues:?}") };
-    assert_eq!(queue.due, Count { counted: Count::PER_LANE_MAX, and_more: true });
-    assert_eq!(queue.later, Count { counted: 3, and_more: false });
+    assert_eq!(queue.due, BoundedCount { counted: BoundedCount::PER_LANE_MAX, and_more: true });
+    assert_eq!(queue.later, BoundedCount { counted: 3, and_more: false });
 }

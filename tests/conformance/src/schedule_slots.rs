@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
 use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::row::{
-    FIRED_SLOTS_KEPT, Firing, Pause, ScheduleRow, ScheduleState, ScheduleWrite,
+    FIRED_SLOTS_KEPT, Firing, SchedulePause, ScheduleRow, ScheduleState, ScheduleWrite,
 };
-use task_engine_core::schedule::{Definition, Missed, Overlap, Schedule};
+use task_engine_core::schedule::{Missed, Overlap, Schedule, ScheduleDefinition};
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_core::unique::{Creation, Scope, Unique};
 use task_engine_store::contract::{Store, WakeUp};
@@ -18,9 +18,9 @@ use task_engine_store::error::StoreError;
 use task_engine_store::schedules::{Done, ScheduleError, Schedules};
 
 use crate::Database;
-use crate::fixture::{Fixture, WORK, new_task};
 use crate::schedules::{HOUR, hourly, often, put, put_due, row, state};
-use crate::waiting::{race, run_concurrently, wait_for, within};
+use crate::fixture::{Fixture, WORK, new_task};
+use crate::waiting::{run_concurrently, race, wait_for, within};
 
 /// After hours without an engine: none, the last, or all up to a bound.
 pub async fn missed_slots_follow_policy(db: &dyn Database) {

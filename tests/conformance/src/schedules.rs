@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
 use task_engine_core::schedule::decision::firing;
-use task_engine_core::schedule::row::{Firing, Pause, ScheduleRow, ScheduleState, ScheduleWrite};
-use task_engine_core::schedule::{Definition, Schedule};
+use task_engine_core::schedule::row::{
+    Firing, SchedulePause, ScheduleRow, ScheduleState, ScheduleWrite,
+};
+use task_engine_core::schedule::{Schedule, ScheduleDefinition};
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_core::unique::{Creation, Scope, Unique};
 use task_engine_store::contract::{Store, WakeUp};
@@ -16,7 +18,7 @@ use task_engine_store::schedules::{ScheduleError, Schedules};
 
 use crate::Database;
 use crate::fixture::{Fixture, WORK, new_task};
-use crate::waiting::{race, run_concurrently, wait_for, within};
+use crate::waiting::{run_concurrently, race, wait_for, within};
 
 pub(crate) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const ROUNDS: usize = 25;
@@ -28,7 +30,7 @@ pub async fn schedule_round_trips_unchanged(db: &dyn Database) {
     assert_eq!(none, None);
     let state = ScheduleState {
         declared: Some("what the code said".into()),
-        paused: Some(Pause { at: now, reason: Some("audit".into()) }),
+        paused: Some(SchedulePause { at: now, reason: Some("audit".into()) }),
         error: Some("no such zone".into()),
         next_at: None,
         ..state(&fixture, &hourly("nightly")).await
@@ -39,7 +41,7 @@ pub async fn schedule_round_trips_unchanged(db: &dyn Database) {
     assert_eq!(row.state.declared, state.declared);
     assert_eq!((&row.state.paused, &row.state.error), (&state.paused, &state.error));
     assert_eq!((row.state.next_at, row.last_slot, row.last_task), (None, None, None));
-    assert_eq!(row.definition(), Definition::from_json(&state.definition));
+    assert_eq!(row.definition(), ScheduleDefinition::from_json(&state.definition));
     assert!(row.created_at >= now && row.updated_at >= now);
     for name in ["b", "a", "c"] {
         Schedules::of(&*fixture.store).add(&hourly(name)).await.expect("add");
@@ -184,7 +186,7 @@ pub async fn change_and_firing_have_one_winner(db: &dyn Database) {
         let due_row = due.rows.iter().find(|due| due.row.name == name).expect("it is due");
         let firing = firing(due_row, due.now).expect("a firing");
         let paused = ScheduleState {
-            paused: Some(Pause { at: due.now, reason: None }),
+            paused: Some(SchedulePause { at: due.now, reason: None }),
             next_at: None,
             ..seen.state
         };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use task_engine_core::queue::Count;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::BoundedCount;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::report::{Progress, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
@@ -13,7 +13,7 @@ use task_engine_store::activity::{
 use task_engine_store::queue_position::QueuePositionQuery;
 
 use crate::Database;
-use crate::fixture::{Fixture, WORK, new_instance, new_task, sample_error, with_classes};
+use crate::fixture::{Fixture, WORK, sample_error, with_classes, new_instance, new_task};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -25,7 +25,12 @@ async fn endings(fixture: &Fixture, look: EndingsQuery) -> Vec<EndingRow> {
     fixture.store.endings(&look).await.expect("endings")
 }
 
-async fn ahead(fixture: &Fixture, id: TaskId, queues: &[&str], classes: &[&str]) -> Option<Count> {
+async fn ahead(
+    fixture: &Fixture,
+    id: TaskId,
+    queues: &[&str],
+    classes: &[&str],
+) -> Option<BoundedCount> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let look = QueuePositionQuery { id, queues: names(queues), classes: names(classes) };
     fixture.store.queue_position(&look).await.expect("ahead").map(|ahead| ahead.tasks)
@@ -154,7 +159,7 @@ pub async fn endings_respect_age_and_limit(db: &dyn Database) {
 pub async fn failure_counts_are_current(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
-    let count = |counted| Count { counted, and_more: false };
+    let count = |counted| BoundedCount { counted, and_more: false };
     let failure_counts = async || fixture.store.failure_counts().await.expect("failure_counts");
     assert_eq!(failure_counts().await, FailureCounts::default());
     let ids = fixture.create_all(&vec![new_task(WORK); 5]).await;
@@ -222,6 +227,6 @@ pub async fn queue_position_skips_paused_and_unserved(db: &dyn Database) {
     assert_eq!(places(&["x"], &["a", "b"]).await, 2);
     assert_eq!(places(&["x", "y"], &["a"]).await, 2);
     assert_eq!(places(&[], &[]).await, 0);
-    fixture.store.pause_queue(&Pause::new("y", None).expect("a pause")).await.expect("pause");
+    fixture.store.pause_queue(&QueuePause::new("y", None).expect("a pause")).await.expect("pause");
     assert_eq!(places(&["x", "y"], &["a", "b"]).await, 2);
 }

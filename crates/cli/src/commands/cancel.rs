@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use task_engine::{Store, TaskId, TaskStatus};
 use task_engine_core::cancel::CancelOutcome;
-use task_engine_core::display::{cancel_answer, span};
+use task_engine_core::display::{cancel_outcome_text, span};
 use task_engine_core::task::TaskDetails;
 use task_engine_store::contract::CancelReport;
 
@@ -168,7 +168,7 @@ fn end(task: &TaskDetails) -> String {
     };
     let wished = task.executions.iter().rev().find_map(|execution| {
         let cancel = execution.cancel.filter(|cancel| cancel.outcome != CancelOutcome::Pending)?;
-        Some(cancel_answer(&cancel, execution.stopped_at))
+        Some(cancel_outcome_text(&cancel, execution.stopped_at))
     });
     match wished {
         Some(how) => format!("{word}: {how}"),

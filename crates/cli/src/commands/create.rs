@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
-use task_engine_core::display::{capital, clock_and_relative, count, span};
+use task_engine_core::display::{capitalize, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
@@ -150,7 +150,7 @@ async fn say_what_is_in_the_way(
     let now = now();
     let words = |why: &Reason| {
         let words = reason(why, now.timestamp(), now.time_zone());
-        capital(&escape(&words))
+        capitalize(&escape(&words))
     };
     let engines = store.instances(None).await?;
     if let Some(why) = no_candidate(wanted, &engines) {

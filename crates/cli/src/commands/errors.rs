@@ -6,7 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::TaskId;
-use task_engine_core::display::{count, counted, relative};
+use task_engine_core::display::{count, count_text, relative};
 use task_engine_core::filter::Filter;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
@@ -55,7 +55,7 @@ struct Line<'a> {
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
     let filter = filter(&args.filter)?;
     let store = console.database()?.open(Access::MustExist).await?;
-    let failures = Failures::look(&*store, filter.clone(), args.before, args.limit).await?;
+    let failures = Failures::find(&*store, filter.clone(), args.before, args.limit).await?;
     let groups = failures.groups();
     let mut out = console.results();
     if args.json {
@@ -80,7 +80,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 fn sample(failures: &Failures) -> String {
     let looked_at = failures.found.tasks.len();
     let of = match failures.total {
-        Some(total) => format!("the newest {looked_at} of {} failed tasks", counted(total)),
+        Some(total) => format!("the newest {looked_at} of {} failed tasks", count_text(total)),
         None => format!("the newest {}", tasks_with_error(looked_at)),
     };
     let next =

@@ -5,10 +5,10 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use task_engine::Store;
-use task_engine_core::display::{counted, relative};
+use task_engine_core::display::{count_text, relative};
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::queue::{Pause, QueueRow};
-use task_engine_core::queue::{Service, check_queue_name, services};
+use task_engine_core::queue::{QueuePause, QueueRow};
+use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
 
 use crate::console::{Console, now, quoted};
 use crate::database::Access;
@@ -58,7 +58,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         Action::List { json } => list(console, json).await,
         Action::Pause { name, reason } => {
             let pause =
-                Pause::new(name, reason).map_err(|error| Fault::Usage(error.to_string()))?;
+                QueuePause::new(name, reason).map_err(|error| Fault::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
         Action::Resume { name } => {
@@ -75,7 +75,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
     let mut out = console.results();
     if json {
         for queue in &queues {
-            let served_by = services(&queue.name, &engines);
+            let served_by = queue_services(&queue.name, &engines);
             write_json_line(&mut out, &Line { queue, served_by })?;
         }
         return Ok(out.flush()?);
@@ -99,7 +99,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
 struct Line<'a> {
     #[serde(flatten)]
     queue: &'a QueueRow,
-    served_by: Vec<Service>,
+    served_by: Vec<QueueService>,
 }
 
 fn line(queue: &QueueRow, engines: &[InstanceRow]) -> Vec<String> {
@@ -113,24 +113,24 @@ fn line(queue: &QueueRow, engines: &[InstanceRow]) -> Vec<String> {
     };
     vec![
         summary(&queue.name, 50),
-        counted(queue.due),
-        counted(queue.later),
+        count_text(queue.due),
+        count_text(queue.later),
         queue.running.to_string(),
-        workers(&services(&queue.name, engines)),
+        workers(&queue_services(&queue.name, engines)),
         state,
     ]
 }
 
-fn workers(services: &[Service]) -> String {
+fn workers(services: &[QueueService]) -> String {
     const SHOWN_MAX: usize = 3;
     let mut each: Vec<_> = services
         .iter()
         .take(SHOWN_MAX)
         .map(|service| match service {
-            Service { instance, workers, reserved: 0 } => {
+            QueueService { instance, workers, reserved: 0 } => {
                 format!("{workers} {}", summary(instance, 30))
             }
-            Service { instance, workers, reserved } => {
+            QueueService { instance, workers, reserved } => {
                 format!("{workers}+{reserved} {}", summary(instance, 30))
             }
         })
@@ -141,7 +141,7 @@ fn workers(services: &[Service]) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
-async fn pause(console: &Console, pause: &Pause) -> Result<(), Fault> {
+async fn pause(console: &Console, pause: &QueuePause) -> Result<(), Fault> {
     let store = console.database()?.open(Access::MustExist).await?;
     let deed = Deed::new("queues.pause", pause.queue()).reason(pause.reason());
     let became =
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn workers_are_named_with_their_engines() {
-        let service = |instance: &str, workers, reserved| Service {
+        let service = |instance: &str, workers, reserved| QueueService {
             instance: instance.to_owned(),
             workers,
             reserved,

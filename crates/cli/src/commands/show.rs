@@ -9,7 +9,7 @@ use serde::Serialize;
 use task_engine::{Json, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display::{
-    cancel_history_text, clock, clock_and_relative, count, relative, span, verdict,
+    cancel_history_text, clock, clock_and_relative, count, outcome_text, relative, span,
 };
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::instance::InstanceState;
@@ -219,9 +219,11 @@ impl<W: Write> Page<'_, W> {
         match execution.status {
             // Not one of the attempts that are counted above.
             ExecutionStatus::Cancelled => {
-                writeln!(self.out, "\nNot begun: {}", verdict(execution))?;
+                writeln!(self.out, "\nNot begun: {}", outcome_text(execution))?;
             }
-            _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
+            _ => {
+                writeln!(self.out, "\nAttempt {}: {}", execution.attempt, outcome_text(execution))?
+            }
         }
         if let Some(name) = &execution.instance {
             let worker =

@@ -104,7 +104,6 @@ fn keys() -> mpsc::Receiver<u8> {
 
 type Stop = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-#[cfg(unix)]
 fn stop_signal() -> Result<Stop, Fault> {
     use tokio::signal::unix::{SignalKind, signal};
     let wrong = |error| Fault::Failure(format!("signals cannot be heard: {error}"));
@@ -117,13 +116,6 @@ fn stop_signal() -> Result<Stop, Fault> {
             _ = hang_up.recv() => {}
             _ = interrupt.recv() => {}
         }
-    }))
-}
-
-#[cfg(not(unix))]
-fn stop_signal() -> Result<Stop, Fault> {
-    Ok(Box::pin(async {
-        let _ = tokio::signal::ctrl_c().await;
     }))
 }
 

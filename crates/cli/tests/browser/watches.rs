@@ -14,7 +14,7 @@ fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
     browser.fill("input[name=rule]", "30 2 * * *");
     browser.wait(&format!("{shown}.includes('every day at 02:30')"));
     browser.fill("input[name=zone]", "Mars/Base");
-    browser.wait(&format!("{shown}.includes('is not known')"));
+    browser.wait(&format!("{shown}.includes('unknown time zone')"));
     browser.fill("input[name=zone]", "Europe/Paris");
     browser.wait(&format!("{shown}.includes('Europe/Paris')"));
     browser.fill("input[name=name]", "nightly");

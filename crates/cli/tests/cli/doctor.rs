@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 use task_engine::postgres::tokio_postgres;
@@ -131,12 +132,8 @@ fn an_embedded_database_that_somebody_has_changed() {
     assert_eq!(check(&sandbox, "schema")["verdict"], "ok");
     db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 3").unwrap();
     assert_found(&check(&sandbox, "tables"), "wrong", "version 3", "task-engine migrate");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_found(&check(&sandbox, "permissions"), "warning", "everybody", "chmod o-w");
-    }
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_found(&check(&sandbox, "permissions"), "warning", "everybody", "chmod o-w");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 
 use super::executables::{class, create, ended, file, stop};
 use super::support::sandbox;
+use task_engine_test_harness::sandbox;
 use task_engine_test_harness::wait_until;
 
 #[test]

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, TaskId};
+use task_engine_test_harness::TestServer;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::task::TaskFilter;
-use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
@@ -145,7 +145,7 @@ fn skipped_slots_and_manual_runs_are_shown() {
     sandbox.ok(&["schedules", "add", "tick", "WaitingTask", parameters, "--every", "100ms"]);
     sandbox.ok(&["schedule", "run", "tick"]);
     let shown = sandbox.ok(&["schedules", "show", "tick"]);
-    assert!(shown.contains("run by hand") && shown.contains("by terminal:"), "{shown}");
+    assert!(shown.contains("manual run") && shown.contains("by terminal:"), "{shown}");
     let details = || -> serde_json::Value {
         serde_json::from_str(&sandbox.ok(&["schedules", "show", "tick", "--json"])).expect("JSON")
     };

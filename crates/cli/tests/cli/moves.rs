@@ -9,6 +9,7 @@ use task_engine_conformance::everything::fill;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 fn values(text: &str) -> Vec<Value> {

@@ -212,7 +212,7 @@ fn cancelled_waiting_task_has_no_attempt() {
     sandbox.ok(&["create", "WaitingTask"]);
     sandbox.ok(&["cancel", "1"]);
     let shown = sandbox.ok(&["show", "1"]);
-    assert!(shown.contains("Not begun: cancelled while it waited"), "{shown}");
+    assert!(shown.contains("Not begun: cancelled while waiting"), "{shown}");
     assert!(!shown.contains("Attempt 1") && !shown.contains("failure"), "{shown}");
     assert_eq!(sandbox.task("1")["attempts"], 0);
     assert_eq!(sandbox.task("1")["executions"][0]["status"], "cancelled");

@@ -7,6 +7,7 @@ use task_engine_test_harness::TestServer;
 
 use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
 use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A worker in Python. Its tasks say what it does: {"do": …}.

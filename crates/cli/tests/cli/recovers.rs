@@ -16,12 +16,12 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     let alive = sandbox.run(&["recover", "web-1"]);
     assert_eq!(alive.code, Some(4));
     let id = engine.id();
-    for words in [format!("process {id} on"), "last heard of".to_owned()] {
+    for words in [format!("process {id} on"), "last heartbeat".to_owned()] {
         assert!(alive.err.contains(&words), "{words}: {}", alive.err);
     }
     let unknown = sandbox.run(&["recover", "web-2"]);
     assert_eq!(unknown.code, Some(3));
-    assert!(unknown.err.contains("there are web-1"), "{}", unknown.err);
+    assert!(unknown.err.contains("known engines: web-1"), "{}", unknown.err);
 
     engine.signal("KILL");
     engine.end();
@@ -36,7 +36,7 @@ fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
     let instances = sandbox.ok(&["instances"]);
     assert!(instances.contains("process gone"), "{instances}");
     let shown = sandbox.ok(&["show", "1"]);
-    assert!(shown.contains("its engine is dead: its process is gone"), "{shown}");
+    assert!(shown.contains("its engine is dead: its process has ended"), "{shown}");
     assert_eq!(sandbox.task("1")["engine_state"], "process_gone");
     let dead = sandbox.run(&["recover"]);
     assert_eq!(dead.code, Some(0), "{dead:?}");

@@ -37,23 +37,27 @@ fn tells_why(sandbox: &Sandbox) {
     assert!(missing.err.contains("there is no task 1"), "{}", missing.err);
 
     sandbox.ok(&["create", "WaitingTask", long]);
-    words("1", &["no_engine"], "none was ever seen");
+    words("1", &["no_engine"], "none has ever run");
     let args = ["start", "--workers", "1", "--instance", "e", "--queue", "default", "--queue", "b"];
     let engine = sandbox.start(&args);
     wait_until("it runs", || sandbox.status("1") == "running");
     words("1", &["running"], "it runs on e: attempt 1, ");
-    words("1", &["running"], "its engine was heard of");
+    words("1", &["running"], "the last heartbeat of its engine was");
 
     sandbox.ok(&["create", "WaitingTask", long, "--in", "10m"]);
     words("2", &["not_due"], "(in 10 min)");
     sandbox.ok(&["create", "Nobodys"]);
-    words("3", &["unknown_class"], "no living engine knows its class Nobodys; alive: e knows ");
+    words(
+        "3",
+        &["unknown_class"],
+        "no live engine has a handler for its class Nobodys; alive: e handles ",
+    );
     sandbox.ok(&["create", "WaitingTask", long, "--queue", "c"]);
-    words("4", &["queue_not_served"], "takes from its queue c; e serves ");
+    words("4", &["queue_not_served"], "serves its queue c; e serves ");
     sandbox.ok(&["create", "WaitingTask", long]);
     words("5", &["workers_busy"], "the one worker that could take it is busy");
     sandbox.ok(&["create", "WaitingTask", long]);
-    words("6", &["workers_busy", "behind"], "1 task is before it");
+    words("6", &["workers_busy", "behind"], "1 task is ahead of it");
     sandbox.ok(&["create", "WaitingTask", long, "--queue", "b", "--in", "10m"]);
     sandbox.ok(&["queues", "pause", "b", "--reason", "provider is down"]);
     words("7", &["not_due", "queue_paused"], "b was paused");
@@ -72,11 +76,11 @@ fn tells_why(sandbox: &Sandbox) {
     words("9", &["ended"], "it has ended failed");
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     wait_until("it ran", || sandbox.status("10") == "stopped");
-    words("10", &["ended"], "it has done its work");
+    words("10", &["ended"], "it has succeeded");
 
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    words("2", &["not_due", "no_engine"], "no engine is alive; the last one was heard of");
+    words("2", &["not_due", "no_engine"], "no engine is alive; the last heartbeat was");
 }
 
 #[test]

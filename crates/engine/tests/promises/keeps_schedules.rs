@@ -142,7 +142,7 @@ async fn a_declaration_is_kept_in_step(fresh: Fresh) {
     assert_eq!(row(&fresh, "nightly").await, declared);
     // An operator's change outlives it …
     let change = schedules.change("nightly", |definition| {
-        Ok(task_engine::core::schedule::Definition { priority: 9, ..definition.clone() })
+        Ok(task_engine::core::schedule::ScheduleDefinition { priority: 9, ..definition.clone() })
     });
     change.await.unwrap();
     schedules.pause("nightly", Some("audit")).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_declaration_is_kept_in_step(fresh: Fresh) {
 async fn a_bad_declaration_fails_at_the_start(fresh: Fresh) {
     for (schedules, why) in [
         (vec![Schedule::cron("a", "0 25 * * *").task(&Tick {})], "hour: 25 is not between"),
-        (vec![daily("a").time_zone("Europe/Pari")], "the time zone \"Europe/Pari\" is not known"),
+        (vec![daily("a").time_zone("Europe/Pari")], "unknown time zone \"Europe/Pari\""),
         (vec![Schedule::cron("a", "@daily")], "schedule \"a\": it has no task"),
         (vec![daily("a"), daily("b"), daily("a")], "schedule \"a\" is declared twice"),
     ] {

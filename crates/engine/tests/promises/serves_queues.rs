@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::core::queue::{Pause, QueueRow};
+use task_engine::core::queue::{QueuePause, QueueRow};
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 
@@ -49,7 +49,7 @@ async fn queue(fresh: &Fresh, name: &str) -> QueueRow {
 }
 
 async fn pause(fresh: &Fresh, name: &str) {
-    assert!(fresh.store.pause_queue(&Pause::new(name, None).unwrap()).await.unwrap());
+    assert!(fresh.store.pause_queue(&QueuePause::new(name, None).unwrap()).await.unwrap());
 }
 
 /// Waits until something is so in a queue.
@@ -274,7 +274,7 @@ async fn a_paused_queue_does_not_keep_an_engine_busy() {
     let engine = task_engine::Engine::new(store.clone(), ()).instance("paused");
     engine.migrate().await.unwrap();
     let store: Arc<dyn task_engine::Store> = store;
-    store.pause_queue(&Pause::new("mail", None).unwrap()).await.unwrap();
+    store.pause_queue(&QueuePause::new("mail", None).unwrap()).await.unwrap();
     store.create(&vec![waits("mail", 0.0); 100]).await.unwrap();
     let engine = start(handle_samples(engine.queue("mail", 5).queue("default", 5).reserve(5, 1)));
     let id = store.create(&[waits("default", 0.0)]).await.unwrap()[0];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use task_engine::core::claim::ClaimIds;
 use task_engine::core::instance::NewInstance;
-use task_engine::core::queue::{Lanes, Pause};
+use task_engine::core::queue::{Lanes, QueuePause};
 use task_engine::testing::Harness;
 use task_engine::{CancelReport, Engine, Json, NewTask, Recovery, TaskStatus};
 use task_engine_test_harness::TestServer;
@@ -72,7 +72,7 @@ async fn what_the_engine_does_not_take_is_passed_over_and_said_why() {
     client.create(mail("ada")).queue("elsewhere").await.unwrap();
     let unknown = NewTask::new("unknown", Json::empty_object()).unwrap();
     client.create_many(&[unknown]).await.unwrap();
-    let pause = Pause::new("default", None).unwrap();
+    let pause = QueuePause::new("default", None).unwrap();
     harness.store().pause_queue(&pause).await.unwrap();
     client.create(mail("paused")).await.unwrap();
     let drained = harness.drain().await;

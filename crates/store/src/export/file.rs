@@ -199,7 +199,7 @@ impl File {
                 ("task", task.id, &mut self.last_ids.1, self.header.last_task_id)
             }
             Line::Schedule(s) => {
-                task_engine_core::task::checked_name("schedule", s.name.clone())
+                task_engine_core::task::check_name("schedule", s.name.clone())
                     .map_err(|e| e.to_string())?;
                 ("schedule", s.id, &mut self.last_ids.2, self.header.last_schedule_id)
             }

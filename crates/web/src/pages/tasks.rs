@@ -10,9 +10,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_core::ParseError;
-use task_engine_core::display::capital;
+use task_engine_core::display::capitalize;
 use task_engine_core::filter::{Filter, InvalidFilter};
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
@@ -164,7 +164,7 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
                       aria-current=[(asked.filter.is_ok() && chosen == Some(status)).then_some("true")] {
                         @match status {
                             None => "All",
-                            Some(status) => (capital(status.explained())),
+                            Some(status) => (capitalize(status.explained())),
                         }
                         @if let Some(count) = status.and_then(|status| count(now, status)) {
                             small .number { (parts::number(count)) }
@@ -178,15 +178,15 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
 
 /// Counted for all tasks, whatever else the filter says. How many have done
 /// their work, nobody counts.
-fn count(now: &Now, status: TaskStatus) -> Option<Count> {
+fn count(now: &Now, status: TaskStatus) -> Option<BoundedCount> {
     let figures = &now.figures;
     match status {
-        TaskStatus::Waiting => Some(Count {
+        TaskStatus::Waiting => Some(BoundedCount {
             counted: figures.due.counted + figures.later.counted,
             and_more: figures.due.and_more || figures.later.and_more,
         }),
         TaskStatus::Running => {
-            Some(Count { counted: i64::try_from(figures.running).ok()?, and_more: false })
+            Some(BoundedCount { counted: i64::try_from(figures.running).ok()?, and_more: false })
         }
         TaskStatus::Stopped => None,
         TaskStatus::Failed => Some(figures.failure_counts.failed),
@@ -257,7 +257,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
             span { b data-selected-count { "Selected" } " selected" }
             @for verb in verbs() {
                 button .plain name="verb" value=(verb.as_str()) data-bulk=(verb.as_str())
-                       title=(verb.consequence()) { (capital(verb.as_str())) }
+                       title=(verb.consequence()) { (capitalize(verb.as_str())) }
             }
         }
         @if !asked.text.is_empty() {
@@ -265,7 +265,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
                 span { "All that this filter means, on every page:" }
                 @for verb in verbs() {
                     a href=(preview_address(app, verb, &asked.text, &viewer.here))
-                      title=(verb.consequence()) { (capital(verb.as_str())) " all matching" }
+                      title=(verb.consequence()) { (capitalize(verb.as_str())) " all matching" }
                 }
             }
         }

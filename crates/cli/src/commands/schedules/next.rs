@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use task_engine_core::display::relative;
-use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::SlotPreview;
 use task_engine_core::schedule::history::ScheduleDetails;
-use task_engine_core::schedule::{InvalidSchedule, Timetable, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, InvalidSchedule, Timetable};
 use task_engine_store::schedules::Schedules;
 
 use super::RuleArguments;
@@ -79,8 +79,8 @@ pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// Times as a table.
-pub(super) fn times(previews: &[Preview], now: Timestamp) -> String {
-    let row = |preview: &Preview| {
+pub(super) fn times(previews: &[SlotPreview], now: Timestamp) -> String {
+    let row = |preview: &SlotPreview| {
         vec![
             preview.local.strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string(),
             preview.at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
@@ -108,12 +108,12 @@ async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp),
 }
 
 fn typed(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, Fault> {
-    let wrong = |why: Wrong| Fault::Usage(why.to_string());
-    let zone = TimeZone::get(zone).map_err(|_| wrong(Wrong::Zone(zone.to_owned())))?;
-    let rule_read = rule.parse().map_err(|why| wrong(Wrong::Rule(why)))?;
+    let wrong = |why: InvalidDefinition| Fault::Usage(why.to_string());
+    let zone = TimeZone::get(zone).map_err(|_| wrong(InvalidDefinition::Zone(zone.to_owned())))?;
+    let rule_read = rule.parse().map_err(|why| wrong(InvalidDefinition::Rule(why)))?;
     let timetable = Timetable { rule: rule_read, zone, anchor };
     if timetable.next_after(anchor).is_none() {
-        return Err(wrong(Wrong::Never(rule.to_owned())));
+        return Err(wrong(InvalidDefinition::Never(rule.to_owned())));
     }
     Ok(timetable)
 }

@@ -1,4 +1,4 @@
-//! What stands on the screen: lines out of figures.
+//! What stands on the screen: lines out of stats.
 
 use task_engine_core::display::{count, span};
 use task_engine_operations::stats::StatsSnapshot;
@@ -15,26 +15,26 @@ pub(super) fn lines(
     before: Option<&StatsSnapshot>,
     height: usize,
 ) -> Vec<String> {
-    let figures = &look.figures;
-    let busy: i64 = figures.engines.iter().map(|engine| engine.busy).sum();
-    let workers: i32 = figures.engines.iter().map(|engine| engine.workers).sum();
+    let stats = &look.stats;
+    let busy: i64 = stats.engines.iter().map(|engine| engine.busy).sum();
+    let workers: i32 = stats.engines.iter().map(|engine| engine.workers).sum();
     let mut lines = vec![
-        overview(figures),
+        overview(stats),
         format!(
             "{}, {busy} of {workers} workers busy{}",
-            count(figures.engines.len(), "engine"),
+            count(stats.engines.len(), "engine"),
             before.map(|before| changes(look, before)).unwrap_or_default()
         ),
-        ended(&figures.last_minute),
-        ended(&figures.last_hour),
+        ended(&stats.last_minute),
+        ended(&stats.last_hour),
     ];
-    if !figures.last_hour.classes.is_empty() {
-        section(&mut lines, &classes(&figures.last_hour), few(height));
+    if !stats.last_hour.classes.is_empty() {
+        section(&mut lines, &classes(&stats.last_hour), few(height));
     }
-    if !figures.queues.is_empty() {
-        section(&mut lines, &queues(figures), few(height));
+    if !stats.queues.is_empty() {
+        section(&mut lines, &queues(stats), few(height));
     }
-    if !look.moving.held.is_empty() {
+    if !look.activity.held.is_empty() {
         let left = height.saturating_sub(lines.len() + 1);
         section(&mut lines, &running(look), left);
     }
@@ -60,16 +60,16 @@ fn section(lines: &mut Vec<String>, text: &str, rows_max: usize) {
 
 /// What has changed since the look before.
 fn changes(look: &StatsSnapshot, before: &StatsSnapshot) -> String {
-    let id = |look: &StatsSnapshot| look.figures.newest_task.map_or(0, |id| id.0);
+    let id = |look: &StatsSnapshot| look.stats.newest_task.map_or(0, |id| id.0);
     let created = id(look) - id(before);
-    let due = look.figures.due.counted - before.figures.due.counted;
+    let due = look.stats.due.counted - before.stats.due.counted;
     format!("; {created} created, {due:+} due since the last look")
 }
 
 fn running(look: &StatsSnapshot) -> String {
-    let rows = look.moving.held.iter().map(|held| {
+    let rows = look.activity.held.iter().map(|held| {
         let name = look.names.iter().find(|(id, _)| *id == held.instance_id);
-        let time = look.moving.now.duration_since(held.claimed_at).unsigned_abs();
+        let time = look.activity.now.duration_since(held.claimed_at).unsigned_abs();
         vec![
             held.task_id.to_string(),
             summary(&held.task_class, 40),

@@ -137,7 +137,7 @@ fn story(task: &FlowTask, now: Timestamp) -> String {
             story.push_str(&error(only));
         }
         many => {
-            let ran = many.iter().filter_map(FlowAttempt::lasted).sum();
+            let ran = many.iter().filter_map(FlowAttempt::run_time).sum();
             story.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
         }
     }
@@ -149,7 +149,7 @@ fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
     if let Some(wait) = wait {
         text.push_str(&format!(", waited {}", span(wait)));
     }
-    match (execution.started_at, execution.lasted()) {
+    match (execution.started_at, execution.run_time()) {
         (Some(_), Some(lasted)) => text.push_str(&format!(", ran {}", span(lasted))),
         (None, _) => text.push_str(", never began"),
         (Some(_), None) => {}
@@ -220,7 +220,7 @@ pub(super) fn write_json(
             depth: node.depth,
             task,
             waited_ms: task.waits().into_iter().map(ms).collect(),
-            ran_ms: task.executions.iter().map(|execution| ms(execution.lasted())).collect(),
+            ran_ms: task.executions.iter().map(|execution| ms(execution.run_time())).collect(),
         }
     });
     let flow = Flow { correlation_id, complete: !more, tasks: tasks.collect() };

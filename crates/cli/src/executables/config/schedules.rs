@@ -4,7 +4,7 @@ use serde_json::{Map, Number, Value as Json};
 use task_engine::{NewTask, Schedule};
 use task_engine_core::ParseError;
 use task_engine_core::json::Json as Text;
-use task_engine_core::schedule::Wrong;
+use task_engine_core::schedule::InvalidDefinition;
 use toml::de::{DeTable, DeValue};
 
 use super::values::{Key, Value, entry, nearest};
@@ -59,10 +59,10 @@ impl Reader<'_> {
             Ok(_) => Some(schedule),
             Err(error) => {
                 let keys: &[&str] = match &error.why {
-                    Wrong::Rule(_) | Wrong::Never(_) => &["cron", "every"],
-                    Wrong::Zone(_) => &["time_zone"],
-                    Wrong::Jitter => &["jitter"],
-                    Wrong::Missed => &["missed"],
+                    InvalidDefinition::Rule(_) | InvalidDefinition::Never(_) => &["cron", "every"],
+                    InvalidDefinition::Zone(_) => &["time_zone"],
+                    InvalidDefinition::Jitter => &["jitter"],
+                    InvalidDefinition::Missed => &["missed"],
                     _ => &[],
                 };
                 let place = keys.iter().find_map(|key| entry(table, key));
