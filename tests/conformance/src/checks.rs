@@ -8,7 +8,7 @@ use task_engine_core::retry::RetryRule;
 use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::Database;
-use crate::fixture::{Fixture, WORK, with_classes, new_instance, new_task, with_expired_lease};
+use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes, with_expired_lease};
 
 /// A store where all is well has no wrong check, however deep it is looked at.
 pub async fn healthy_store_has_no_findings(db: &dyn Database) {

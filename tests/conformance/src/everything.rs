@@ -18,7 +18,9 @@ use task_engine_core::unique::Unique;
 use task_engine_store::contract::Store;
 use task_engine_store::schedules::Schedules;
 
-use crate::fixture::{Fixture, LONG_LEASE, TestEngine, WORK, sample_error, with_classes, new_instance, new_task};
+use crate::fixture::{
+    Fixture, LONG_LEASE, TestEngine, WORK, new_instance, new_task, sample_error, with_classes,
+};
 
 /// The class that must not be tried twice.
 pub const ONCE: &str = "once";

@@ -12,8 +12,8 @@ use task_engine_store::error::StoreError;
 use task_engine_store::export::{Ids, Imported, Line};
 
 use crate::Database;
-use crate::fixture::{Fixture, LONG_LEASE, WORK, new_instance, new_task, with_expired_lease};
 use crate::exports::{export, import, text};
+use crate::fixture::{Fixture, LONG_LEASE, WORK, new_instance, new_task, with_expired_lease};
 use crate::waiting::wait_for;
 
 /// What an engine says about itself is there for everybody to read.

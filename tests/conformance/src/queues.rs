@@ -14,7 +14,9 @@ use task_engine_store::claim::Rest;
 use task_engine_store::contract::WakeUp;
 
 use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, TestEngine, WORK, with_classes, new_instance, new_task, task_ids};
+use crate::fixture::{
+    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, task_ids, with_classes,
+};
 use crate::waiting::run_concurrently;
 use crate::wake_ups::Listener;
 
@@ -230,7 +232,8 @@ pub async fn one_awake_claimer_leaves_others_idle(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let listener = Listener::begin(db.open().await).await;
     let engine = fixture.engine("a").await;
-    let (mut quiet, mut busy) = (engine.with_lanes(lanes(&["quiet"])), engine.with_lanes(lanes(&["busy"])));
+    let (mut quiet, mut busy) =
+        (engine.with_lanes(lanes(&["quiet"])), engine.with_lanes(lanes(&["busy"])));
     for round in 0..3 {
         assert_eq!(quiet.claim_up_to(1).await.1, NOTHING);
         assert_eq!(busy.claim_up_to(1).await.1, NOTHING);

@@ -13,14 +13,14 @@ use task_engine_store::schedules::Schedules;
 
 use crate::Database;
 use crate::fixture::{Fixture, WORK, new_task};
-use crate::schedules::{HOUR, hourly, put_due, row, turn};
+use crate::schedules::{HOUR, hourly, put_due, row, fire_due};
 
 /// Five slots passed without an engine: one row says which were let go.
 pub async fn missed_slots_are_recorded(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let first = put_due(&fixture, &hourly("last").missed(Missed::Last), 4).await;
     put_due(&fixture, &hourly("all").missed(Missed::All(9)), 4).await;
-    assert_eq!(turn(&fixture).await, 2);
+    assert_eq!(fire_due(&fixture).await, 2);
     let recorded = events(&fixture, "last").await;
     let [event] = &recorded[..] else { panic!("one event: {recorded:?}") };
     assert_eq!(event.kind, ScheduleEventKind::SkippedMissed);

@@ -1,26 +1,18 @@
 //! Which slots of a schedule fire: missed, overlapping and old ones.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use task_engine_core::json::Json;
-use task_engine_core::schedule::decision::firing;
-use task_engine_core::schedule::row::{
-    FIRED_SLOTS_KEPT, Firing, SchedulePause, ScheduleRow, ScheduleState, ScheduleWrite,
-};
-use task_engine_core::schedule::{Missed, Overlap, Schedule, ScheduleDefinition};
-use task_engine_core::task::{NewTask, TaskStatus};
-use task_engine_core::unique::{Creation, Scope, Unique};
-use task_engine_store::contract::{Store, WakeUp};
+use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, Firing};
+use task_engine_core::schedule::{Missed, Overlap, Schedule};
+use task_engine_core::task::TaskStatus;
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::{Done, ScheduleError, Schedules};
 
 use crate::Database;
-use crate::schedules::{HOUR, hourly, often, put, put_due, row, state};
 use crate::fixture::{Fixture, WORK, new_task};
-use crate::waiting::{run_concurrently, race, wait_for, within};
+use crate::schedules::{HOUR, hourly, often, put, put_due, row, fire_due};
+use crate::waiting::wait_for;
 
 /// After hours without an engine: none, the last, or all up to a bound.
 pub async fn missed_slots_follow_policy(db: &dyn Database) {
@@ -34,13 +26,13 @@ pub async fn missed_slots_follow_policy(db: &dyn Database) {
         let schedule = Schedule::cron(&name, rule).new_task(new_task(WORK)).missed(missed);
         put_due(&fixture, &schedule, 4).await;
         let before = fixture.list(None).await.len();
-        turn(&fixture).await;
+        fire_due(&fixture).await;
         assert_eq!(fixture.list(None).await.len() - before, expected, "{missed}");
         let row = row(&fixture, &name).await;
         let fired = fixture.store.fired_slots(row.version.id, 100).await.expect("slots");
         assert_eq!(fired.len(), expected, "{missed}");
         assert!(fired.windows(2).all(|pair| pair[0].slot.duration_since(pair[1].slot) == HOUR));
-        assert_eq!(turn(&fixture).await, 0, "{missed}: it is up to date");
+        assert_eq!(fire_due(&fixture).await, 0, "{missed}: it is up to date");
     }
 }
 
@@ -52,7 +44,7 @@ pub async fn overlapping_slot_is_skipped(db: &dyn Database) {
     Schedules::of(&*fixture.store).add(&often("a").overlap(Overlap::Skip)).await.expect("add");
     let tasks = async || {
         until_due(&fixture).await;
-        assert_eq!(turn(&fixture).await, 1);
+        assert_eq!(fire_due(&fixture).await, 1);
         fixture.list(None).await.len()
     };
     assert_eq!(tasks().await, 1);
@@ -84,10 +76,10 @@ pub async fn overlapping_slot_waits_for_task(db: &dyn Database) {
     let mut engine = fixture.engine("a").await;
     Schedules::of(&*fixture.store).add(&often("a").overlap(Overlap::Wait)).await.expect("add");
     until_due(&fixture).await;
-    assert_eq!(turn(&fixture).await, 1);
+    assert_eq!(fire_due(&fixture).await, 1);
     for round in 1..4 {
         until_blocked(&fixture, 1).await;
-        assert_eq!(turn(&fixture).await, 0, "it waits");
+        assert_eq!(fire_due(&fixture).await, 0, "it waits");
         // What somebody computed before the task was seen is refused.
         let seen = row(&fixture, "a").await;
         let slot = seen.state.next_at.expect("a slot");
@@ -100,9 +92,9 @@ pub async fn overlapping_slot_waits_for_task(db: &dyn Database) {
         };
         assert_eq!(fixture.store.fire_schedules(&[hasty]).await.expect("fire"), [false]);
         let hold = engine.claim_one().await;
-        assert_eq!(turn(&fixture).await, 0, "it is held");
+        assert_eq!(fire_due(&fixture).await, 0, "it is held");
         engine.record(&[hold.succeeds()]).await;
-        assert_eq!(turn(&fixture).await, 1, "it has ended");
+        assert_eq!(fire_due(&fixture).await, 1, "it has ended");
         assert_eq!(fixture.list(None).await.len(), round + 1);
         assert!(row(&fixture, "a").await.last_slot >= Some(slot));
     }
@@ -116,14 +108,14 @@ pub async fn waiting_missed_slots_run_in_order(db: &dyn Database) {
     let schedule = Schedule::cron("a", rule).new_task(new_task(WORK));
     put_due(&fixture, &schedule.overlap(Overlap::Wait).missed(Missed::All(3)), 4).await;
     for round in 1..=3 {
-        assert_eq!(turn(&fixture).await, 1, "round {round}");
+        assert_eq!(fire_due(&fixture).await, 1, "round {round}");
         let due = fixture.store.due_schedules(10).await.expect("due");
         assert!(due.rows.is_empty(), "round {round}");
         assert_eq!(due.blocked, round < 3, "round {round}");
         let hold = engine.claim_one().await;
         engine.record(&[hold.succeeds()]).await;
     }
-    assert_eq!(turn(&fixture).await, 0, "it is up to date");
+    assert_eq!(fire_due(&fixture).await, 0, "it is up to date");
     let id = row(&fixture, "a").await.version.id;
     let fired = fixture.store.fired_slots(id, 10).await.expect("slots");
     assert_eq!(fired.len(), 3);
@@ -138,7 +130,7 @@ pub async fn waiting_slot_hides_no_other(db: &dyn Database) {
         let schedule = often(&format!("w{n}")).overlap(Overlap::Wait);
         put_due(&fixture, &schedule, 0).await;
     }
-    assert_eq!(turn(&fixture).await, 20);
+    assert_eq!(fire_due(&fixture).await, 20);
     let now = until_blocked(&fixture, 20).await;
     put(&fixture, &hourly("a"), now).await;
     let due = fixture.store.due_schedules(5).await.expect("due");
@@ -153,7 +145,7 @@ pub async fn paused_schedule_fires_nothing(db: &dyn Database) {
     put_due(&fixture, &hourly("a"), 3).await;
     assert_eq!(schedules.pause("a", Some("audit")).await.expect("pause"), Done::Changed);
     assert_eq!(schedules.pause("a", Some("audit")).await.expect("pause"), Done::Unchanged);
-    assert_eq!(turn(&fixture).await, 0);
+    assert_eq!(fire_due(&fixture).await, 0);
     let paused = row(&fixture, "a").await;
     assert_eq!(paused.state.paused.expect("paused").reason.as_deref(), Some("audit"));
     // A new definition does not wake it.
@@ -163,7 +155,7 @@ pub async fn paused_schedule_fires_nothing(db: &dyn Database) {
     let now = fixture.store.due_schedules(1).await.expect("due").now;
     assert_eq!(schedules.resume("a").await.expect("resume"), Done::Changed);
     assert_eq!(schedules.resume("a").await.expect("resume"), Done::Unchanged);
-    assert_eq!(turn(&fixture).await, 0, "what passed is over");
+    assert_eq!(fire_due(&fixture).await, 0, "what passed is over");
     assert!(row(&fixture, "a").await.state.next_at.expect("it goes on") > now);
     for missing in [schedules.pause("b", None).await, schedules.resume("b").await] {
         assert!(matches!(missing, Err(ScheduleError::NotFound(_))), "{missing:?}");
@@ -180,7 +172,7 @@ pub async fn task_change_keeps_missed_slot(db: &dyn Database) {
     let changed = Schedule::cron("a", "0 * * * *").new_task(other);
     assert_eq!(schedules.declare(&changed).await.expect("declare"), Done::Changed);
     assert_eq!(schedules.declare(&changed).await.expect("declare"), Done::Unchanged);
-    assert_eq!(turn(&fixture).await, 1);
+    assert_eq!(fire_due(&fixture).await, 1);
     let after = row(&fixture, "a").await;
     assert_eq!(after.last_slot, Some(slot));
     let task = fixture.details(after.last_task.expect("a task")).await;
@@ -199,7 +191,7 @@ pub async fn fired_slot_never_fires_again(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let slot = put_due(&fixture, &hourly("a"), 0).await;
     put_due(&fixture, &hourly("b"), 0).await;
-    assert_eq!(turn(&fixture).await, 2);
+    assert_eq!(fire_due(&fixture).await, 2);
     let fire = async |name: &str, slot: Timestamp| Firing {
         schedule: row(&fixture, name).await.version,
         slots: vec![(slot, new_task(WORK))],
@@ -225,7 +217,7 @@ pub async fn old_slots_are_removed(db: &dyn Database) {
         let now = fixture.store.due_schedules(1).await.expect("due").now;
         if fixture.store.schedule("a").await.expect("schedule").0.is_none() {
             put(&fixture, &schedule, now - HOUR * 1000).await;
-            assert_eq!(turn(&fixture).await, 1);
+            assert_eq!(fire_due(&fixture).await, 1);
             continue;
         }
         // Slots of the future, as if time had passed.
@@ -256,7 +248,7 @@ pub async fn retention_removes_slots_with_tasks(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let slot = put_due(&fixture, &hourly("a"), 0).await;
-    assert_eq!(turn(&fixture).await, 1);
+    assert_eq!(fire_due(&fixture).await, 1);
     let hold = engine.claim_one().await;
     engine.record(&[hold.succeeds()]).await;
     engine.finish(hold.claim_id).await;

@@ -18,7 +18,7 @@ use task_engine_store::schedules::{ScheduleError, Schedules};
 
 use crate::Database;
 use crate::fixture::{Fixture, WORK, new_task};
-use crate::waiting::{run_concurrently, race, wait_for, within};
+use crate::waiting::{race, run_concurrently, wait_for, within};
 
 pub(crate) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const ROUNDS: usize = 25;
@@ -108,7 +108,7 @@ pub async fn slot_creates_its_task(db: &dyn Database) {
     task.context = Json::parse(r#"{"retry":{"maximum":1}}"#).expect("JSON");
     let schedule = Schedule::cron("nightly", "0 * * * *").new_task(task);
     let slot = put_due(&fixture, &schedule, 0).await;
-    assert_eq!(turn(&fixture).await, 1);
+    assert_eq!(fire_due(&fixture).await, 1);
     let row = row(&fixture, "nightly").await;
     assert_eq!(row.last_slot, Some(slot));
     let fired = fixture.store.fired_slots(row.version.id, 10).await.expect("fired slots");
@@ -248,7 +248,7 @@ pub async fn reused_name_is_new_schedule(db: &dyn Database) {
 pub async fn schedule_removal_keeps_tasks(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     put_due(&fixture, &hourly("a"), 0).await;
-    assert_eq!(turn(&fixture).await, 1);
+    assert_eq!(fire_due(&fixture).await, 1);
     let id = row(&fixture, "a").await.version.id;
     assert!(fixture.store.remove_schedule("a").await.expect("remove"));
     assert!(!fixture.store.remove_schedule("a").await.expect("remove"));
@@ -276,8 +276,8 @@ pub async fn due_schedules_are_found_among_many(db: &dyn Database) {
     let due = fixture.store.due_schedules(100).await.expect("due");
     assert_eq!(due.rows.len(), 10);
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
-    assert_eq!(turn(&fixture).await, 10);
-    assert_eq!(turn(&fixture).await, 0);
+    assert_eq!(fire_due(&fixture).await, 10);
+    assert_eq!(fire_due(&fixture).await, 0);
 }
 
 /// Whoever sleeps until the next slot hears of a change, here and elsewhere; not
@@ -324,7 +324,7 @@ pub async fn schedule_change_wakes(db: &dyn Database) {
         heard.lock().expect("an ear").is_empty().then_some(())
     })
     .await;
-    assert_eq!(turn(&fixture).await, 1);
+    assert_eq!(fire_due(&fixture).await, 1);
     fixture.create_work(1).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let heard = heard.lock().expect("an ear").clone();
@@ -424,8 +424,8 @@ pub(crate) async fn row(fixture: &Fixture, name: &str) -> ScheduleRow {
     fixture.store.schedule(name).await.expect("schedule").0.expect("it is there")
 }
 
-/// What an engine does when its timer rings. Returns how many were moved on.
-pub(crate) async fn turn(fixture: &Fixture) -> usize {
+/// Fires due schedules as an engine does; returns how many were advanced.
+pub(crate) async fn fire_due(fixture: &Fixture) -> usize {
     let due = fixture.store.due_schedules(100).await.expect("due");
     let firings: Vec<Firing> =
         due.rows.iter().map(|row| firing(row, due.now).expect("a firing")).collect();

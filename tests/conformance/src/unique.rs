@@ -1,25 +1,19 @@
 //! Unique tasks: one at a time, whoever creates at the same moment, and what is
 //! replaced is what runs.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use task_engine_core::json::Json;
-use task_engine_core::retry::RetryRule;
-use task_engine_core::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, TaskDetails, TaskId, TaskStatus};
 use task_engine_core::unique::key_of;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
-use task_engine_store::claim::Rest;
 use task_engine_store::contract::CancelReport;
 use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::fixture::{
-    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, with_classes,
-};
-use crate::waiting::{poll_then_drop, run_concurrently, wait_for};
+use crate::fixture::{Fixture, TestEngine, WORK, new_task};
+use crate::waiting::wait_for;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 

@@ -5,19 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::{NewTask, TaskDetails, TaskFilter, TaskId, TaskStatus};
-use task_engine_core::unique::key_of;
+use task_engine_core::task::{TaskFilter, TaskId, TaskStatus};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_store::claim::Rest;
-use task_engine_store::contract::CancelReport;
-use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::fixture::{
-    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, with_classes,
-};
+use crate::fixture::{Fixture, HeldAttempt, new_instance, with_classes};
 use crate::unique::{HOUR, create_one, number, numbered, unique};
 use crate::waiting::{poll_then_drop, run_concurrently, wait_for};
 

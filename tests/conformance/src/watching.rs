@@ -13,7 +13,7 @@ use task_engine_store::activity::{
 use task_engine_store::queue_position::QueuePositionQuery;
 
 use crate::Database;
-use crate::fixture::{Fixture, WORK, sample_error, with_classes, new_instance, new_task};
+use crate::fixture::{Fixture, WORK, new_instance, new_task, sample_error, with_classes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

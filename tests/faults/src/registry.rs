@@ -138,14 +138,24 @@ pub const FAULTS: &[Fault] = &[
         title: "steady clocks that differ",
         how: "an engine in a time namespace, ten days ahead; a jump while it runs cannot be injected without suspending the machine (F4 and F5 are what it looks like from outside)",
         promises: "I1–I9",
-        coverage: Coverage::Scenarios(&[on(BOTH, "other_boot_time", 3, s::clocks::other_boot_time)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "other_boot_time",
+            3,
+            s::clocks::other_boot_time,
+        )]),
     },
     Fault {
         id: "F7",
         title: "wall clocks of engines are wrong by an hour",
         how: "libfaketime on engines, one fast, one slow, with a schedule",
         promises: "I1–I10; nothing early, nobody given up",
-        coverage: Coverage::Scenarios(&[on(POSTGRES, "skewed_engines", 3, s::clocks::skewed_engines)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "skewed_engines",
+            3,
+            s::clocks::skewed_engines,
+        )]),
     },
     Fault {
         id: "F8",
@@ -203,7 +213,12 @@ pub const FAULTS: &[Fault] = &[
         title: "all backends are killed",
         how: "`pg_terminate_backend` of every connection of engines and producers, again and again",
         promises: "I1–I9, I12",
-        coverage: Coverage::Scenarios(&[on(POSTGRES, "backends_killed", 5, s::network::backends_killed)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "backends_killed",
+            5,
+            s::network::backends_killed,
+        )]),
     },
     Fault {
         id: "F14",
@@ -270,7 +285,12 @@ pub const FAULTS: &[Fault] = &[
         title: "the volume of the write-ahead log is full",
         how: "a server on a small tmpfs, filled until it panics, freed, started",
         promises: "I1–I9, I12",
-        coverage: Coverage::Scenarios(&[on(POSTGRES, "wal_volume_full", 5, s::servers::wal_volume_full)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "wal_volume_full",
+            5,
+            s::servers::wal_volume_full,
+        )]),
     },
     Fault {
         id: "F21",
@@ -298,14 +318,24 @@ pub const FAULTS: &[Fault] = &[
         title: "a snapshot that is held for long",
         how: "an open transaction in REPEATABLE READ under load",
         promises: "I1–I9; the rate stays; `doctor` names who (`a_transaction_that_somebody_has_forgotten`)",
-        coverage: Coverage::Scenarios(&[on(POSTGRES, "held_snapshot", 3, s::operators::held_snapshot)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "held_snapshot",
+            3,
+            s::operators::held_snapshot,
+        )]),
     },
     Fault {
         id: "F24",
         title: "tables are locked against everybody",
         how: "`LOCK TABLE … ACCESS EXCLUSIVE`, one table after the other",
         promises: "I1–I9, I12",
-        coverage: Coverage::Scenarios(&[on(POSTGRES, "locked_tables", 3, s::servers::locked_tables)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "locked_tables",
+            3,
+            s::servers::locked_tables,
+        )]),
     },
     Fault {
         id: "F25",
@@ -344,14 +374,24 @@ pub const FAULTS: &[Fault] = &[
         title: "a task that takes all memory",
         how: "a memory cgroup of 100 MiB: the system kills the engine",
         promises: "I1–I9, I11; failed after a bounded number of crashes, with evidence",
-        coverage: Coverage::Scenarios(&[on(BOTH, "eats_all_memory", 3, s::poison::eats_all_memory)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "eats_all_memory",
+            3,
+            s::poison::eats_all_memory,
+        )]),
     },
     Fault {
         id: "F28",
         title: "tasks that end their engine",
         how: "`abort()`, `exit(0)`, a stack overflow",
         promises: "I1–I9, I11; failed after a bounded number of crashes, with evidence",
-        coverage: Coverage::Scenarios(&[on(BOTH, "kills_its_engine", 5, s::poison::kills_its_engine)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "kills_its_engine",
+            5,
+            s::poison::kills_its_engine,
+        )]),
     },
     Fault {
         id: "F29",
@@ -414,10 +454,7 @@ pub const FAULTS: &[Fault] = &[
         how: "NUL, lone surrogates, long numbers, depth, size",
         promises: "refused with a reason, or back as they went in",
         coverage: Coverage::Tests(&[
-            Test {
-                file: "crates/conformance/src/hostile.rs",
-                name: "json_round_trips_unchanged",
-            },
+            Test { file: "crates/conformance/src/hostile.rs", name: "json_round_trips_unchanged" },
             Test {
                 file: "crates/conformance/src/hostile.rs",
                 name: "long_numbers_keep_every_digit",
@@ -437,14 +474,24 @@ pub const FAULTS: &[Fault] = &[
         title: "many engines with one schedule",
         how: "five, of which one after the other is stopped for a while",
         promises: "I1–I10",
-        coverage: Coverage::Scenarios(&[on(POSTGRES, "many_schedulers", 5, s::clocks::many_schedulers)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "many_schedulers",
+            5,
+            s::clocks::many_schedulers,
+        )]),
     },
     Fault {
         id: "F36",
         title: "callers give up in the middle",
         how: "every kind of call dropped after a random time",
         promises: "I1–I9; no connection stays in a transaction",
-        coverage: Coverage::Scenarios(&[on(BOTH, "callers_give_up", 3, s::operators::callers_give_up)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "callers_give_up",
+            3,
+            s::operators::callers_give_up,
+        )]),
     },
     Fault {
         id: "F37",
@@ -467,7 +514,12 @@ pub const FAULTS: &[Fault] = &[
         title: "operators against engines",
         how: "tasks cancelled and sent back at random while they run",
         promises: "I1–I9; what was told is what happened",
-        coverage: Coverage::Scenarios(&[on(BOTH, "operator_races", 5, s::operators::operator_races)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "operator_races",
+            5,
+            s::operators::operator_races,
+        )]),
     },
     Fault {
         id: "F40",

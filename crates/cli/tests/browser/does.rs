@@ -1,7 +1,6 @@
 //! What a person does.
 
 use crate::support::sandbox;
-use task_engine_test_harness::sandbox;
 use crate::{Browser, Sandbox, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use crate::support::sandbox;
-use task_engine_test_harness::sandbox;
 use crate::{Browser, Sandbox, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use base64::Engine as _;
 
 use crate::support::sandbox;
-use task_engine_test_harness::sandbox;
 use crate::{Browser, Sandbox, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::process::Command;
 
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::{not_run, wait_until};
 
 /// With a user namespace, this needs no root.

@@ -5,7 +5,6 @@ use serde_json::Value;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{CommandOutput, Sandbox, wait_until};
 
 const QUICK: &str = r#"{"waiting_time": 0}"#;

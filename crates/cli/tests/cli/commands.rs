@@ -4,7 +4,6 @@ use std::fs;
 use std::process::Stdio;
 
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::wait_until;
 
 /// The reasons that the book's engine tells apart.

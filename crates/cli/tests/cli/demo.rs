@@ -1,7 +1,6 @@
 //! The first thing that anybody runs.
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::CommandOutput;
 
 /// Both numbers are those of tasks that the demo has just created.

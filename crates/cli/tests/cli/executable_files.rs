@@ -3,7 +3,6 @@
 
 use super::executables::{class, create, ended, file, stop};
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::wait_until;
 
 #[test]

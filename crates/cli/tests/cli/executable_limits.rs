@@ -7,7 +7,6 @@ use task_engine_test_harness::TestServer;
 
 use super::executables::{class, create, ended, file, stop};
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// Writes when it begins and while it runs, and does not obey SIGTERM.

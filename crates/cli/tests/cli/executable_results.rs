@@ -5,7 +5,6 @@ use serde_json::json;
 
 use super::executables::{class, create, ended, error, execution, file, is_here, stop};
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A class whose code is a script in a language.

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{RunningProgram, Sandbox, not_run, wait_until};
 
 const ENDED: [&str; 3] = ["stopped", "failed", "cancelled"];

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, TaskId};
-use task_engine_test_harness::TestServer;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::task::TaskFilter;
+use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};

@@ -7,7 +7,6 @@ use task_engine_test_harness::TestServer;
 
 use super::executables::{class, ended, file, stop};
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::Sandbox;
 
 const CANARY: &str = "canary-7f3a9c";

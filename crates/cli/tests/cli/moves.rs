@@ -9,7 +9,6 @@ use task_engine_conformance::everything::fill;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 fn values(text: &str) -> Vec<Value> {
@@ -124,7 +123,7 @@ async fn what_waits_is_run_where_it_was_moved_to() {
 }
 
 fn refuses_what_is_wrong(sandbox: &Sandbox) {
-    let source = sandbox();
+    let source = super::support::sandbox();
     source.ok(&["create", "a", "--count", "3"]);
     let good = source.ok(&["export"]);
     let lines: Vec<&str> = good.lines().collect();

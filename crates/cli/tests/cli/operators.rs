@@ -9,7 +9,6 @@ use task_engine_store::token::Secret;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::Sandbox;
 
 fn lines(text: &str) -> Vec<Value> {

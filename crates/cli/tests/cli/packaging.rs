@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::Command;
 
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::wait_until;
 
 fn root() -> std::path::PathBuf {

@@ -7,7 +7,6 @@ use task_engine_test_harness::TestServer;
 
 use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A worker in Python. Its tasks say what it does: {"do": …}.
@@ -59,7 +58,7 @@ for line in sys.stdin:
     else: threading.Thread(target=work, args=[task], daemon=True).start()
 "#;
 
-fn place_with(sandbox: Sandbox, settings: &str, arguments: &str) -> Sandbox {
+fn sandbox_with(sandbox: Sandbox, settings: &str, arguments: &str) -> Sandbox {
     fs::write(sandbox.path("worker.py"), WORKER).unwrap();
     let command = format!("command = [\"python3\", \"worker.py\"{arguments}]");
     file(
@@ -76,7 +75,7 @@ fn run(sandbox: &Sandbox, what: &str) -> serde_json::Value {
 }
 
 fn many_tasks_in_one_process(sandbox: Sandbox) {
-    let sandbox = place_with(sandbox, "", "");
+    let sandbox = sandbox_with(sandbox, "", "");
     let engine = sandbox.start(&["start"]);
     let task = run(&sandbox, "echo");
     let seen = &execution(&task, 0)["result"];
@@ -127,7 +126,7 @@ fn process_may_take_fewer_tasks() {
         return;
     }
     // It says that it takes one at a time, whatever the file says.
-    let sandbox = place_with(sandbox(), "concurrency = 3\nprocesses = 2", ", \"1\"");
+    let sandbox = sandbox_with(sandbox(), "concurrency = 3\nprocesses = 2", ", \"1\"");
     let engine = sandbox.start(&["start"]);
     assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     let ids: Vec<String> =
@@ -136,7 +135,7 @@ fn process_may_take_fewer_tasks() {
         assert_eq!(ended(&sandbox, &id)["status"], "stopped");
     }
     stop(engine);
-    let sandbox = place_with(sandbox(), "", ", \"8\"");
+    let sandbox = sandbox_with(super::support::sandbox(), "", ", \"8\"");
     let engine = sandbox.start(&["start"]);
     assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     engine.wait_for_log("takes 8 tasks at a time and gets 1; write concurrency = 8");
@@ -148,7 +147,7 @@ fn more_processes_are_started_if_they_may_be() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = place_with(sandbox(), "processes = 2", "");
+    let sandbox = sandbox_with(sandbox(), "processes = 2", "");
     let waits = create(&sandbox, "work", r#"{"do": "wait", "all": 2}"#);
     let engine = sandbox.start(&["start"]);
     wait_until("the first process", || pids(&sandbox).len() == 1);
@@ -168,7 +167,7 @@ fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = place_with(sandbox(), "concurrency = 2", "");
+    let sandbox = sandbox_with(sandbox(), "concurrency = 2", "");
     let engine = sandbox.start(&["start"]);
     let beside = create(&sandbox, "work", r#"{"do": "wait", "all": 2}"#);
     wait_until("it runs", || sandbox.status(&beside) == "running" && pids(&sandbox).len() == 1);
@@ -217,7 +216,7 @@ fn a_task_that_does_not_end_takes_its_process_with_it() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = place_with(sandbox(), "timeout = \"2s\"\ngrace = \"1s\"", "");
+    let sandbox = sandbox_with(sandbox(), "timeout = \"2s\"\ngrace = \"1s\"", "");
     let engine = sandbox.start(&["start"]);
     let task = run(&sandbox, "hang");
     assert_eq!(error(&task), "Timeout: not finished after 2 s");
@@ -235,7 +234,7 @@ fn cancelling_is_a_line_and_then_a_kill() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = place_with(sandbox(), "grace = \"1s\"", "");
+    let sandbox = sandbox_with(sandbox(), "grace = \"1s\"", "");
     let engine = sandbox.start(&["start"]);
     let cancel = |what: &str| {
         let id = create(&sandbox, "work", &json!({ "do": what }).to_string());

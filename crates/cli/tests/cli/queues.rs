@@ -6,7 +6,6 @@ use serde_json::Value;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 fn queues(sandbox: &Sandbox) -> Vec<Value> {

@@ -8,7 +8,6 @@ use task_engine_test_harness::TestServer;
 use tokio::runtime::Runtime;
 
 use super::support::sandbox_on;
-use task_engine_test_harness::sandbox_on;
 use task_engine_test_harness::wait_until;
 
 /// The statements of the guide that grant to a role, for a role of another

@@ -8,7 +8,6 @@ use task_engine_test_harness::TestServer;
 use tokio::runtime::Runtime;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::wait_until;
 
 /// Takes connections, and never answers: as a server that is suspended does.

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::wait_until;
 
 #[test]

@@ -1,7 +1,6 @@
 //! How an engine ends, and what its exit code says.
 
 use super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use task_engine_test_harness::Sandbox;
 
 #[test]

@@ -8,7 +8,6 @@ use task_engine_core::flow::Origin;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A task, as one that the parent has created.

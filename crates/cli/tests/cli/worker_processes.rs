@@ -9,7 +9,6 @@ use task_engine_test_harness::TestServer;
 
 use super::executables::{class, create, ended, error, execution, file, is_here, pids, stop};
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A worker that answers as its tasks tell it: {"say": […]} are lines to print, in

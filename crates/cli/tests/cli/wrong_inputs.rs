@@ -5,7 +5,6 @@ use task_engine::sqlite::rusqlite;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
 /// Arguments, exit code, and what the message says.

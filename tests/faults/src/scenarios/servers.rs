@@ -249,7 +249,9 @@ pub fn data_volume_full(ctx: &mut TestContext) {
     ctx.wait_until("work goes on", || ctx.finished() > 50);
     let ballast = volume.fill();
     let window = ctx.monitor_usage();
-    ctx.wait_until("the producer is told", || ctx.engines.logged("producer").contains("No space left"));
+    ctx.wait_until("the producer is told", || {
+        ctx.engines.logged("producer").contains("No space left")
+    });
     ctx.sleep(Duration::from_secs(3));
     let used = window.close();
     std::fs::remove_file(ballast).expect("room");

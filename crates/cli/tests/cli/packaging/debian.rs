@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::super::support::sandbox;
-use task_engine_test_harness::sandbox;
 use super::{of_unit, root};
 use task_engine_test_harness::{Sandbox, not_run};
 
