@@ -111,6 +111,6 @@ fn success(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> En
         result: Some(Json::null()),
         error: None,
         next: NextState::End(TaskStatus::Stopped),
-        told: None,
+        cancel_response: None,
     }
 }

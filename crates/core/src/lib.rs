@@ -43,6 +43,7 @@ pub mod report;
 pub mod retry;
 pub mod schedule;
 pub mod secret;
+pub mod suggest;
 pub mod task;
 pub mod traceparent;
 pub mod unique;

@@ -15,15 +15,15 @@ const BYTES_MAX: usize = 16 * 1024;
 /// Valid filters to mutate.
 const SEEDS: [&str; 12] = [
     "",
-    "status=failed,cancelled class=send_mail error~429 created>2h priority>=5",
+    "status=failed,cancelled class=send_mail error~429 created>now-2h priority>=5",
     r#"error="two words",one params."a.b".c<7 class="" error!~"say \"a\"\\""#,
-    "created<2026-12-24T00:00:00Z updated>=1h30m due<=1s",
+    "created<2026-12-24T00:00:00Z updated>=now-1h30m due<=now+1s",
     "created>=\"2026-12-24 18:00\" created<\"2026-12-25 18:00\"",
     "started<2026-12-24T03:00:00Z ended>2026-12-24T02:00:00Z",
     "params.user.id=42 context.correlation_id~order-17 id>=100",
     r"error~a\ b\,c\u{1b}\n\t",
     "id=1,2,3 attempts>0 retries<=3 instance!=web-1 queue!~mail",
-    "created>7d updated<100y due>-1s started>5m",
+    "created>now-7d updated<now-100y due>-1s started>5m",
     "params.a.b.c.d.e.f=1 params.0.1=true params.x!=null",
     "class=\u{202e}abc correlation=é𝄞\u{0} status!=stopped",
 ];

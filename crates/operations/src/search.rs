@@ -204,10 +204,8 @@ fn time_bound(term: &Term, field: &Field) -> Option<TimeBound> {
         return None;
     }
     match (term.operator, term.values.first()?) {
-        (More | Least, Value::At(time)) => Some(TimeBound::From(*time)),
-        (Less | Most, Value::At(time)) => Some(TimeBound::Until(*time)),
-        (More | Least, Value::Age(age)) => Some(TimeBound::Older(*age)),
-        (Less | Most, Value::Age(age)) => Some(TimeBound::Younger(*age)),
+        (More | Least, Value::Time(time)) => Some(TimeBound::From(*time)),
+        (Less | Most, Value::Time(time)) => Some(TimeBound::Until(*time)),
         _ => None,
     }
 }

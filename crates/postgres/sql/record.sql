@@ -25,7 +25,8 @@ WITH ended AS (
     task_id, attempt, retry_number, claim_id, instance_id, worker,
     ended_ago_us, lasted_us, wait_us, next_retry_number, ends_task, result, error)
   CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
-  -- A wish to cancel that came too late for this attempt is for the task.
+  -- A task that would wait is cancelled if a cancel request for the attempt is
+  -- stored: NextState::with_cancel_request states the rule.
   CROSS JOIN LATERAL (
     SELECT e.wait_us IS NOT NULL AND EXISTS (
       SELECT FROM task_engine.cancel_requests r

@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use task_engine_core::display::span;
 use task_engine_core::queue::PausedQueue;
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
     Check, CheckFacts, Depth, FAILED_MAX, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane,
-    span,
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::BlockingSession;

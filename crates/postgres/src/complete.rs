@@ -217,7 +217,7 @@ impl Inner {
         let statement = self.record_statement(Fence::RowByRow);
         match Columns::of(endings).run(&part, &statement, &[]).await {
             Ok(recorded) => {
-                if endings.iter().any(|ending| ending.told.is_some()) {
+                if endings.iter().any(|ending| ending.cancel_response.is_some()) {
                     self.record_told(&part, endings, &recorded).await?;
                 }
                 part.commit().await?;

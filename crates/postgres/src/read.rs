@@ -130,7 +130,7 @@ fn cancel(row: &Row) -> Option<CancelRow> {
     let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
     Some(CancelRow {
         requested_at: read::<Option<jiff::Timestamp>>(row, "cancel_requested_at")?,
-        told_at: read(row, "told_at"),
+        delivered_at: read(row, "told_at"),
         outcome: CancelOutcome::of(row.get::<_, &str>("status") == "running", answer),
     })
 }

@@ -30,7 +30,7 @@ impl Inner {
         }
         let mut client = self.connections.work().await?;
         let columns = Columns::of(endings);
-        let answers = endings.iter().any(|ending| ending.told.is_some());
+        let answers = endings.iter().any(|ending| ending.cancel_response.is_some());
         let mut fence = Fence::ByKeyAlone;
         let recorded = loop {
             let statement = self.record_statement(fence);

@@ -3,7 +3,6 @@
 use rusqlite::{OptionalExtension, params};
 use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::task::TaskStatus;
 
 use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence, began};
@@ -55,9 +54,7 @@ pub(crate) fn record_one(
 ) -> Result<Recorded, JobError> {
     let mut attempt = on_our_clock(tx, ending);
     if matches!(attempt.next, NextState::Wait { .. }) && cancel_requested(tx, ending.id)? {
-        // The wish came when it was too late for this attempt; it is for the
-        // task.
-        attempt.next = NextState::End(TaskStatus::Cancelled);
+        attempt.next = attempt.next.with_cancel_request();
     }
     if fence.end(&attempt)? {
         report::told(tx, ending)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_core::attempt::{AttemptId, Ending, Outcome};
+use task_engine_core::attempt::AttemptId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
@@ -111,10 +111,10 @@ fn end(
         retry_number: attempt.retry_number,
         cancel_requested,
     };
-    let (outcome, next) = former.decide(what, unended, fastrand::f64());
+    let (how, next) = former.decide(what, unended, fastrand::f64());
     // When it began, nobody is left who could tell more exactly.
-    let began = !matches!(outcome, Outcome::Released(_));
-    let (_, error) = Ending::parts(outcome);
+    let began = how.has_started();
+    let (_, error) = how.into_parts();
     let ended = EndedAttempt {
         id: attempt.id,
         retry_number: attempt.retry_number,

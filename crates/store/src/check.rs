@@ -175,17 +175,5 @@ pub struct FailedClass {
     pub newest: TaskId,
 }
 
-/// A duration in words: `35 ms`, `7 s`, `3 min`, `5 h`, `2 days`.
-#[must_use]
-pub fn span(time: Duration) -> String {
-    match time.as_secs() {
-        0 => format!("{} ms", time.as_millis()),
-        secs @ 1..120 => format!("{secs} s"),
-        secs @ 120..7200 => format!("{} min", secs / 60),
-        secs @ 7200..172_800 => format!("{} h", secs / 3600),
-        secs => format!("{} days", secs / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests;

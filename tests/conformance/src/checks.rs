@@ -96,7 +96,7 @@ pub async fn failures_are_counted(db: &dyn Database) {
     let failures = check(&fixture, "failures").await;
     assert_eq!(failures.verdict, Verdict::Warning, "{failures:?}");
     assert!(failures.reason.starts_with("2 tasks failed"), "{failures:?}");
-    let retry = format!("task-engine retry 'status=failed class={WORK} updated<1h'");
+    let retry = format!("task-engine retry 'status=failed class={WORK} updated>now-1h'");
     assert!(failures.remedy.as_deref().is_some_and(|r| r.ends_with(&retry)), "{failures:?}");
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use task_engine_core::attempt::{Outcome, RetryAdvice};
+use task_engine_core::attempt::{AttemptEnd, RetryAdvice};
 use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::json::Json;
 use task_engine_core::queue::QueuePause;
@@ -69,7 +69,7 @@ async fn successes(fixture: &Fixture, engine: &mut TestEngine) {
     let say = |n: usize| Report {
         id: holds[n].id(),
         version: 3,
-        lines_said: 3,
+        lines_total: 3,
         progress: Some(Progress::new(100.0 / 3.0, "a third")),
         // The second was dropped.
         lines: vec![
@@ -78,7 +78,7 @@ async fn successes(fixture: &Fixture, engine: &mut TestEngine) {
         ],
     };
     assert_eq!(fixture.store.report(&[say(0)]).await.expect("report"), []);
-    let null = holds[1].ends(Outcome::Success(Json::null()), &RetryRule::default());
+    let null = holds[1].ends(AttemptEnd::Success(Json::null()), &RetryRule::default());
     assert_eq!(engine.record(&[holds[0].succeeds(), null]).await, []);
     assert_eq!(ids.len(), holds.len());
 }
@@ -99,7 +99,7 @@ async fn failures(fixture: &Fixture, engine: &mut TestEngine) {
     let again = engine.claim(1).await;
     assert_eq!(engine.record(&[again[0].is_released()]).await, []);
     let again = engine.claim(1).await;
-    let advice = Outcome::Failure(sample_error(), RetryAdvice::NoRetry);
+    let advice = AttemptEnd::Failure(sample_error(), RetryAdvice::NoRetry);
     assert_eq!(engine.record(&[again[0].ends(advice, &RetryRule::default())]).await, []);
 }
 
@@ -110,7 +110,8 @@ async fn cancellations(fixture: &Fixture, engine: &mut TestEngine) {
     let holds = engine.claim(2).await;
     fixture.store.cancel(&ids).await.expect("cancel");
     let mut told = holds[0].is_cancelled();
-    told.told = Some(CancelResponse { at: Instant::now(), answer: CancelReaction::Killed });
+    told.cancel_response =
+        Some(CancelResponse { delivered: Instant::now(), reaction: CancelReaction::Killed });
     assert_eq!(engine.record(&[told]).await, []);
     // No heartbeat has moved this cancel_request yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
@@ -186,7 +187,7 @@ async fn left(fixture: &Fixture) -> Left {
     let says = Report {
         id: holds[0].id(),
         version: 1,
-        lines_said: 1,
+        lines_total: 1,
         progress: None,
         lines: vec![LogLine::new(1, LogLevel::Error, "the last words")],
     };

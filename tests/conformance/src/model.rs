@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{AttemptId, Ending, NextState, Outcome, TaskError, transition};
+use task_engine_core::attempt::{
+    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::json::Json;
@@ -232,7 +234,7 @@ impl ModelCheck {
             let outcome = match self.tasks[&hold.task_id()].state {
                 // A cancel request that meets a retry has its own case.
                 ModelState::Held { cancel: true, .. } => {
-                    Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, ""))
+                    AttemptEnd::Cancelled(TaskError::new(TaskError::CANCELLED, ""))
                 }
                 _ => self.any_outcome(),
             };
@@ -257,16 +259,16 @@ impl ModelCheck {
         self.engines[engine].last_batch = batch;
     }
 
-    fn any_outcome(&mut self) -> Outcome {
+    fn any_outcome(&mut self) -> AttemptEnd {
         let error = sample_error();
         match self.rng.u32(0..11) {
-            0..4 => Outcome::Success(Json::null()),
-            4..6 => Outcome::Failure(error, RetryAdvice::ByRule),
-            6 => Outcome::Failure(error, RetryAdvice::NoRetry),
-            7 => Outcome::Failure(error, RetryAdvice::RetryAfter(Duration::ZERO)),
-            8 => Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, "")),
-            9 => Outcome::Snoozed(TaskError::new(TaskError::SNOOZED, ""), Duration::ZERO),
-            _ => Outcome::Released(TaskError::new(TaskError::ENGINE_STOPPED, "")),
+            0..4 => AttemptEnd::Success(Json::null()),
+            4..6 => AttemptEnd::Failure(error, RetryAdvice::ByRule),
+            6 => AttemptEnd::Failure(error, RetryAdvice::NoRetry),
+            7 => AttemptEnd::Failure(error, RetryAdvice::RetryAfter(Duration::ZERO)),
+            8 => AttemptEnd::Cancelled(TaskError::new(TaskError::CANCELLED, "")),
+            9 => AttemptEnd::Snoozed(TaskError::new(TaskError::SNOOZED, ""), Duration::ZERO),
+            _ => AttemptEnd::released(),
         }
     }
 
@@ -304,7 +306,7 @@ impl ModelCheck {
         if self.rng.bool() {
             self.cancel_these(&[holds[0].task_id()]).await;
         }
-        let released = Outcome::Released(TaskError::new(TaskError::NEVER_STARTED, ""));
+        let released = AttemptEnd::never_started("");
         let handle = &self.engines[engine].handle;
         let reclaimed = handle.reclaim_unknown(vec![claim_id]).await;
         self.open_claims.remove(&claim_id);
@@ -319,7 +321,7 @@ impl ModelCheck {
         assert!(self.fixture.declare_lost(dead.handle.id).await);
         let reclaimed = self.fixture.recover(dead.handle.id).await;
         self.forget_claims_of(dead.handle.id);
-        let lost = Outcome::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
+        let lost = AttemptEnd::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
         self.apply_reclaim(&dead.holds, &reclaimed, &lost);
         self.zombies.extend(dead.holds);
     }
@@ -334,7 +336,7 @@ impl ModelCheck {
         &mut self,
         holds: &[HeldAttempt],
         reclaimed: &[ReclaimedAttempt],
-        outcome: &Outcome,
+        outcome: &AttemptEnd,
     ) {
         let mut reclaimed: BTreeMap<_, _> =
             reclaimed.iter().map(|one| (one.id, one.next)).collect();
@@ -342,7 +344,10 @@ impl ModelCheck {
             let known = &self.tasks[&hold.task_id()];
             let expected = match known.state {
                 ModelState::Held { cancel: true, .. } => NextState::End(TaskStatus::Cancelled),
-                _ => transition(outcome, &known.rule, known.retry_number, 0.0),
+                _ => {
+                    let policy = RetryPolicy::of(known.rule);
+                    decide_end(outcome, hold.id().attempt, known.retry_number, &policy)
+                }
             };
             let next = reclaimed.remove(&hold.id()).expect("it was reclaimed back");
             assert_eq!(next, expected, "{}: {known:?}", hold.id());
@@ -471,7 +476,7 @@ impl ModelCheck {
                 assert!(self.fixture.declare_lost(engine.handle.id).await);
                 let reclaimed = self.fixture.recover(engine.handle.id).await;
                 self.forget_claims_of(engine.handle.id);
-                let lost = Outcome::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
+                let lost = AttemptEnd::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
                 self.apply_reclaim(&engine.holds, &reclaimed, &lost);
             }
         }

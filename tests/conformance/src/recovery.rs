@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{NextState, Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::{RetryOverride, RetryRule};
@@ -131,7 +131,7 @@ pub async fn crash_counts_as_failure(db: &dyn Database) {
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.register(with_classes(new_instance("a"), &[(WORK, rule)])).await;
     let hold = engine.claim_one().await;
-    let failure = Outcome::Failure(sample_error(), RetryAdvice::ByRule);
+    let failure = AttemptEnd::Failure(sample_error(), RetryAdvice::ByRule);
     assert_eq!(engine.record(&[hold.ends(failure, &rule)]).await, []);
     let hold = engine.claim_one().await;
     assert_eq!(hold.task.retry_number, 1);
@@ -154,7 +154,7 @@ pub async fn late_result_is_kept_as_evidence(db: &dyn Database) {
     let second = heir.claim(2).await;
 
     let result = Json::parse(r#"{"too":"late"}"#).unwrap();
-    let success = holds[0].ends(Outcome::Success(result), &RetryRule::default());
+    let success = holds[0].ends(AttemptEnd::Success(result), &RetryRule::default());
     let batch = [success, holds[1].fails()];
     let mut late = zombie.record(&batch).await;
     late.sort();

@@ -13,7 +13,7 @@ use task_engine_store::schedules::Schedules;
 
 use crate::Database;
 use crate::fixture::{Fixture, WORK, new_task};
-use crate::schedules::{HOUR, hourly, put_due, row, fire_due};
+use crate::schedules::{HOUR, fire_due, hourly, put_due, row};
 
 /// Five slots passed without an engine: one row says which were let go.
 pub async fn missed_slots_are_recorded(db: &dyn Database) {

@@ -11,7 +11,7 @@ use task_engine_store::schedules::{Done, ScheduleError, Schedules};
 
 use crate::Database;
 use crate::fixture::{Fixture, WORK, new_task};
-use crate::schedules::{HOUR, hourly, often, put, put_due, row, fire_due};
+use crate::schedules::{HOUR, fire_due, hourly, often, put, put_due, row};
 use crate::waiting::wait_for;
 
 /// After hours without an engine: none, the last, or all up to a bound.

@@ -48,7 +48,7 @@ pub async fn activity_is_reported(db: &dyn Database) {
     let said = Report {
         id: holds[1].id(),
         version: 1,
-        lines_said: 0,
+        lines_total: 0,
         progress: Some(Progress::new(40.0, "half")),
         lines: Vec::new(),
     };

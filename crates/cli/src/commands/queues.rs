@@ -11,10 +11,10 @@ use task_engine_core::queue::{QueuePause, QueueRow};
 use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::Deed;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
 
@@ -53,23 +53,23 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.action {
         Action::List { json } => list(console, json).await,
         Action::Pause { name, reason } => {
-            let pause =
-                QueuePause::new(name, reason).map_err(|error| Fault::Usage(error.to_string()))?;
+            let pause = QueuePause::new(name, reason)
+                .map_err(|error| CliError::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
         Action::Resume { name } => {
-            check_queue_name(&name).map_err(|error| Fault::Usage(error.to_string()))?;
+            check_queue_name(&name).map_err(|error| CliError::Usage(error.to_string()))?;
             resume(console, &name).await
         }
     }
 }
 
-async fn list(console: &Console, json: bool) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn list(console: &Console, json: bool) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let queues = store.queues().await?;
     let engines = store.instances(None).await?;
     let mut out = console.results();
@@ -141,8 +141,8 @@ fn workers(services: &[QueueService]) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
-async fn pause(console: &Console, pause: &QueuePause) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let deed = Deed::new("queues.pause", pause.queue()).reason(pause.reason());
     let became =
         |is_new: &bool| ((if *is_new { "paused" } else { "was paused already" }).to_owned(), 1);
@@ -167,8 +167,8 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let shown = escape(name);
     let became = |was_paused: &bool| {
         ((if *was_paused { "resumed" } else { "was not paused" }).to_owned(), 1)
@@ -177,7 +177,7 @@ async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
     if !Deed::new("queues.resume", name).perform(&*store, work, became).await? {
         // A slip of the pen must not look like a success.
         if !is_known(&*store, name).await? {
-            return Err(Fault::NotFound(format!(
+            return Err(CliError::NotFound(format!(
                 "there is no queue {shown}: nothing of that name is paused, no task waits in it, and no engine serves it"
             )));
         }
@@ -190,7 +190,7 @@ async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
 }
 
 /// Whether it is more than a name that somebody has paused.
-async fn is_known(store: &dyn Store, name: &str) -> Result<bool, Fault> {
+async fn is_known(store: &dyn Store, name: &str) -> Result<bool, CliError> {
     let has_tasks = |queue: &QueueRow| {
         queue.name == name && queue.due.counted + queue.later.counted + queue.running > 0
     };

@@ -8,18 +8,18 @@ use task_engine_core::display::{count_text, span};
 use task_engine_operations::stats::{RecentStats, Stats, StatsSnapshot};
 
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::summary;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
 /// Show how many tasks wait, run, end and fail
 ///
 /// All numbers come from bounded reads, however much history there is: waiting
-/// tasks are counted up to 100,000 of a class, failed ones up to 10,000; a + says
-/// that there may be more. What ended is what engines have counted by the minute,
-/// all of it, up to five seconds ago. Only the last error of a class is a sample.
+/// tasks are counted up to 100,000 a class, failed ones up to 10,000; a + means that
+/// there may be more. Ended attempts are counted by the engines, all of them, up to
+/// five seconds ago. Only the last error of a class is a sample.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print it as JSON
@@ -27,8 +27,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let look = StatsSnapshot::take(&*store).await?;
     let mut out = console.results();
     if args.json {

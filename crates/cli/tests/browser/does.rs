@@ -5,7 +5,7 @@ use crate::{Browser, Sandbox, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 
 #[test]
-fn the_demo_is_watched_live() {
+fn demo_is_watched_live() {
     let sandbox = sandbox();
     let demo = Served::by(&sandbox, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
@@ -23,7 +23,7 @@ fn the_demo_is_watched_live() {
 }
 
 #[test]
-fn a_failed_task_is_found_read_and_retried() {
+fn failed_task_is_found_and_retried() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "FailingNotRetryTask"]);
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
@@ -57,7 +57,7 @@ fn a_failed_task_is_found_read_and_retried() {
 }
 
 #[test]
-fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
+fn filter_error_and_suggestions_are_shown() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
@@ -79,7 +79,7 @@ fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
 }
 
 #[test]
-fn many_tasks_are_cancelled_after_a_preview() {
+fn tasks_are_cancelled_after_preview() {
     let sandbox = sandbox();
     for _ in 0..3 {
         sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -101,7 +101,7 @@ fn many_tasks_are_cancelled_after_a_preview() {
 }
 
 #[test]
-fn a_queue_is_paused_and_resumed() {
+fn queue_is_paused_and_resumed() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--queue", "mail"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
@@ -119,7 +119,7 @@ fn a_queue_is_paused_and_resumed() {
 }
 
 #[test]
-fn a_schedule_is_created_with_its_next_times_in_view() {
+fn schedule_is_created_with_preview() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
@@ -142,7 +142,7 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
 }
 
 #[test]
-fn what_a_dead_engine_left_is_recovered() {
+fn tasks_of_dead_engine_are_recovered() {
     let sandbox = sandbox();
     let (engine, _) = sandbox.start_on_witness(
         600_000,
@@ -162,7 +162,7 @@ fn what_a_dead_engine_left_is_recovered() {
 }
 
 #[test]
-fn pages_can_be_read_and_used_without_scripts() {
+fn pages_work_without_scripts() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
@@ -180,7 +180,7 @@ fn pages_can_be_read_and_used_without_scripts() {
 }
 
 #[test]
-fn the_row_under_the_pointer_does_not_move() {
+fn row_under_pointer_stays() {
     let sandbox = sandbox();
     for _ in 0..3 {
         sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -210,7 +210,7 @@ fn the_row_under_the_pointer_does_not_move() {
 }
 
 #[test]
-fn a_stranger_logs_in() {
+fn user_logs_in() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let token = sandbox.ok(&["tokens", "create", "ann", "--role", "viewer"]);
@@ -233,7 +233,7 @@ fn a_stranger_logs_in() {
 }
 
 #[test]
-fn a_double_click_does_a_thing_once() {
+fn double_click_acts_once() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
@@ -252,7 +252,7 @@ fn a_double_click_does_a_thing_once() {
 /// Where a browser says less about where a request comes from. (It also complains
 /// that it takes one of the headers over HTTPS only.)
 #[test]
-fn forms_are_sent_over_plain_http_too() {
+fn forms_work_over_plain_http() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -268,7 +268,7 @@ fn forms_are_sent_over_plain_http_too() {
 
 /// A proxy on this machine brings everybody.
 #[test]
-fn what_has_a_url_is_not_open_to_everybody() {
+fn public_url_needs_login() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -282,7 +282,7 @@ fn what_has_a_url_is_not_open_to_everybody() {
 
 /// On the page of a task, whatever attempts it has had.
 #[test]
-fn keys_act_on_the_task() {
+fn keys_act_on_task() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "FailingNotRetryTask"]);
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);

@@ -30,7 +30,7 @@ const PAGES: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn every_page_is_fit_to_be_seen() {
+fn pages_render_well() {
     let sandbox = sandbox();
     let demo = Served::by(&sandbox, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     demo.running.wait_for_log("The dashboard stays at");
@@ -54,7 +54,7 @@ fn every_page_is_fit_to_be_seen() {
 }
 
 #[test]
-fn every_page_teaches_when_it_is_empty() {
+fn empty_pages_explain_themselves() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let empty = Served::by(&sandbox, &["web", "127.0.0.1:0"]);

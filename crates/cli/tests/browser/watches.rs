@@ -3,7 +3,7 @@
 use crate::{Browser, Sandbox, Served, nothing_to_complain};
 
 #[test]
-fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
+fn schedule_preview_updates_while_typing() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
@@ -25,7 +25,7 @@ fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
 }
 
 #[test]
-fn the_first_day_gives_way_to_the_rest_without_a_reload() {
+fn first_day_updates_without_reload() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);

@@ -8,7 +8,7 @@ use task_engine_test_harness::wait_until;
 
 /// The reasons that the book's engine tells apart.
 #[test]
-fn log_says_why_nothing_is_retried() {
+fn log_explains_missing_retry() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "FailingNotRetryTask"]);
     sandbox.ok(&["create", "FailingNotRetryExceptionTask"]);
@@ -23,7 +23,7 @@ fn log_says_why_nothing_is_retried() {
 }
 
 #[test]
-fn create_prints_ids_and_says_who_will_take_the_task() {
+fn create_prints_ids_and_candidates() {
     let sandbox = sandbox();
     let created = sandbox.run(&["create", "WaitingTask", r#"{"waiting_time": 0.1}"#]);
     assert_eq!((created.code, created.out.as_str()), (Some(0), "1\n"));
@@ -45,7 +45,7 @@ fn create_prints_ids_and_says_who_will_take_the_task() {
 }
 
 #[test]
-fn create_says_when_a_task_is_due() {
+fn create_prints_due_time() {
     let sandbox = sandbox();
     let later = sandbox.run(&["create", "a", "--in", "1h30m", "--priority", "-5", "--queue", "q"]);
     assert!(later.err.contains("due in 1 h 30 min"), "{}", later.err);
@@ -59,7 +59,7 @@ fn create_says_when_a_task_is_due() {
 }
 
 #[test]
-fn create_says_what_became_of_a_unique_task() {
+fn create_reports_unique_conflict() {
     let sandbox = sandbox();
     let unique = |more: &[&'static str]| {
         let args = ["create", "a", r#"{"n": 1}"#, "--in", "1h", "--unique", "my key"];
@@ -71,7 +71,7 @@ fn create_says_what_became_of_a_unique_task() {
     for more in [&[][..], &["--unique-scope", "waiting"], &["--unique-scope", "10m"]] {
         let kept = unique(more);
         assert_eq!((kept.code, kept.out.as_str()), (Some(0), "1\n"), "{more:?}");
-        assert!(kept.err.contains("has the key my key, and is kept"), "{}", kept.err);
+        assert!(kept.err.contains("has the key my key and is kept"), "{}", kept.err);
     }
     let replaced = sandbox.run(&[
         "create",
@@ -83,7 +83,7 @@ fn create_says_what_became_of_a_unique_task() {
         "replace-parameters",
     ]);
     assert_eq!((replaced.code, replaced.out.as_str()), (Some(0), "1\n"));
-    assert!(replaced.err.contains("has the key my key, and was changed"), "{}", replaced.err);
+    assert!(replaced.err.contains("has the key my key and was changed"), "{}", replaced.err);
     let task = sandbox.task("1");
     assert_eq!(task["task_parameters"]["n"], 2);
     assert_eq!(task["context"]["unique_key"], "my key");
@@ -94,7 +94,7 @@ fn create_says_what_became_of_a_unique_task() {
 }
 
 #[test]
-fn tasks_lists_pages_and_teaches() {
+fn tasks_lists_pages() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let empty = sandbox.run(&["tasks"]);
@@ -116,7 +116,7 @@ fn tasks_lists_pages_and_teaches() {
 }
 
 #[test]
-fn show_tells_the_whole_story() {
+fn show_prints_all_attempts() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "FailingNotRetryTask"]);
     sandbox.ok(&["create", "FailingTask"]);
@@ -141,7 +141,7 @@ fn show_tells_the_whole_story() {
 }
 
 #[test]
-fn hostile_data_cannot_talk_to_the_terminal() {
+fn hostile_data_is_escaped() {
     let sandbox = sandbox();
     let parameters = "{\"a\": \"\u{202e}gpj.exe \u{9b}2J\"}";
     sandbox.ok(&["create", "evil\u{202e}", parameters]);
@@ -169,7 +169,7 @@ fn hostile_data_cannot_talk_to_the_terminal() {
 }
 
 #[test]
-fn cancel_and_retry_say_what_happened_to_each() {
+fn cancel_and_retry_report_each_task() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "a", "--count", "2"]);
     sandbox.ok(&["create", "a", "--in", "1h"]);
@@ -187,7 +187,7 @@ fn cancel_and_retry_say_what_happened_to_each() {
 }
 
 #[test]
-fn what_runs_or_has_ended_is_a_conflict() {
+fn running_or_ended_task_is_conflict() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(60_000, &["start"]);
     let retried = sandbox.run(&["retry", "1"]);
@@ -252,7 +252,7 @@ fn succeeded_means_stopped() {
 }
 
 #[test]
-fn migrate_says_what_it_did() {
+fn migrate_lists_applied_migrations() {
     let sandbox = sandbox();
     let first = sandbox.run(&["migrate"]);
     assert_eq!(first.code, Some(0));
@@ -264,7 +264,7 @@ fn migrate_says_what_it_did() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_failure() {
+fn closed_pipe_exits_successfully() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "a", "--count", "10000"]);
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_task-engine"))

@@ -1,4 +1,4 @@
-//! The first thing that anybody runs.
+//! `task-engine demo`.
 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::CommandOutput;
@@ -8,14 +8,14 @@ fn check(demo: &CommandOutput, first: u32) {
     assert_eq!(demo.code, Some(0), "{demo:?}");
     let expected = [
         "106 tasks in ".to_owned(),
-        "  101 did their work".to_owned(),
+        "  101 succeeded (stopped)".to_owned(),
         "    3 failed and wait for a retry".to_owned(),
         "    2 failed for good".to_owned(),
         format!("task {} FailingTask: ZeroDivisionError: divided by 0", first + 100),
         "retry 1 of 10 in ".to_owned(),
         format!("task {} FailingNotRetryExceptionTask: ", first + 104),
         "Oh no".to_owned(),
-        format!("Task {} was scheduled 5 s ahead, and began ", first + 105),
+        format!("Task {} was scheduled 5 s ahead, and started ", first + 105),
         format!("show {} --database sqlite:task-engine-demo.db", first + 100),
     ];
     for words in expected {
@@ -25,7 +25,7 @@ fn check(demo: &CommandOutput, first: u32) {
 }
 
 #[test]
-fn a_demo_ends_by_itself_and_can_be_repeated() {
+fn demo_ends_and_can_be_repeated() {
     let sandbox = sandbox();
     check(&sandbox.run(&["demo"]), 1);
     check(&sandbox.run(&["demo"]), 107);
@@ -41,7 +41,7 @@ fn a_demo_ends_by_itself_and_can_be_repeated() {
 }
 
 #[test]
-fn the_environment_does_not_choose_the_database_of_a_demo() {
+fn demo_ignores_database_variable() {
     let sandbox = sandbox_on("sqlite:production.db");
     let demo = sandbox.start(&["demo"]);
     demo.wait_for_log("tasks done");
@@ -54,14 +54,14 @@ fn the_environment_does_not_choose_the_database_of_a_demo() {
 
     let next = sandbox.run(&["demo"]);
     assert_eq!(next.code, Some(0), "{next:?}");
-    assert!(next.err.contains("of earlier times, still due here"), "{}", next.err);
+    assert!(next.err.contains("of earlier demos are still due and run first"), "{}", next.err);
 }
 
 #[test]
-fn a_demo_can_do_without_a_file() {
+fn demo_runs_in_memory() {
     let sandbox = sandbox();
     let demo = sandbox.run(&["-q", "demo", "--database", "sqlite::memory:"]);
     assert_eq!(demo.code, Some(0), "{demo:?}");
-    assert!(demo.out.contains("  101 did their work"), "{}", demo.out);
+    assert!(demo.out.contains("  101 succeeded (stopped)"), "{}", demo.out);
     assert!(!demo.out.contains("Try next"), "{}", demo.out);
 }

@@ -1,5 +1,4 @@
-//! The doctor, on databases that something is really wrong with; and what the
-//! program says of itself.
+//! `doctor` on databases with real problems; completions and manual pages.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -103,18 +102,18 @@ fn finds_what_is_wrong_with_the_work(sandbox: &Sandbox) {
 }
 
 #[test]
-fn the_work_on_an_embedded_database() {
+fn doctor_finds_problems_on_sqlite() {
     finds_what_is_wrong_with_the_work(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_work_on_postgresql() {
+async fn doctor_finds_problems_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     finds_what_is_wrong_with_the_work(&sandbox_on(&url));
 }
 
 #[test]
-fn an_embedded_database_that_somebody_has_changed() {
+fn doctor_finds_changed_sqlite_schema() {
     let sandbox = sandbox();
     let missing = sandbox.run(&["doctor"]);
     assert_eq!(missing.code, Some(3), "{missing:?}");
@@ -137,7 +136,7 @@ fn an_embedded_database_that_somebody_has_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_dangerous_settings_and_changed_tables() {
+async fn doctor_finds_dangerous_server_settings() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     let none = check(&sandbox, "tables");
@@ -190,7 +189,7 @@ async fn a_server_with_dangerous_settings_and_changed_tables() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schema_of_an_application_is_compared_too() {
+async fn doctor_compares_application_schema() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate", "--schema", "jobs"]);
@@ -201,7 +200,7 @@ async fn the_schema_of_an_application_is_compared_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_somebody_has_forgotten() {
+async fn doctor_finds_forgotten_transaction() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate"]);
@@ -281,9 +280,9 @@ async fn commands_leave_server_log_clean() {
     }
 }
 
-/// What a pooler in transaction mode does to notifications: they are lost.
+/// Drops notifications, as a pooler in transaction mode does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_that_hears_nothing() {
+async fn doctor_finds_lost_notifications() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate"]);
@@ -321,7 +320,7 @@ fn pass_all_but_notifications(mut server: TcpStream, mut client: TcpStream) -> O
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn doctor_reports_unreachable_server() {
     let sandbox = sandbox_on("postgres://postgres:secret@127.0.0.1:1/none");
     let (found, report) = doctor(&sandbox, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
@@ -330,7 +329,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
-fn verify_says_what_is_broken_and_how_much_was_checked() {
+fn verify_reports_violations_and_scope() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "a", "--count", "3"]);
     let well = sandbox.run(&["verify"]);

@@ -6,14 +6,14 @@ use super::support::sandbox;
 use task_engine_test_harness::wait_until;
 
 #[test]
-fn schedules_of_the_file_run() {
+fn file_schedules_run() {
     let sandbox = sandbox();
     let tidy = class("tidy", "queue = \"slow\"", "cat");
     let schedule =
         "[schedule.often]\nclass = \"tidy\"\nevery = \"1s\"\nparameters = { deep = true }\n";
     file(&sandbox, &format!("{tidy}{schedule}"));
     let checked = sandbox.run(&["check"]);
-    assert!(checked.err.contains("1 class, 1 schedule, no mistakes"), "{}", checked.err);
+    assert!(checked.err.contains("1 class, 1 schedule, no errors"), "{}", checked.err);
     let engine = sandbox.start(&["start"]);
     engine.wait_for_log("started with");
     wait_until("it fires", || !sandbox.tasks().is_empty());
@@ -88,7 +88,7 @@ fn samples_are_known_on_request() {
 }
 
 #[test]
-fn help_shows_a_valid_file() {
+fn help_shows_valid_file() {
     let sandbox = sandbox();
     let help = sandbox.ok(&["start", "--help"]);
     let (_, example) = help.split_once("Example of task-engine.toml:\n").expect("an example");

@@ -15,7 +15,7 @@ fn script(sandbox: &Sandbox, name: &str, program: &str, text: &str) -> String {
 }
 
 #[test]
-fn printed_text_is_the_result() {
+fn printed_text_is_result() {
     let sandbox = sandbox();
     let classes = [
         class("backup", "", "echo copied 3 files; echo done"),

@@ -1,4 +1,4 @@
-//! Tokens and the record of what operators did, from outside.
+//! Tokens and the audit, by commands.
 
 use serde_json::{Value, json};
 use task_engine::postgres::PgStore;
@@ -55,10 +55,10 @@ async fn tokens_come_and_go(sandbox: &Sandbox, store: &dyn Store) {
     sandbox.ok(&["tokens", "create", "ada", "--role", "admin"]);
 }
 
-async fn the_record_is_shown(sandbox: &Sandbox, store: &dyn Store) {
+async fn audit_is_shown(sandbox: &Sandbox, store: &dyn Store) {
     let nothing = sandbox.run(&["audit"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
-    assert!(nothing.err.contains("No operator has changed anything"), "{}", nothing.err);
+    assert!(nothing.err.contains("No operations are recorded"), "{}", nothing.err);
     let detail = Json::parse(r#"{"matched": 3}"#).unwrap();
     let why = Some("bad \u{202e}deploy".to_owned());
     let asked = NewAuditEntry::asked("ada", "tasks.retry", "status=failed", why, detail).unwrap();
@@ -97,7 +97,7 @@ async fn the_record_is_shown(sandbox: &Sandbox, store: &dyn Store) {
     assert_eq!((rest.len(), &rest[0]["id"]), (1, &json!(1)));
 }
 
-async fn commands_leave_a_trace(sandbox: &Sandbox) {
+async fn commands_are_audited(sandbox: &Sandbox) {
     let traces = || {
         let rows = lines(&sandbox.ok(&["audit", "--json", "--limit", "1000"]));
         let of_commands = rows.into_iter().rev().filter(|row| {
@@ -154,13 +154,13 @@ async fn commands_leave_a_trace(sandbox: &Sandbox) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_on_an_embedded_database() {
+async fn operators_on_sqlite() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let store = SqliteStore::open(sandbox.path("task-engine.db")).unwrap();
-    the_record_is_shown(&sandbox, &store).await;
+    audit_is_shown(&sandbox, &store).await;
     tokens_come_and_go(&sandbox, &store).await;
-    commands_leave_a_trace(&sandbox).await;
+    commands_are_audited(&sandbox).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,13 +169,13 @@ async fn operators_on_postgresql() {
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate"]);
     let store = PgStore::connect(&url).await.unwrap();
-    the_record_is_shown(&sandbox, &store).await;
+    audit_is_shown(&sandbox, &store).await;
     tokens_come_and_go(&sandbox, &store).await;
-    commands_leave_a_trace(&sandbox).await;
+    commands_are_audited(&sandbox).await;
 }
 
 #[test]
-fn what_cannot_be_meant_is_said() {
+fn invalid_operator_input_is_refused() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let long = "x".repeat(201);

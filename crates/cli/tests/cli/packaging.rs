@@ -67,7 +67,7 @@ fn setting(text: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn their_command_lines_run() {
+fn packaged_command_lines_run() {
     for words in all() {
         let sandbox = sandbox();
         if words[0] != "migrate" {
@@ -94,9 +94,9 @@ fn their_command_lines_run() {
 }
 
 /// After the deadline of an engine it has 12 s to record what it cut short;
-/// whoever kills it must wait for that.
+/// the supervisor must wait for that before it kills the engine.
 #[test]
-fn nobody_kills_before_the_deadline_is_over() {
+fn kill_timeouts_exceed_stop_timeout() {
     let unit = setting(&packaged("task-engine.service"), "TimeoutStopSec=");
     assert!(unit >= seconds(&of_unit(), "--stop-timeout") + 12, "{unit}");
     let pod = setting(&packaged("kubernetes.yaml"), "terminationGracePeriodSeconds:");
@@ -107,7 +107,7 @@ fn nobody_kills_before_the_deadline_is_over() {
 }
 
 #[test]
-fn their_variables_are_known() {
+fn packaged_variables_are_known() {
     let help = sandbox().ok(&["--help"]);
     for name in ["task-engine.service", "environment", "kubernetes.yaml"] {
         for part in packaged(name).split("TASK_ENGINE_").skip(1) {
@@ -119,7 +119,7 @@ fn their_variables_are_known() {
 }
 
 #[test]
-fn the_image_knows_whether_it_is_healthy() {
+fn image_has_health_check() {
     let check = lists(&packaged("Containerfile"), "  CMD ");
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
@@ -140,7 +140,7 @@ fn the_image_knows_whether_it_is_healthy() {
 }
 
 #[test]
-fn the_version_names_a_commit() {
+fn version_names_commit() {
     let sandbox = sandbox();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(sandbox.ok(&["-V"]), format!("task-engine {version}\n"));

@@ -9,7 +9,7 @@ use super::executables::{create, ended, error, execution, file, is_here, lives, 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
-/// A worker in Python. Its tasks say what it does: {"do": …}.
+/// A worker in Python. Its tasks name the action: {"do": …}.
 const WORKER: &str = r#"
 import json, os, sys, threading, time
 
@@ -58,7 +58,7 @@ for line in sys.stdin:
     else: threading.Thread(target=work, args=[task], daemon=True).start()
 "#;
 
-fn sandbox_with(sandbox: Sandbox, settings: &str, arguments: &str) -> Sandbox {
+fn place_with(sandbox: Sandbox, settings: &str, arguments: &str) -> Sandbox {
     fs::write(sandbox.path("worker.py"), WORKER).unwrap();
     let command = format!("command = [\"python3\", \"worker.py\"{arguments}]");
     file(
@@ -75,7 +75,7 @@ fn run(sandbox: &Sandbox, what: &str) -> serde_json::Value {
 }
 
 fn many_tasks_in_one_process(sandbox: Sandbox) {
-    let sandbox = sandbox_with(sandbox, "", "");
+    let sandbox = place_with(sandbox, "", "");
     let engine = sandbox.start(&["start"]);
     let task = run(&sandbox, "echo");
     let seen = &execution(&task, 0)["result"];
@@ -104,7 +104,7 @@ fn many_tasks_in_one_process(sandbox: Sandbox) {
 }
 
 #[test]
-fn one_process_has_many_tasks_on_an_embedded_database() {
+fn one_process_has_many_tasks_on_sqlite() {
     if !is_here("python3") {
         return;
     }
@@ -126,7 +126,7 @@ fn process_may_take_fewer_tasks() {
         return;
     }
     // It says that it takes one at a time, whatever the file says.
-    let sandbox = sandbox_with(sandbox(), "concurrency = 3\nprocesses = 2", ", \"1\"");
+    let sandbox = place_with(sandbox(), "concurrency = 3\nprocesses = 2", ", \"1\"");
     let engine = sandbox.start(&["start"]);
     assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     let ids: Vec<String> =
@@ -135,7 +135,7 @@ fn process_may_take_fewer_tasks() {
         assert_eq!(ended(&sandbox, &id)["status"], "stopped");
     }
     stop(engine);
-    let sandbox = sandbox_with(super::support::sandbox(), "", ", \"8\"");
+    let sandbox = place_with(crate::support::sandbox(), "", ", \"8\"");
     let engine = sandbox.start(&["start"]);
     assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     engine.wait_for_log("takes 8 tasks at a time and gets 1; write concurrency = 8");
@@ -143,11 +143,11 @@ fn process_may_take_fewer_tasks() {
 }
 
 #[test]
-fn more_processes_are_started_if_they_may_be() {
+fn more_processes_are_started_on_demand() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = sandbox_with(sandbox(), "processes = 2", "");
+    let sandbox = place_with(sandbox(), "processes = 2", "");
     let waits = create(&sandbox, "work", r#"{"do": "wait", "all": 2}"#);
     let engine = sandbox.start(&["start"]);
     wait_until("the first process", || pids(&sandbox).len() == 1);
@@ -163,11 +163,11 @@ fn more_processes_are_started_if_they_may_be() {
 }
 
 #[test]
-fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
+fn dead_process_fails_tasks_and_restarts() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = sandbox_with(sandbox(), "concurrency = 2", "");
+    let sandbox = place_with(sandbox(), "concurrency = 2", "");
     let engine = sandbox.start(&["start"]);
     let beside = create(&sandbox, "work", r#"{"do": "wait", "all": 2}"#);
     wait_until("it runs", || sandbox.status(&beside) == "running" && pids(&sandbox).len() == 1);
@@ -178,7 +178,7 @@ fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
             why.starts_with("ProcessEnded: its process ended before it had answered (exit code 3)"),
             "{why}"
         );
-        assert!(why.ends_with("; its last words: last words"), "{why}");
+        assert!(why.ends_with("; its last log line: last words"), "{why}");
     }
     for (what, words) in [
         ("nonsense", "a line that is not a JSON object: \"hello\""),
@@ -194,7 +194,7 @@ fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
 }
 
 #[test]
-fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
+fn failing_process_start_does_not_spin() {
     let sandbox = sandbox();
     file(
         &sandbox,
@@ -204,7 +204,7 @@ fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
     for _ in 0..3 {
         let task = ended(&sandbox, &create(&sandbox, "broken", "{}"));
         assert!(error(&task).contains("(exit code 1)"), "{task}");
-        assert!(error(&task).ends_with("; its last words: not today"), "{task}");
+        assert!(error(&task).ends_with("; its last log line: not today"), "{task}");
     }
     let starts = fs::read_to_string(sandbox.path("starts")).unwrap().lines().count();
     assert_eq!(starts, 3, "once a task, never without one");
@@ -212,11 +212,11 @@ fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
 }
 
 #[test]
-fn a_task_that_does_not_end_takes_its_process_with_it() {
+fn timed_out_task_kills_its_process() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = sandbox_with(sandbox(), "timeout = \"2s\"\ngrace = \"1s\"", "");
+    let sandbox = place_with(sandbox(), "timeout = \"2s\"\ngrace = \"1s\"", "");
     let engine = sandbox.start(&["start"]);
     let task = run(&sandbox, "hang");
     assert_eq!(error(&task), "Timeout: not finished after 2 s");
@@ -230,11 +230,11 @@ fn a_task_that_does_not_end_takes_its_process_with_it() {
 }
 
 #[test]
-fn cancelling_is_a_line_and_then_a_kill() {
+fn cancel_sends_line_then_kills() {
     if !is_here("python3") {
         return;
     }
-    let sandbox = sandbox_with(sandbox(), "grace = \"1s\"", "");
+    let sandbox = place_with(sandbox(), "grace = \"1s\"", "");
     let engine = sandbox.start(&["start"]);
     let cancel = |what: &str| {
         let id = create(&sandbox, "work", &json!({ "do": what }).to_string());

@@ -73,7 +73,7 @@ fn pauses_and_resumes(sandbox: &Sandbox) {
 }
 
 #[test]
-fn queues_on_an_embedded_database() {
+fn queues_on_sqlite() {
     pauses_and_resumes(&sandbox());
 }
 
@@ -84,7 +84,7 @@ async fn queues_on_postgresql() {
 }
 
 #[test]
-fn instances_show_who_serves_what() {
+fn instances_show_served_queues() {
     let sandbox = sandbox();
     let pools = ["start", "--instance", "e", "--queue", "a", "--queue", "b", "--queue", "mail=3"];
     let engine = sandbox.start(&[&pools[..], &["--workers", "2", "--reserve", "-7=1"]].concat());
@@ -102,7 +102,7 @@ fn instances_show_who_serves_what() {
 }
 
 #[test]
-fn own_workers_keep_the_default_queue() {
+fn own_workers_keep_default_queue() {
     let sandbox = sandbox();
     let engine = sandbox.start(&["start", "--queue", "a=b=1"]);
     engine.wait_for_log("started with 6 workers (5 for default; 1 for a=b)");
@@ -115,14 +115,14 @@ fn own_workers_keep_the_default_queue() {
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
     let engine = sandbox.start(&["start", "--workers", "0", "--queue", "a=1"]);
-    engine.wait_for_log("This engine takes no tasks from queue \"default\" (of class ");
+    engine.wait_for_log("This engine does not serve queue \"default\" (of class ");
     engine.wait_for_log("started with 1 workers (1 for a)");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
-fn hostile_names_and_reasons_cannot_talk_to_the_terminal() {
+fn hostile_queue_names_are_escaped() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     sandbox.ok(&["queues", "pause", "evil\u{202e}", "--reason", "because\u{202e} I can"]);

@@ -99,7 +99,7 @@ fn tells_the_story(sandbox: &Sandbox, store: &dyn Store) {
 }
 
 #[test]
-fn trace_tells_the_story_of_a_flow_on_an_embedded_database() {
+fn trace_prints_flow_on_sqlite() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let store = SqliteStore::open(sandbox.path("task-engine.db")).unwrap();
@@ -107,7 +107,7 @@ fn trace_tells_the_story_of_a_flow_on_an_embedded_database() {
 }
 
 #[test]
-fn trace_tells_the_story_of_a_flow_on_postgresql() {
+fn trace_prints_flow_on_postgresql() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let sandbox = sandbox_on(&url);
@@ -117,7 +117,7 @@ fn trace_tells_the_story_of_a_flow_on_postgresql() {
 }
 
 #[test]
-fn a_number_is_a_task_or_a_flow() {
+fn number_is_task_or_flow() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "a", "--correlation", "2"]);
     sandbox.ok(&["create", "b", "--correlation", "other"]);
@@ -135,7 +135,7 @@ fn a_number_is_a_task_or_a_flow() {
 }
 
 #[test]
-fn a_large_flow_is_bounded_and_hostile_names_are_shown() {
+fn large_flow_is_bounded_and_escaped() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let store = SqliteStore::open(sandbox.path("task-engine.db")).unwrap();
@@ -171,7 +171,7 @@ fn slow_executions_are_warned_about() {
 /// What the collector gets is checked with the library; here, that it gets it.
 #[cfg(feature = "otlp")]
 #[test]
-fn spans_go_to_the_collector_that_the_environment_names() {
+fn spans_go_to_configured_collector() {
     use std::io::{Read as _, Write as _};
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

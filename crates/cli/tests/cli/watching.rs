@@ -1,4 +1,4 @@
-//! Watching: why a task does not run, waiting for it, and what goes on.
+//! `why`, `wait`, `tail`, `stats` and `top`.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ fn tells_why(sandbox: &Sandbox) {
 }
 
 #[test]
-fn why_on_an_embedded_database() {
+fn why_on_sqlite() {
     tells_why(&sandbox());
 }
 
@@ -96,7 +96,7 @@ async fn why_on_postgresql() {
 
 /// A transaction that holds a task is named, with its process and its client.
 #[tokio::test(flavor = "multi_thread")]
-async fn why_names_who_has_locked_a_task() {
+async fn why_names_blocking_session() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     let (client, connection) = task_engine::postgres::tokio_postgres::connect(
@@ -180,7 +180,7 @@ fn waits(sandbox: &Sandbox) {
 }
 
 #[test]
-fn wait_on_an_embedded_database() {
+fn wait_on_sqlite() {
     waits(&sandbox());
 }
 
@@ -202,7 +202,7 @@ fn follows(sandbox: &Sandbox) {
     let failures = sandbox.start(&["tail", "--failed", "--jsonl"]);
     let others = sandbox.start(&["tail", "--class", "FailingTask", "--jsonl"]);
     for tail in [&lines, &documents, &failures, &others] {
-        tail.wait_for_log("Following what ends on");
+        tail.wait_for_log("Following attempts on");
     }
     sandbox.ok(&["create", "FailingNotRetryTask"]);
     sandbox.ok(&["create", "FailingTask"]);
@@ -236,7 +236,7 @@ fn follows(sandbox: &Sandbox) {
 }
 
 #[test]
-fn tail_on_an_embedded_database() {
+fn tail_on_sqlite() {
     follows(&sandbox());
 }
 
@@ -304,7 +304,7 @@ fn counts(sandbox: &Sandbox) {
 }
 
 #[test]
-fn stats_on_an_embedded_database() {
+fn stats_on_sqlite() {
     counts(&sandbox());
 }
 
@@ -316,7 +316,7 @@ async fn stats_on_postgresql() {
 
 /// On a terminal it fills the screen, and gives the terminal back as it was.
 #[test]
-fn top_gives_the_terminal_back() {
+fn top_restores_terminal() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
     let script =

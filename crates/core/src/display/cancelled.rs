@@ -30,7 +30,7 @@ pub fn cancel_history_text(
 /// How the attempt responded to the cancel request.
 #[must_use]
 pub fn cancel_outcome_text(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
-    let after = match (cancel.told_at, ended) {
+    let after = match (cancel.delivered_at, ended) {
         (Some(delivered), Some(ended)) => span(ended.duration_since(delivered).unsigned_abs()),
         _ => "some time".to_owned(),
     };
@@ -77,7 +77,7 @@ mod tests {
             log_lines: 0,
             cancel: None,
         };
-        for (outcome, told_at, words) in [
+        for (outcome, delivered_at, words) in [
             (CancelOutcome::Pending, None, "requested 42 s ago, no response yet"),
             (
                 CancelOutcome::Acknowledged,
@@ -88,7 +88,7 @@ mod tests {
             (CancelOutcome::Ignored, Some(delivered), "finished its work 1 s after"),
             (CancelOutcome::Unanswered, None, "it ended before its code could respond"),
         ] {
-            let cancel = CancelRow { requested_at: requested, told_at, outcome };
+            let cancel = CancelRow { requested_at: requested, delivered_at, outcome };
             let text = cancel_history_text(&cancel, &execution, now, &TimeZone::UTC);
             assert!(text.contains(words), "{text}");
         }

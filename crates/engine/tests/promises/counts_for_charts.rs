@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
-    as_many_are_counted_as_ran
+    rollups_count_all_endings
 }
 
 /// By class: ok, failed, other, and how many had a run time and a wait.
@@ -97,7 +97,7 @@ fn working(engine: Engine<()>, begun: &Arc<Notify>) -> Engine<()> {
         })
 }
 
-async fn as_many_are_counted_as_ran(fresh: Fresh) {
+async fn rollups_count_all_endings(fresh: Fresh) {
     let begun = Arc::new(Notify::new());
     let engine = start(working(fresh.engine().workers(10), &begun));
     let mut ids = Vec::new();
@@ -166,7 +166,7 @@ async fn work_goes_on_without_figures(fresh: Fresh, spoil: impl AsyncFnOnce()) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_without_figures_on_postgresql() {
+async fn missing_rollups_do_not_stop_postgresql() {
     let url = TestServer::shared().create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();
@@ -179,7 +179,7 @@ async fn work_goes_on_without_figures_on_postgresql() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_without_figures_on_sqlite() {
+async fn missing_rollups_do_not_stop_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let store = Arc::new(SqliteStore::open(&path).unwrap());

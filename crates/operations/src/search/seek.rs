@@ -70,7 +70,7 @@ pub(super) async fn narrow(
 pub(super) fn created_bounds(filter: &Filter) -> Vec<TimeBound> {
     let later = [Field::Updated, Field::Started, Field::Ended];
     let terms = filter.terms().iter();
-    let is_upper = |bound: &TimeBound| matches!(bound, TimeBound::Until(_) | TimeBound::Older(_));
+    let is_upper = |bound: &TimeBound| matches!(bound, TimeBound::Until(_));
     let bound = |term| {
         let of_later = || later.iter().find_map(|field| time_bound(term, field)).filter(is_upper);
         time_bound(term, &Field::Created).or_else(of_later)

@@ -43,15 +43,15 @@ fn ids_and_times_form_a_range() {
     let now: Timestamp = "2026-12-24T12:00:00Z".parse().unwrap();
     let time = |text: &str| Some(text.parse::<Timestamp>().unwrap());
     for (text, from, until) in [
-        ("created>2h", None, time("2026-12-24T10:00:00Z")),
-        ("created<2h created<1h", time("2026-12-24T11:00:00Z"), None),
+        ("created<now-2h", None, time("2026-12-24T10:00:00Z")),
+        ("created>now-2h created>now-1h", time("2026-12-24T11:00:00Z"), None),
         (
-            "created>2026-12-01 created<=2026-12-02 created>1d",
+            "created>2026-12-01 created<=2026-12-02 created<now-1d",
             time("2026-12-01T00:00:00Z"),
             time("2026-12-02T00:00:00Z"),
         ),
-        ("updated>1h", None, time("2026-12-24T11:00:00Z")),
-        ("updated<1h ended>2026-12-01", None, None),
+        ("updated<now-1h", None, time("2026-12-24T11:00:00Z")),
+        ("updated>now-1h ended>2026-12-01", None, None),
     ] {
         assert_eq!(scan(text).created_between(now), (from, until), "{text}");
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Check, CheckFacts, FailedClass, Verdict, span};
+use super::{Check, CheckFacts, FailedClass, Verdict};
 use crate::activity::HeldAttempt;
+use task_engine_core::display::span;
 use task_engine_core::instance::{InstanceRow, InstanceState};
 
 /// A class or a queue that waits for longer than this waits for no engine.
@@ -397,7 +398,7 @@ impl CheckFacts {
             )
         } else {
             let retry = by_number.iter().map(|one| {
-                let filter = format!("status=failed class={} updated<1h", value(&one.class));
+                let filter = format!("status=failed class={} updated>now-1h", value(&one.class));
                 format!("task-engine retry {}", word(&filter))
             });
             format!("task-engine errors; then, to try them again: {}", each(retry))

@@ -108,7 +108,7 @@ fn form(app: &App, asked: &Asked) -> Markup {
             div .combo {
                 input #filter type="search" name="filter" value=(asked.text) data-filter
                       data-suggestions=(app.path("/suggestions")) aria-label="Filter"
-                      placeholder="status=failed class=send_mail created<2h"
+                      placeholder="status=failed class=send_mail created>now-2h"
                       autocomplete="off" autocapitalize="off" spellcheck="false"
                       aria-invalid=[wrong.map(|_| "true")]
                       aria-describedby=[wrong.map(|_| "filter-wrong")];
@@ -130,9 +130,9 @@ fn help() -> Markup {
         details .help {
             summary { "How to write a filter" }
             p { "Terms with spaces between; all of them must hold. Several values with commas between mean any of them: "
-                code { "status=failed,cancelled class=send_mail error~\"429\" created>2h params.user.id=42" } }
-            p { code { "created>2h" } " was created more than two hours ago, " code { "created<2h" }
-                " within the last two hours; " code { "created>2026-12-24" } " after that time. "
+                code { "status=failed,cancelled class=send_mail error~\"429\" created>now-2h params.user.id=42" } }
+            p { code { "created>now-2h" } " was created within the last two hours, "
+                code { "created<now-2h" } " longer ago; " code { "created>2026-12-24" } " after that time. "
                 code { "~" } " finds a text anywhere inside, in either case." }
             dl .facts {
                 @for (name, operators, about) in suggest::FIELDS {

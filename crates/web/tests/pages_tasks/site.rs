@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::fixture::{Fixture, TestEngine, new_instance, with_classes};
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
@@ -109,7 +109,7 @@ impl Site {
         let id = self.create(class, "{}").await;
         let hold = engine.claim_one().await;
         assert_eq!(hold.task_id(), id);
-        let outcome = Outcome::Failure(error, RetryAdvice::NoRetry);
+        let outcome = AttemptEnd::Failure(error, RetryAdvice::NoRetry);
         engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
         id
     }

@@ -14,9 +14,9 @@ use task_engine_store::schedules::Schedules;
 
 use super::next::times;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::table::table;
@@ -51,8 +51,8 @@ pub(crate) struct ShowArguments {
 const FIRED_SHOWN: u32 = 10;
 const NEXT_SHOWN: usize = 5;
 
-pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
     let secrets = task_engine_operations::secrets::read(&*store).await?;
     rows.iter_mut().for_each(|row| secrets.schedule(row));
@@ -124,8 +124,8 @@ struct Whole<'a> {
     next: &'a [SlotPreview],
 }
 
-pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
     let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
     task_engine_operations::secrets::read(&*store).await?.schedule(&mut details.row);

@@ -1,15 +1,15 @@
-//! What stands on the screen: lines out of stats.
+//! The lines of the screen.
 
 use task_engine_core::display::{count, span};
 use task_engine_operations::stats::StatsSnapshot;
 
 use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;
-use crate::said::progress_text;
+use crate::log_follow::progress_text;
 use crate::table::table;
 
-/// All that is to be seen, in so many lines or fewer: running tasks, which may be
-/// many, get what the rest leaves.
+/// At most `height` lines. Running tasks, which may be many, get the lines that the
+/// rest leaves.
 pub(super) fn lines(
     look: &StatsSnapshot,
     before: Option<&StatsSnapshot>,
@@ -58,12 +58,12 @@ fn section(lines: &mut Vec<String>, text: &str, rows_max: usize) {
     lines.push(format!("… and {} more", all.len() - shown));
 }
 
-/// What has changed since the look before.
+/// Changes since the last refresh.
 fn changes(look: &StatsSnapshot, before: &StatsSnapshot) -> String {
     let id = |look: &StatsSnapshot| look.stats.newest_task.map_or(0, |id| id.0);
     let created = id(look) - id(before);
     let due = look.stats.due.counted - before.stats.due.counted;
-    format!("; {created} created, {due:+} due since the last look")
+    format!("; {created} created, {due:+} due since the last refresh")
 }
 
 fn running(look: &StatsSnapshot) -> String {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn hidden_rows_are_counted() {
         let mut lines = Vec::new();
         section(&mut lines, "H\n1\n2\n3\n4", 3);
         assert_eq!(lines, ["", "H", "1", "… and 3 more"]);

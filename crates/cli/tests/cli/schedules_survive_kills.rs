@@ -27,7 +27,7 @@ fn on_postgresql_with_four_engines() {
 }
 
 #[test]
-fn on_sqlite_with_three_engines_on_one_file() {
+fn on_sqlite_with_three_engines() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let sandbox = sandbox();
     kill_at_random(&sandbox, 3, &runtime, || {

@@ -28,7 +28,7 @@ fn assert_same(one: &str, other: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_an_embedded_database_to_postgresql_and_back() {
+async fn moves_from_sqlite_to_postgresql_back() {
     let file = sandbox();
     file.ok(&["migrate"]);
     let store = SqliteStore::open(file.path("task-engine.db")).unwrap();
@@ -92,7 +92,7 @@ async fn from_an_embedded_database_to_postgresql_and_back() {
     drop(PgStore::connect(&url).await.unwrap());
 }
 
-fn an_engine_runs_what_was_imported(from: &Sandbox, to: &Sandbox) {
+fn engine_runs_imported_tasks(from: &Sandbox, to: &Sandbox) {
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--count", "5"]);
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]);
     let file = from.ok(&["export"]);
@@ -115,15 +115,15 @@ fn an_engine_runs_what_was_imported(from: &Sandbox, to: &Sandbox) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_run_where_it_was_moved_to() {
+async fn waiting_tasks_run_after_move() {
     let server = sandbox_on(&TestServer::shared().create_database().await);
-    an_engine_runs_what_was_imported(&sandbox(), &server);
+    engine_runs_imported_tasks(&sandbox(), &server);
     let server = sandbox_on(&TestServer::shared().create_database().await);
-    an_engine_runs_what_was_imported(&server, &sandbox());
+    engine_runs_imported_tasks(&server, &sandbox());
 }
 
-fn refuses_what_is_wrong(sandbox: &Sandbox) {
-    let source = super::support::sandbox();
+fn refuses_wrong_files(sandbox: &Sandbox) {
+    let source = crate::support::sandbox();
     source.ok(&["create", "a", "--count", "3"]);
     let good = source.ok(&["export"]);
     let lines: Vec<&str> = good.lines().collect();
@@ -172,11 +172,11 @@ fn refuses_what_is_wrong(sandbox: &Sandbox) {
 }
 
 #[test]
-fn wrong_files_on_an_embedded_database() {
-    refuses_what_is_wrong(&sandbox());
+fn wrong_files_on_sqlite() {
+    refuses_wrong_files(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_files_on_postgresql() {
-    refuses_what_is_wrong(&sandbox_on(&TestServer::shared().create_database().await));
+    refuses_wrong_files(&sandbox_on(&TestServer::shared().create_database().await));
 }

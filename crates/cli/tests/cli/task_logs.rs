@@ -1,4 +1,4 @@
-//! What tasks say, and what becomes of a wish to cancel them, as operators see it.
+//! Logs, progress and cancel requests of tasks, by commands.
 
 use serde_json::Value;
 use task_engine_test_harness::TestServer;
@@ -45,24 +45,24 @@ fn progress_and_log_are_shown(sandbox: &Sandbox) {
     wait_until("it is done", || sandbox.status("2") == "stopped");
     let silent = sandbox.run(&["logs", "2"]);
     assert_eq!((silent.code, silent.out.as_str()), (Some(0), ""));
-    assert!(silent.err.contains("Task 2 has said nothing"), "{}", silent.err);
+    assert!(silent.err.contains("Task 2 has logged nothing"), "{}", silent.err);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
-fn progress_and_log_are_shown_on_an_embedded_database() {
+fn progress_and_log_on_sqlite() {
     progress_and_log_are_shown(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_and_log_are_shown_on_postgresql() {
+async fn progress_and_log_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     progress_and_log_are_shown(&sandbox_on(&url));
 }
 
 #[test]
-fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
+fn follow_prints_lines_until_task_ends() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "ReportingTask", r#"{"steps": 1000000, "step_time": 0.05}"#]);
     let follower = sandbox.start(&["logs", "1", "--follow"]);
@@ -78,7 +78,7 @@ fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
     for running in [follower, page] {
         let end = running.end();
         assert_eq!(end.code, Some(0), "{end:?}");
-        assert!(end.out.contains("warn   told to end before step"), "{}", end.out);
+        assert!(end.out.contains("warn   asked to end before step"), "{}", end.out);
         assert!(end.err.contains("Task 1 is cancelled."), "{}", end.err);
         let lines = end.out.lines().filter(|line| line.contains("is done"));
         let numbers: Vec<&str> = lines.map(|line| line.split_once("step ").unwrap().1).collect();
@@ -91,7 +91,7 @@ fn a_follower_sees_lines_as_they_come_and_ends_with_the_task() {
 }
 
 #[test]
-fn cancel_waits_for_the_outcome_and_tells_it() {
+fn cancel_wait_reports_outcome() {
     let sandbox = sandbox();
     let running = |when: &str| {
         let parameters = format!(r#"{{"steps": 1, "step_time": 60, "when_cancelled": "{when}"}}"#);
@@ -112,7 +112,10 @@ fn cancel_waits_for_the_outcome_and_tells_it() {
         let task = sandbox.task(&id);
         let cancel = &task["executions"][0]["cancel"];
         assert_eq!(cancel["outcome"], outcome);
-        assert!(cancel["requested_at"].is_string() && cancel["told_at"].is_string(), "{cancel}");
+        assert!(
+            cancel["requested_at"].is_string() && cancel["delivered_at"].is_string(),
+            "{cancel}"
+        );
         let shown = sandbox.ok(&["show", &id]);
         assert!(shown.contains("cancel      requested 20"), "{shown}");
     }
@@ -125,7 +128,7 @@ fn cancel_waits_for_the_outcome_and_tells_it() {
 }
 
 #[test]
-fn cancel_does_not_wait_for_ever() {
+fn cancel_wait_times_out() {
     let sandbox = sandbox();
     let (engine, _witness) = sandbox.start_on_witness(60_000, &["start"]);
     // It is suspended, and so hears of nothing.
@@ -140,9 +143,9 @@ fn cancel_does_not_wait_for_ever() {
     wait_until("it is cancelled", || sandbox.status("1") == "cancelled");
 }
 
-/// A crash loses the last half second of what was said, and no more.
+/// A crash loses at most the last half second of the log.
 #[test]
-fn a_killed_engine_leaves_what_its_task_has_said() {
+fn log_survives_killed_engine() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "ReportingTask", r#"{"steps": 1000000, "step_time": 0.02}"#]);
     let engine = sandbox.start(&["start", "--instance", "a"]);

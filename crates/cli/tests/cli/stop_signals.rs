@@ -1,10 +1,10 @@
-//! How an engine ends, and what its exit code says.
+//! How an engine stops, and its exit codes.
 
 use super::support::sandbox;
 use task_engine_test_harness::Sandbox;
 
 #[test]
-fn the_first_signal_lets_running_tasks_finish() {
+fn first_signal_lets_tasks_finish() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(700, &["start"]);
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
@@ -17,7 +17,7 @@ fn the_first_signal_lets_running_tasks_finish() {
 }
 
 #[test]
-fn a_closed_terminal_is_a_first_signal() {
+fn sighup_stops_gracefully() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(700, &["start"]);
     // A shell sends it again to what it has started.
@@ -31,7 +31,7 @@ fn a_closed_terminal_is_a_first_signal() {
 }
 
 #[test]
-fn with_nohup_a_closed_terminal_does_not_matter() {
+fn nohup_ignores_sighup() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     let engine = sandbox.start_under(&["nohup"], &["start"]);
@@ -46,7 +46,7 @@ fn with_nohup_a_closed_terminal_does_not_matter() {
 }
 
 #[test]
-fn the_second_signal_gives_them_back_at_no_cost() {
+fn second_signal_releases_tasks() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(60_000, &["start"]);
     engine.signal("TERM");
@@ -54,13 +54,13 @@ fn the_second_signal_gives_them_back_at_no_cost() {
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(9), "{}", ended.err);
-    assert!(ended.err.contains("given back to wait"), "{}", ended.err);
+    assert!(ended.err.contains("released to wait again"), "{}", ended.err);
     assert_eq!(witness.events(), ["begin"]);
     released(&sandbox);
 }
 
 #[test]
-fn the_end_of_the_stop_timeout_does_the_same() {
+fn stop_timeout_releases_tasks() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(60_000, &["start", "--stop-timeout", "100ms"]);
     engine.signal("INT");

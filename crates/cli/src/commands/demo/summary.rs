@@ -1,4 +1,4 @@
-//! What happened in a demo, and what to try next.
+//! The summary of a demo, and commands to try next.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::console::{Console, program};
 use crate::database::Database;
 use crate::escape::{escape, summary};
 
-pub(super) struct Account {
+pub(super) struct DemoSummary {
     /// The demo's tasks, oldest first.
     pub(super) rows: Vec<TaskRow>,
     pub(super) took: Duration,
@@ -22,7 +22,7 @@ pub(super) struct Account {
     pub(super) now: Zoned,
 }
 
-impl Account {
+impl DemoSummary {
     pub(super) fn print(
         &self,
         console: &Console,
@@ -53,10 +53,10 @@ impl Account {
             count(usize::from(self.workers), "worker")
         )?;
         for (number, what) in [
-            (stopped, "did their work (stopped)"),
+            (stopped, "succeeded (stopped)"),
             (retried, "failed and wait for a retry (waiting)"),
             (failed, "failed for good (failed)"),
-            (open, "have not been executed; the next engine on this database does it"),
+            (open, "have not been executed; the next engine on this database executes them"),
         ] {
             if number > 0 {
                 writeln!(out, "{number:5} {what}")?;
@@ -74,7 +74,7 @@ impl Account {
         if failed.is_empty() {
             return Ok(());
         }
-        writeln!(out, "\nWhat failed, and what comes next:")?;
+        writeln!(out, "\nFailed tasks, and what comes next:")?;
         for row in failed {
             let error = row.error.as_ref().map(|error| summary(&error.to_string(), 100));
             writeln!(
@@ -103,8 +103,8 @@ impl Account {
             );
         }
         let why = match row.task_class.as_str() {
-            "FailingNotRetryTask" => "its class says so",
-            "FailingNotRetryExceptionTask" => "its error says so",
+            "FailingNotRetryTask" => "its class has no retries",
+            "FailingNotRetryExceptionTask" => "its error forbids retries",
             _ => "all retries were used",
         };
         format!("not retried: {why}")
@@ -116,7 +116,7 @@ impl Account {
         };
         writeln!(
             out,
-            "\nTask {} was scheduled 5 s ahead, and began {} after its time.",
+            "\nTask {} was scheduled 5 s ahead, and started {} late.",
             self.scheduled,
             span(late)
         )
@@ -135,7 +135,7 @@ impl Account {
             Some(("tasks".to_owned(), "all tasks, newest first")),
             Some((format!("show {shown}"), "one of them, with all its attempts")),
             failing.map(|id| (format!("retry {id}"), "let it run now, not in a minute")),
-            Some(("start".to_owned(), "an engine that goes on until Ctrl-C")),
+            Some(("start".to_owned(), "an engine that runs until Ctrl-C")),
         ]
         .into_iter()
         .flatten()

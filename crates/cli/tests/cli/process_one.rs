@@ -1,5 +1,5 @@
-//! The engine as process 1 of a container, where signals without a handler are
-//! ignored.
+//! As process 1, as in a container: there a signal without a handler is
+//! ignored, so the handlers must be the engine's own.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What can go wrong, and the exit code that says so.
+//! The errors of commands, and their exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,43 +7,42 @@ use task_engine::{EngineError, StoreError};
 
 use crate::console::quoted;
 
-/// Why a command did not do what it was asked to. The codes are part of the
-/// interface: scripts depend on them.
+/// Why a command failed. Scripts depend on the exit codes.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
-    /// It was tried, and failed.
+pub(crate) enum CliError {
+    /// The command failed.
     #[error("{0}")]
     Failure(String),
-    /// What was typed or configured cannot be meant. Nothing was changed.
+    /// Wrong arguments or settings. Nothing was changed.
     #[error("{0}")]
     Usage(String),
-    /// What was named does not exist.
+    /// A named task, engine or file does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// What was named is not in a state for this.
+    /// A task or engine is not in a state for this.
     #[error("{0}")]
     Conflict(String),
     /// A check found something wrong.
     #[error("{0}")]
     Unhealthy(String),
-    /// Some of it was done, and some was not.
+    /// Only a part was done.
     #[error("{0}")]
     Partial(String),
-    /// The engine stopped, and not all of its tasks had ended.
+    /// The engine stopped before all of its tasks had ended.
     #[error("{0}")]
     Released(String),
-    /// It took longer than somebody wanted to wait.
+    /// The time limit ended first.
     #[error("{0}")]
     TimedOut(String),
-    /// A task that was waited for did not do its work.
+    /// An awaited task failed or was cancelled.
     #[error("{0}")]
     AwaitedFailed(String),
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed it.
     #[error("the output was closed")]
     OutputClosed,
 }
 
-impl Fault {
+impl CliError {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
@@ -60,7 +59,7 @@ impl Fault {
     }
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NameTaken(_) => Self::Conflict(error.to_string()),
@@ -69,17 +68,17 @@ impl From<StoreError> for Fault {
     }
 }
 
-impl From<EngineError> for Fault {
+impl From<EngineError> for CliError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => error.into(),
             EngineError::Setting(_) => Self::Usage(error.to_string()),
             EngineError::NameTaken(_) => Self::Conflict(format!(
-                "{}. Give this one another name with --instance, or none: then it gets one that is free",
+                "{}. Pass another name with --instance, or none to get a free one",
                 error.without_advice()
             )),
             EngineError::LeftTasks { ref holder, .. } => Self::Conflict(format!(
-                "{}\nRecover them with `task-engine recover {}`, or let engines do it: start without --recovery manual",
+                "{}\nRecover them with `task-engine recover {}`, or start without --recovery manual",
                 error.without_advice(),
                 quoted(&holder.name)
             )),
@@ -88,13 +87,13 @@ impl From<EngineError> for Fault {
     }
 }
 
-/// For writing results: all other input and output has its own words.
-impl From<io::Error> for Fault {
+/// For writing results; other input and output has its own messages.
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::OutputClosed
         } else {
-            Self::Failure(format!("the output cannot be written: {error}"))
+            Self::Failure(format!("could not write the output: {error}"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a dead engine left.
+//! Recovery of the tasks of dead engines.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{WITNESS_OPTIONS, wait_until};
 
 #[test]
-fn a_living_engine_is_left_alone_and_a_dead_one_recovered() {
+fn only_dead_engine_is_recovered() {
     let sandbox = sandbox();
     let settings = ["start", "--instance", "web-1", "--heartbeat", "100ms", "--dead-after", "60s"];
     let (engine, witness) = sandbox.start_on_witness(60_000, &settings);

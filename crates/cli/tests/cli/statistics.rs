@@ -1,4 +1,4 @@
-//! Every sandbox that shows numbers shows the same ones, and they are what happened.
+//! Commands, API and metrics show the same numbers, and they are right.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ fn all_tasks(sandbox: &Sandbox) -> Vec<Value> {
     }
 }
 
-/// What the tasks themselves say.
+/// The numbers by the tasks themselves.
 fn on_record(sandbox: &Sandbox) -> Ended {
     let mut ended = Ended::default();
     for task in all_tasks(sandbox) {
@@ -190,7 +190,7 @@ async fn numbers_agree_on_postgresql() {
 }
 
 #[test]
-fn retried_errors_show_in_a_backlog() {
+fn retried_errors_show_in_backlog() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     sandbox.ok(&["create", "FailingTask", r#"{"divisor": 0}"#]);

@@ -1,4 +1,4 @@
-//! Mistakes: a clear message, the right exit code, and nothing changed.
+//! Wrong input: a clear message, the right exit code, and nothing changed.
 
 use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
@@ -7,10 +7,10 @@ use task_engine_test_harness::TestServer;
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
 
-/// Arguments, exit code, and what the message says.
-type Mistake<'a> = (Vec<&'a str>, i32, &'a str);
+/// Arguments, exit code, and a part of the message.
+type WrongInput<'a> = (Vec<&'a str>, i32, &'a str);
 
-fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
+fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
     vec![
         (vec!["create", "a", "[1]"], 2, "a JSON object is needed"),
         (vec!["create", "a", "-1"], 2, "this is a number"),
@@ -163,11 +163,11 @@ fn mistakes(deep: &str) -> Vec<Mistake<'_>> {
     ]
 }
 
-fn refuses_all_mistakes(sandbox: &Sandbox) {
+fn refuses_wrong_input(sandbox: &Sandbox) {
     sandbox.ok(&["create", "first"]);
     let before = sandbox.tasks();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
-    for (args, code, words) in mistakes(&deep) {
+    for (args, code, words) in wrong_inputs(&deep) {
         let finished = sandbox.run(&args);
         let shown: Vec<_> = args.iter().map(|arg| &arg[..arg.len().min(40)]).collect();
         assert_eq!(finished.code, Some(code), "{shown:?}: {finished:?}");
@@ -183,12 +183,12 @@ fn refuses_all_mistakes(sandbox: &Sandbox) {
 }
 
 #[test]
-fn mistakes_on_an_embedded_database() {
-    refuses_all_mistakes(&sandbox());
+fn wrong_input_on_sqlite() {
+    refuses_wrong_input(&sandbox());
 }
 
 #[test]
-fn mistakes_that_only_files_allow() {
+fn wrong_files_are_refused() {
     let sandbox = sandbox();
     let refused = sandbox.run(&["create", "a", "--schema", "jobs"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -203,13 +203,13 @@ fn mistakes_that_only_files_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_on_postgresql() {
+async fn wrong_input_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     let missing = sandbox.run(&["tasks"]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.contains("task-engine migrate"), "{}", missing.err);
-    refuses_all_mistakes(&sandbox);
+    refuses_wrong_input(&sandbox);
     let refused = sandbox.run(&["tasks", "--schema", "no such"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert_eq!(sandbox.ok(&["create", "a", "--schema", "jobs"]), "1\n");
@@ -258,7 +258,7 @@ fn checks_tables_without_a_migration(sandbox: &Sandbox, change: impl Fn(&str)) {
 }
 
 #[test]
-fn tables_are_checked_without_a_migration_on_an_embedded_database() {
+fn tables_are_checked_on_sqlite() {
     let sandbox = sandbox();
     let file = rusqlite::Connection::open(sandbox.path("task-engine.db")).unwrap();
     // A file with nothing in it.
@@ -272,7 +272,7 @@ fn tables_are_checked_without_a_migration_on_an_embedded_database() {
 }
 
 #[test]
-fn tables_are_checked_without_a_migration_on_postgresql() {
+fn tables_are_checked_on_postgresql() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let (client, connection) =
@@ -285,7 +285,7 @@ fn tables_are_checked_without_a_migration_on_postgresql() {
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn doctor_reports_unreachable_server() {
     // Port 1 belongs to nobody.
     let sandbox = sandbox_on("postgres://u:secret@127.0.0.1:1/d");
     for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
@@ -299,7 +299,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_not_there() {
+async fn missing_database_is_reported() {
     let url = TestServer::shared().url("missing");
     let sandbox = sandbox_on(&url);
     let refused = sandbox.run(&["create", "a"]);
@@ -307,9 +307,9 @@ async fn a_database_that_is_not_there() {
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
 }
 
-/// Root may write everywhere, so the program is run as somebody who may not.
+/// Root may write everywhere, so the program runs as another user.
 #[test]
-fn a_read_only_database_is_refused() {
+fn read_only_database_is_refused() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let sandbox = sandbox();
     sandbox.ok(&["create", "first"]);
@@ -343,7 +343,7 @@ fn a_read_only_database_is_refused() {
 
 /// A server that asks for a password and gets the wrong one.
 #[test]
-fn a_wrong_password_is_said_and_never_shown() {
+fn wrong_password_is_never_shown() {
     let server = TestServer::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(server.create_database());
@@ -373,7 +373,7 @@ fn a_wrong_password_is_said_and_never_shown() {
 }
 
 #[test]
-fn a_port_that_is_taken() {
+fn port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let sandbox = sandbox();

@@ -11,7 +11,7 @@ use task_engine_test_harness::Sandbox;
 
 const CANARY: &str = "canary-7f3a9c";
 
-/// Says it wherever something can be said, then fails.
+/// Prints the secret in every output, then fails.
 const FAILS: &str = r#"
 input=$(cat)
 echo "$input" >> seen
@@ -20,7 +20,7 @@ echo "last words: $input" >&2
 exit 100"#;
 /// Gives it back as a result.
 const SUCCEEDS: &str = r#"cat | tee -a seen"#;
-/// Says it where nobody expects anything.
+/// Prints the secret in unexpected outputs.
 const PRINTS: &str = r#"echo "no JSON: $(cat)""#;
 
 fn parameters() -> String {
@@ -118,7 +118,7 @@ fn secrets_stay_secret(sandbox: &Sandbox) {
     assert!(sandbox.ok(&["export"]).contains(CANARY));
 }
 
-/// Keeps what an engine has logged.
+/// Keeps the log of an engine.
 fn engine_log(
     engine: task_engine_test_harness::RunningProgram,
     said: &mut Vec<(String, String)>,
@@ -129,7 +129,7 @@ fn engine_log(
 }
 
 #[test]
-fn secrets_stay_secret_on_an_embedded_database() {
+fn secrets_stay_secret_on_sqlite() {
     secrets_stay_secret(&sandbox());
 }
 
@@ -143,7 +143,7 @@ async fn secrets_stay_secret_on_postgresql() {
 
 /// A process that stays talks about several tasks at once.
 #[test]
-fn a_process_that_stays_keeps_secrets_too() {
+fn persistent_process_keeps_secrets() {
     let sandbox = sandbox();
     let script = r#"
 while read -r line; do
@@ -163,7 +163,7 @@ done"#;
 }
 
 #[test]
-fn a_bad_path_is_told_with_its_place() {
+fn invalid_secret_path_has_position() {
     let sandbox = sandbox();
     for (secret, words) in [
         ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),

@@ -1,4 +1,4 @@
-//! Who is let near the dashboard, and what the log of an engine can be made to say.
+//! Access to the dashboard, and hostile text in the log of an engine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use super::support::sandbox;
 use task_engine_test_harness::wait_until;
 
 #[test]
-fn an_address_that_others_reach_needs_protection() {
+fn public_address_needs_protection() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
     for command in [&["web", "0.0.0.0:0"][..], &["start", "--web", "0.0.0.0:0"]] {
@@ -30,7 +30,7 @@ fn an_address_that_others_reach_needs_protection() {
 }
 
 #[test]
-fn a_log_line_stays_one_line() {
+fn log_line_stays_one_line() {
     let sandbox = sandbox();
     let script =
         "#!/bin/sh\nprintf 'boom \\033]0;title\\007 \\r2026-01-01 INFO  all is well' >&2\nexit 3\n";
