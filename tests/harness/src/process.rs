@@ -119,7 +119,6 @@ impl RunningProgram {
     ///
     /// # Panics
     /// If it does not end.
-    #[must_use]
     pub fn end(mut self) -> CommandOutput {
         let mut status = None;
         wait_until("the program ends", || {

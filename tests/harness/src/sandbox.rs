@@ -193,7 +193,6 @@ impl Sandbox {
     ///
     /// # Panics
     /// If it cannot be written.
-    #[must_use]
     pub fn witness(&self) -> WitnessFile {
         fs::write(self.path("witness.toml"), WITNESS).expect("a file");
         WitnessFile { path: self.path("witness") }

@@ -10,7 +10,8 @@ mod support;
 mod watches;
 
 use chromium::Browser;
-use support::{RunningProgram, Sandbox, wait_until};
+use support::sandbox;
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 /// A dashboard, served by a command that goes on.
 struct Served {

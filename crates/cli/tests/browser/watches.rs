@@ -1,6 +1,6 @@
 //! What a person watches, and what they see while they type.
 
-use crate::{Browser, Sandbox, Served, nothing_to_complain};
+use crate::{Browser, Served, nothing_to_complain, sandbox};
 
 #[test]
 fn schedule_preview_updates_while_typing() {
