@@ -7,8 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::support::sandbox;
-use task_engine_test_harness::wait_until;
+use super::support::{Place, eventually};
 
 fn root() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -69,22 +68,22 @@ fn setting(text: &str, name: &str) -> u64 {
 #[test]
 fn packaged_command_lines_run() {
     for words in all() {
-        let sandbox = sandbox();
+        let place = Place::new();
         if words[0] != "migrate" {
-            sandbox.ok(&["migrate"]);
-            // A dashboard that others can reach wants somebody who may come in.
-            sandbox.ok(&["tokens", "create", "somebody", "--role", "viewer"]);
+            place.ok(&["migrate"]);
+            // A public address needs a token.
+            place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
         }
-        // Somebody may use the port.
+        // The port may be in use.
         let words: Vec<String> = words.iter().map(|word| word.replace(":8642", ":0")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        // A word that nobody knows is told of before help is.
-        sandbox.ok(&[&words[..], &["--help"]].concat());
+        // An unknown argument is an error even with --help.
+        place.ok(&[&words[..], &["--help"]].concat());
         match words[0] {
-            "migrate" => drop(sandbox.ok(&words)),
+            "migrate" => drop(place.ok(&words)),
             kind => {
-                let running = sandbox.start(&words);
-                running.wait_for_log(if kind == "start" { "started with" } else { "Dashboard: " });
+                let running = place.start(&words);
+                running.says(if kind == "start" { "started with" } else { "Dashboard: " });
                 running.signal("TERM");
                 let ended = running.end();
                 assert_eq!(ended.code, Some(0), "{words:?}: {}", ended.err);
@@ -102,13 +101,13 @@ fn kill_timeouts_exceed_stop_timeout() {
     let pod = setting(&packaged("kubernetes.yaml"), "terminationGracePeriodSeconds:");
     let engine = of_cluster().into_iter().find(|words| words[0] == "start").unwrap();
     assert!(pod >= seconds(&engine, "--stop-timeout") + 12, "{pod}");
-    // Without an answer from whoever runs containers, 10 s.
+    // The default of container runtimes is 10 s.
     assert!(seconds(&of_image(), "--stop-timeout") < 10);
 }
 
 #[test]
 fn packaged_variables_are_known() {
-    let help = sandbox().ok(&["--help"]);
+    let help = Place::new().ok(&["--help"]);
     for name in ["task-engine.service", "environment", "kubernetes.yaml"] {
         for part in packaged(name).split("TASK_ENGINE_").skip(1) {
             let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_');
@@ -121,30 +120,30 @@ fn packaged_variables_are_known() {
 #[test]
 fn image_has_health_check() {
     let check = lists(&packaged("Containerfile"), "  CMD ");
-    let sandbox = sandbox();
-    sandbox.ok(&["migrate"]);
+    let place = Place::new();
+    place.ok(&["migrate"]);
     let words: Vec<String> = of_image().iter().map(|word| word.replace(":8642", ":0")).collect();
-    let engine = sandbox.start(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    engine.wait_for_log("Dashboard: http://127.0.0.1:");
+    let engine = place.start(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    engine.says("Dashboard: http://127.0.0.1:");
     let said = engine.err();
     let port = said.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
     let healthy = || {
         let words: Vec<String> = check[0].iter().map(|word| word.replace("8642", &port)).collect();
         Command::new(&words[0]).args(&words[1..]).output().expect("bash").status.success()
     };
-    wait_until("it is healthy", healthy);
-    engine.wait_for_log("started with");
+    eventually("it is healthy", healthy);
+    engine.says("started with");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    assert!(!healthy(), "nobody is there any more");
+    assert!(!healthy(), "the server has ended");
 }
 
 #[test]
 fn version_names_commit() {
-    let sandbox = sandbox();
+    let place = Place::new();
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(sandbox.ok(&["-V"]), format!("task-engine {version}\n"));
-    let long = sandbox.ok(&["--version"]);
+    assert_eq!(place.ok(&["-V"]), format!("task-engine {version}\n"));
+    let long = place.ok(&["--version"]);
     let rest = long.strip_prefix(&format!("task-engine {version}")).expect("the version");
     let Some(commit) = rest.trim().strip_prefix('(').and_then(|it| it.strip_suffix(')')) else {
         assert_eq!(rest, "\n");
@@ -152,7 +151,7 @@ fn version_names_commit() {
         return;
     };
     assert_eq!(commit.len(), 12, "{long}");
-    // Not that it is the newest: somebody may commit while this runs.
+    // It may not be the newest: a commit may happen while this runs.
     if git_knows("HEAD") && option_env!("TASK_ENGINE_COMMIT").is_none() {
         assert!(git_knows(commit), "{long}");
     }

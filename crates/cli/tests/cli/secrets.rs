@@ -3,11 +3,10 @@
 
 use std::fs;
 
-use task_engine_test_harness::TestServer;
+use task_engine_conformance::TestServer;
 
 use super::executables::{class, ended, file, stop};
-use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::Sandbox;
+use super::support::Place;
 
 const CANARY: &str = "canary-7f3a9c";
 
@@ -29,14 +28,14 @@ fn parameters() -> String {
     )
 }
 
-fn secrets_stay_secret(sandbox: &Sandbox) {
+fn secrets_stay_secret(place: &Place) {
     let settings = "secret = [\"login.password\"]\nretry = { maximum = 0 }";
     let classes = [("fails", FAILS), ("succeeds", SUCCEEDS), ("prints", PRINTS)]
         .map(|(name, script)| class(name, settings, script));
-    file(sandbox, &classes.concat());
+    file(place, &classes.concat());
     let mut said = Vec::new();
     let mut run = |args: &[&str]| {
-        let finished = sandbox.run(args);
+        let finished = place.run(args);
         assert_eq!(finished.code, Some(0), "{args:?}: {finished:?}");
         said.push((args.join(" "), format!("{}{}", finished.out, finished.err)));
         finished.out
@@ -47,13 +46,13 @@ fn secrets_stay_secret(sandbox: &Sandbox) {
     run(&["create", "fails", &parameters(), "--in", "1h"]);
     run(&["schedules", "add", "daily", "fails", &parameters(), "--cron", "0 0 1 1 *"]);
     // Without the file and without an engine, the tasks themselves know.
-    fs::rename(sandbox.path("task-engine.toml"), sandbox.path("away")).unwrap();
+    fs::rename(place.path("task-engine.toml"), place.path("away")).unwrap();
     assert!(run(&["show", "1"]).contains("[secret]"));
-    fs::rename(sandbox.path("away"), sandbox.path("task-engine.toml")).unwrap();
+    fs::rename(place.path("away"), place.path("task-engine.toml")).unwrap();
 
-    let engine = sandbox.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
+    let engine = place.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
     for id in ["1", "2", "3"] {
-        ended(sandbox, id);
+        ended(place, id);
     }
     for args in [
         &["show", "1"][..],
@@ -89,7 +88,7 @@ fn secrets_stay_secret(sandbox: &Sandbox) {
         run(args);
     }
     assert!(!run(&["show", "5"]).contains("another-secret"), "a task that was created again");
-    ended(sandbox, "5");
+    ended(place, "5");
     stop(engine_log(engine, &mut said));
 
     for (what, text) in &said {
@@ -112,31 +111,31 @@ fn secrets_stay_secret(sandbox: &Sandbox) {
     ] {
         assert!(of(what).contains(words), "{what}: {words} in\n{}", of(what));
     }
-    // The code had it, whoever may sees it, and it moves with its task.
-    assert_eq!(fs::read_to_string(sandbox.path("seen")).unwrap().matches(CANARY).count(), 6);
-    assert!(sandbox.ok(&["show", "1", "--reveal"]).contains(CANARY));
-    assert!(sandbox.ok(&["export"]).contains(CANARY));
+    // The code gets it, users with the right see it, and export contains it.
+    assert_eq!(fs::read_to_string(place.path("seen")).unwrap().matches(CANARY).count(), 6);
+    assert!(place.ok(&["show", "1", "--reveal"]).contains(CANARY));
+    assert!(place.ok(&["export"]).contains(CANARY));
 }
 
 /// Keeps the log of an engine.
 fn engine_log(
-    engine: task_engine_test_harness::RunningProgram,
+    engine: super::support::Running,
     said: &mut Vec<(String, String)>,
-) -> task_engine_test_harness::RunningProgram {
-    engine.wait_for_log("error is ExitCode100");
+) -> super::support::Running {
+    engine.says("error is ExitCode100");
     said.push(("the log of the engine".to_owned(), engine.err() + &engine.out()));
     engine
 }
 
 #[test]
 fn secrets_stay_secret_on_sqlite() {
-    secrets_stay_secret(&sandbox());
+    secrets_stay_secret(&Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_stay_secret_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    tokio::task::spawn_blocking(move || secrets_stay_secret(&sandbox_on(&url)))
+    tokio::task::spawn_blocking(move || secrets_stay_secret(&Place::with_database(&url)))
         .await
         .expect("the test");
 }
@@ -144,34 +143,34 @@ async fn secrets_stay_secret_on_postgresql() {
 /// A process that stays talks about several tasks at once.
 #[test]
 fn persistent_process_keeps_secrets() {
-    let sandbox = sandbox();
+    let place = Place::new();
     let script = r#"
 while read -r line; do
   echo "standard error: $line" >&2
   echo "nonsense: $line"
 done"#;
     let settings = "mode = \"lines\"\nsecret = [\"password\"]\nretry = { maximum = 0 }";
-    file(&sandbox, &class("stays", settings, script));
-    sandbox.ok(&["create", "stays", &format!(r#"{{"password":"{CANARY}"}}"#)]);
-    let engine = sandbox.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
-    ended(&sandbox, "1");
-    let shown = sandbox.ok(&["show", "1"]);
+    file(&place, &class("stays", settings, script));
+    place.ok(&["create", "stays", &format!(r#"{{"password":"{CANARY}"}}"#)]);
+    let engine = place.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
+    ended(&place, "1");
+    let shown = place.ok(&["show", "1"]);
     assert!(shown.contains("nonsense") && shown.contains("standard error"), "{shown}");
-    engine.wait_for_log("Worker process stays ended");
+    engine.says("Worker process stays ended");
     assert!(!shown.contains(CANARY) && !engine.err().contains(CANARY), "{shown}{}", engine.err());
     stop(engine);
 }
 
 #[test]
 fn invalid_secret_path_has_position() {
-    let sandbox = sandbox();
+    let place = Place::new();
     for (secret, words) in [
         ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),
         ("[\"\"]", "\"\" is not the path"),
         ("\"password\"", "secret is a list of texts, not a text"),
     ] {
-        file(&sandbox, &class("a", &format!("secret = {secret}"), "true"));
-        let created = sandbox.run(&["create", "a"]);
+        file(&place, &class("a", &format!("secret = {secret}"), "true"));
+        let created = place.run(&["create", "a"]);
         assert_eq!(created.code, Some(2));
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
@@ -179,18 +178,18 @@ fn invalid_secret_path_has_position() {
 
 #[test]
 fn placeholders_keep_stored_secrets() {
-    let sandbox = sandbox();
-    file(&sandbox, &class("log_in", "secret = [\"password\"]", "true"));
+    let place = Place::new();
+    file(&place, &class("log_in", "secret = [\"password\"]", "true"));
     let parameters = format!(r#"{{"user":"ann","password":"{CANARY}"}}"#);
-    sandbox.ok(&["create", "log_in", &parameters, "--in", "1h"]);
-    sandbox.ok(&["schedules", "add", "nightly", "log_in", &parameters, "--cron", "0 3 * * *"]);
+    place.ok(&["create", "log_in", &parameters, "--in", "1h"]);
+    place.ok(&["schedules", "add", "nightly", "log_in", &parameters, "--cron", "0 3 * * *"]);
     let changed = r#"{"user":"bob","password":"[secret]"}"#;
-    sandbox.ok(&["edit", "1", "--parameters", changed]);
-    let shown = sandbox.ok(&["show", "1", "--reveal"]);
+    place.ok(&["edit", "1", "--parameters", changed]);
+    let shown = place.ok(&["show", "1", "--reveal"]);
     assert!(shown.contains(CANARY) && shown.contains("bob"), "{shown}");
-    sandbox.ok(&["schedules", "set", "nightly", "--parameters", changed]);
-    assert!(sandbox.ok(&["schedules", "run", "nightly"]).contains('2'));
-    let shown = sandbox.ok(&["show", "2", "--reveal"]);
+    place.ok(&["schedules", "set", "nightly", "--parameters", changed]);
+    assert!(place.ok(&["schedules", "run", "nightly"]).contains('2'));
+    let shown = place.ok(&["show", "2", "--reveal"]);
     assert!(shown.contains(CANARY) && shown.contains("bob"), "{shown}");
     let stray = r#"{"user":"[secret]"}"#;
     for args in [
@@ -201,7 +200,7 @@ fn placeholders_keep_stored_secrets() {
         &["schedules", "set", "nightly", "--parameters", stray],
         &["schedules", "set", "nightly", "--class", "other", "--parameters", changed],
     ] {
-        let refused = sandbox.run(args);
+        let refused = place.run(args);
         assert_ne!(refused.code, Some(0), "{args:?}: {refused:?}");
         assert!(refused.err.contains("cannot be stored"), "{args:?}: {}", refused.err);
     }

@@ -2,10 +2,9 @@
 
 use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
-use task_engine_test_harness::TestServer;
+use task_engine_conformance::postgres_server::TestServer;
 
-use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{Sandbox, wait_until};
+use super::support::{Place, eventually};
 
 /// Arguments, exit code, and a part of the message.
 type WrongInput<'a> = (Vec<&'a str>, i32, &'a str);
@@ -63,7 +62,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["logs", "1", "--attempt", "7"], 3, "task 1 has no attempt 7"),
         (vec!["show", "1", "--json", "--follow"], 2, "cannot be used with"),
         (vec!["show", "999", "--follow"], 3, "there is no task 999"),
-        (vec!["recover", "nobody"], 3, "there is no engine nobody"),
+        (vec!["recover", "missing"], 3, "there is no engine missing"),
         (vec!["taks"], 2, "'tasks'"),
         (vec!["pause", "mail"], 2, "to pause a queue: task-engine queues pause mail"),
         (vec!["resume", "mail"], 2, "to resume a queue: task-engine queues resume mail"),
@@ -100,14 +99,14 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["schedules", "add", "a", "b", "--every", "5s", "--jitter", "2 days"], 2, "jitter"),
         (vec!["schedules", "add", "a", "b", "[1]", "--every", "5s"], 2, "a JSON object is needed"),
         (vec!["schedules", "add", "", "b", "--every", "5s"], 2, "a schedule needs a name"),
-        (vec!["schedules", "show", "nobody"], 3, "there is no schedule \"nobody\""),
-        (vec!["schedules", "set", "nobody", "--priority", "1"], 3, "there is no schedule"),
-        (vec!["schedules", "pause", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "resume", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "run", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "remove", "nobody"], 3, "there is no schedule"),
+        (vec!["schedules", "show", "missing"], 3, "there is no schedule \"missing\""),
+        (vec!["schedules", "set", "missing", "--priority", "1"], 3, "there is no schedule"),
+        (vec!["schedules", "pause", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "resume", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "run", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "remove", "missing"], 3, "there is no schedule"),
         (vec!["schedules", "next"], 2, "name a schedule, or say --cron"),
-        (vec!["schedules", "next", "nobody"], 3, "there is no schedule"),
+        (vec!["schedules", "next", "missing"], 3, "there is no schedule"),
         (vec!["schedules", "next", "--cron", "* * * * 8"], 2, "at character 9: day of week: 8"),
         (vec!["schedules", "next", "--every", "1h", "--after", "soon"], 2, "is not a time"),
         (vec!["schedules", "next", "--every", "1h", "-n", "0"], 2, "0 is not in 1..=1000"),
@@ -148,7 +147,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["trace", ""], 2, "a value is required"),
         (vec!["trace", "999"], 3, "there is no task and no flow 999"),
         (vec!["trace", "-1"], 3, "there is no task and no flow -1"),
-        (vec!["trace", "nobody"], 3, "there is no task and no flow nobody"),
+        (vec!["trace", "missing"], 3, "there is no task and no flow missing"),
         (vec!["trace", "1", "--limit", "0"], 2, "0 is not in 1..=100000"),
         (vec!["trace", "1", "--limit", "100001"], 2, "is not in 1..=100000"),
         (vec!["create", "a", "--correlation", ""], 2, "a correlation id is a text of 1 to 200"),
@@ -163,41 +162,40 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
     ]
 }
 
-fn refuses_wrong_input(sandbox: &Sandbox) {
-    sandbox.ok(&["create", "first"]);
-    let before = sandbox.tasks();
+fn refuses_wrong_input(place: &Place) {
+    place.ok(&["create", "first"]);
+    let before = place.tasks();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
     for (args, code, words) in wrong_inputs(&deep) {
-        let finished = sandbox.run(&args);
+        let finished = place.run(&args);
         let shown: Vec<_> = args.iter().map(|arg| &arg[..arg.len().min(40)]).collect();
         assert_eq!(finished.code, Some(code), "{shown:?}: {finished:?}");
         assert!(finished.err.contains(words), "{shown:?}: {}", finished.err);
         assert!(!finished.err.contains("secret"), "{shown:?}: {}", finished.err);
     }
     let long = vec![b'['; 300 << 20];
-    let finished = sandbox.run_with_input(&["create", "a", "-"], &long);
+    let finished = place.run_with_input(&["create", "a", "-"], &long);
     assert_eq!(finished.code, Some(2));
     assert!(finished.err.contains("more than 1048576 bytes"), "{}", finished.err);
-    assert_eq!(sandbox.tasks(), before, "nothing was changed");
-    assert!(!sandbox.path("missing.db").exists());
+    assert_eq!(place.tasks(), before, "nothing was changed");
+    assert!(!place.path("missing.db").exists());
 }
 
 #[test]
 fn wrong_input_on_sqlite() {
-    refuses_wrong_input(&sandbox());
+    refuses_wrong_input(&Place::new());
 }
 
 #[test]
 fn wrong_files_are_refused() {
-    let sandbox = sandbox();
-    let refused = sandbox.run(&["create", "a", "--schema", "jobs"]);
+    let place = Place::new();
+    let refused = place.run(&["create", "a", "--schema", "jobs"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert_eq!(sandbox.run(&["create", "a", "--no-migrate"]).code, Some(3));
-    assert_eq!(sandbox.run(&["start", "--no-migrate"]).code, Some(3));
-    assert!(!sandbox.path("task-engine.db").exists());
-    std::fs::write(sandbox.path("text.db"), "no database at all, but a text of some length")
-        .unwrap();
-    let text = sandbox.run(&["tasks", "--database", "sqlite:text.db"]);
+    assert_eq!(place.run(&["create", "a", "--no-migrate"]).code, Some(3));
+    assert_eq!(place.run(&["start", "--no-migrate"]).code, Some(3));
+    assert!(!place.path("task-engine.db").exists());
+    std::fs::write(place.path("text.db"), "no database at all, but a text of some length").unwrap();
+    let text = place.run(&["tasks", "--database", "sqlite:text.db"]);
     assert_eq!(text.code, Some(1));
     assert!(text.err.contains("is not an SQLite database"), "{}", text.err);
 }
@@ -205,62 +203,62 @@ fn wrong_files_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_input_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    let sandbox = sandbox_on(&url);
-    let missing = sandbox.run(&["tasks"]);
+    let place = Place::with_database(&url);
+    let missing = place.run(&["tasks"]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.contains("task-engine migrate"), "{}", missing.err);
-    refuses_wrong_input(&sandbox);
-    let refused = sandbox.run(&["tasks", "--schema", "no such"]);
+    refuses_wrong_input(&place);
+    let refused = place.run(&["tasks", "--schema", "no such"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert_eq!(sandbox.ok(&["create", "a", "--schema", "jobs"]), "1\n");
+    assert_eq!(place.ok(&["create", "a", "--schema", "jobs"]), "1\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn newer_tables_are_left_alone() {
     let url = TestServer::shared().create_database().await;
-    let sandbox = sandbox_on(&url);
-    sandbox.ok(&["migrate"]);
+    let place = Place::with_database(&url);
+    place.ok(&["migrate"]);
     let (client, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("connects");
     tokio::spawn(connection);
     let newer = "INSERT INTO task_engine.migrations (version, name) VALUES (9999, 'later')";
     client.batch_execute(newer).await.expect("a newer version");
     for args in [&["migrate"][..], &["create", "a"], &["start"]] {
-        let refused = sandbox.run(args);
+        let refused = place.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
         assert!(refused.err.contains("version 9999"), "{args:?}: {}", refused.err);
         assert!(refused.err.contains("upgrade task-engine"), "{args:?}: {}", refused.err);
     }
-    assert_eq!(sandbox.tasks(), Vec::<serde_json::Value>::new());
+    assert_eq!(place.tasks(), Vec::<serde_json::Value>::new());
 }
 
 /// An engine that may not migrate needs tables that it can work on: older ones, or
 /// none, are refused, and newer ones are borne in the middle of an upgrade.
-fn checks_tables_without_a_migration(sandbox: &Sandbox, change: impl Fn(&str)) {
+fn checks_tables_without_a_migration(place: &Place, change: impl Fn(&str)) {
     let refused = |words: &str| {
-        let refused = sandbox.run(&["start", "--no-migrate"]);
+        let refused = place.run(&["start", "--no-migrate"]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         for words in [words, "run `task-engine migrate`"] {
             assert!(refused.err.contains(words), "{words}: {}", refused.err);
         }
     };
     refused("the schema of Task Engine does not exist");
-    sandbox.ok(&["migrate"]);
+    place.ok(&["migrate"]);
     change("DELETE FROM migrations WHERE version > 6");
     refused("the schema has version 6, and this program needs version");
     change("INSERT INTO migrations (version, name) VALUES (9999, 'later')");
-    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
-    let engine = sandbox.start(&["start", "--no-migrate"]);
-    wait_until("the task ends", || sandbox.status("1") == "stopped");
-    engine.wait_for_log("the schema is newer than this program");
+    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
+    let engine = place.start(&["start", "--no-migrate"]);
+    eventually("the task ends", || place.status("1") == "stopped");
+    engine.says("the schema is newer than this program");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
 fn tables_are_checked_on_sqlite() {
-    let sandbox = sandbox();
-    let file = rusqlite::Connection::open(sandbox.path("task-engine.db")).unwrap();
+    let place = Place::new();
+    let file = rusqlite::Connection::open(place.path("task-engine.db")).unwrap();
     // A file with nothing in it.
     file.execute_batch("PRAGMA user_version = 1").unwrap();
     let of_file = |text: &str| {
@@ -268,7 +266,7 @@ fn tables_are_checked_on_sqlite() {
         text.replace("(version, name)", "(version, name, applied_at)")
             .replace("'later')", "'later', 0)")
     };
-    checks_tables_without_a_migration(&sandbox, |text| file.execute_batch(&of_file(text)).unwrap());
+    checks_tables_without_a_migration(&place, |text| file.execute_batch(&of_file(text)).unwrap());
 }
 
 #[test]
@@ -278,7 +276,7 @@ fn tables_are_checked_on_postgresql() {
     let (client, connection) =
         runtime.block_on(tokio_postgres::connect(&url, tokio_postgres::NoTls)).unwrap();
     runtime.spawn(connection);
-    checks_tables_without_a_migration(&sandbox_on(&url), |text| {
+    checks_tables_without_a_migration(&Place::with_database(&url), |text| {
         let text = text.replace("migrations", "task_engine.migrations");
         runtime.block_on(client.batch_execute(&text)).unwrap();
     });
@@ -286,10 +284,10 @@ fn tables_are_checked_on_postgresql() {
 
 #[test]
 fn doctor_reports_unreachable_server() {
-    // Port 1 belongs to nobody.
-    let sandbox = sandbox_on("postgres://u:secret@127.0.0.1:1/d");
+    // No server listens on port 1.
+    let place = Place::with_database("postgres://u:secret@127.0.0.1:1/d");
     for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
-        let refused = sandbox.run(args);
+        let refused = place.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
         for words in ["postgres://127.0.0.1:1/d cannot be reached", "Check that the server"] {
             assert!(refused.err.contains(words), "{args:?}: {}", refused.err);
@@ -301,8 +299,8 @@ fn doctor_reports_unreachable_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_database_is_reported() {
     let url = TestServer::shared().url("missing");
-    let sandbox = sandbox_on(&url);
-    let refused = sandbox.run(&["create", "a"]);
+    let place = Place::with_database(&url);
+    let refused = place.run(&["create", "a"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
 }
@@ -311,34 +309,34 @@ async fn missing_database_is_reported() {
 #[test]
 fn read_only_database_is_refused() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    let sandbox = sandbox();
-    sandbox.ok(&["create", "first"]);
+    let place = Place::new();
+    place.ok(&["create", "first"]);
     let allow = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    let (file, folder) = (sandbox.path("task-engine.db"), sandbox.path("."));
-    let program = sandbox.path("task-engine");
+    let (file, folder) = (place.path("task-engine.db"), place.path("."));
+    let program = place.path("task-engine");
     std::fs::copy(env!("CARGO_BIN_EXE_task-engine"), &program).unwrap();
     allow(&program, 0o755);
     allow(&file, 0o444);
     allow(&folder, 0o555);
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let around: Vec<&str> = if is_root { nobody.to_vec() } else { vec!["env"] };
-    let told = |database: &str| {
+    let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let around: Vec<&str> = if is_root { unprivileged.to_vec() } else { vec!["env"] };
+    let error = |database: &str| {
         let mut command = std::process::Command::new(around[0]);
         command.args(&around[1..]).arg(&program).args(["create", "second", "--database", database]);
         let output = command.current_dir(&folder).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let (there, new) = (told("sqlite:task-engine.db"), told("sqlite:new.db"));
+    let (there, new) = (error("sqlite:task-engine.db"), error("sqlite:new.db"));
     allow(&folder, 0o755);
     allow(&file, 0o644);
     assert!(there.contains("is read-only"), "{there}");
     let where_not = format!("a file cannot be made in {}", file.parent().unwrap().display());
     assert!(new.contains(&where_not) && new.contains("let this user write there"), "{new}");
-    assert_eq!(sandbox.tasks().len(), 1);
+    assert_eq!(place.tasks().len(), 1);
 }
 
 /// A server that asks for a password and gets the wrong one.
@@ -358,16 +356,16 @@ fn wrong_password_is_never_shown() {
         client.batch_execute(guest).await.unwrap();
     });
     let (_, rest) = url.split_once('@').unwrap();
-    let sandbox = sandbox_on(&format!("postgres://guest:wrong-secret@{rest}"));
-    let mut refused = sandbox.run(&["tasks"]);
-    task_engine_test_harness::wait_until("the server has read its new rules", || {
-        refused = sandbox.run(&["tasks"]);
+    let place = Place::with_database(&format!("postgres://guest:wrong-secret@{rest}"));
+    let mut refused = place.run(&["tasks"]);
+    super::support::eventually("the server has read its new rules", || {
+        refused = place.run(&["tasks"]);
         refused.err.contains("password authentication failed")
     });
     assert_eq!(refused.code, Some(1), "{}", refused.err);
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
     assert!(!refused.err.contains("wrong-secret"), "{}", refused.err);
-    let none = sandbox_on(&format!("postgres://guest@{rest}")).run(&["tasks"]);
+    let none = Place::with_database(&format!("postgres://guest@{rest}")).run(&["tasks"]);
     assert_eq!(none.code, Some(1), "{}", none.err);
     assert!(none.err.contains("The server asks for a password"), "{}", none.err);
 }
@@ -376,10 +374,10 @@ fn wrong_password_is_never_shown() {
 fn port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let sandbox = sandbox();
-    sandbox.ok(&["migrate"]);
+    let place = Place::new();
+    place.ok(&["migrate"]);
     for args in [&["web", &address][..], &["start", "--web", &address]] {
-        let refused = sandbox.run(args);
+        let refused = place.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
         for words in [&address, "choose another port"] {
             assert!(refused.err.contains(words), "{args:?}: {}", refused.err);
