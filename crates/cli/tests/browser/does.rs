@@ -1,7 +1,7 @@
 //! What a person does.
 
 use crate::support::sandbox;
-use crate::{Browser, Sandbox, Served, nothing_to_complain};
+use crate::{Browser, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 
 #[test]

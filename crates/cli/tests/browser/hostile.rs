@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::sandbox;
-use crate::{Browser, Sandbox, Served, nothing_to_complain};
+use crate::{Browser, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 
 const HOSTILE: [&str; 8] = [

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 
 use crate::support::sandbox;
-use crate::{Browser, Sandbox, Served, nothing_to_complain};
+use crate::{Browser, Served, nothing_to_complain};
 use task_engine_test_harness::wait_until;
 
 /// Each page, and the name of its picture.
