@@ -151,8 +151,8 @@ impl Schedule {
         let definition = ScheduleDefinition {
             rule: self.rule.trim().to_owned(),
             time_zone: self.time_zone.clone(),
-            task_class: task.class,
-            task_parameters: task.parameters,
+            class: task.class,
+            parameters: task.parameters,
             context: task.context,
             queue: task.queue,
             priority: task.priority,
@@ -173,9 +173,9 @@ pub struct ScheduleDefinition {
     /// An IANA name, like `Europe/Paris`.
     pub time_zone: String,
     /// The class of its tasks.
-    pub task_class: String,
+    pub class: String,
     /// Their parameters.
-    pub task_parameters: Json,
+    pub parameters: Json,
     /// Their context, to which the schedule and the slot are added.
     pub context: Json,
     /// Their queue.
@@ -228,7 +228,7 @@ impl ScheduleDefinition {
 
     /// The task of a slot, or without a slot one that is due at once.
     pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, InvalidDefinition> {
-        let task = NewTask::new(self.task_class.as_str(), self.task_parameters.clone())?;
+        let task = NewTask::new(self.class.as_str(), self.parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
         task.context = self.context_of(name, slot)?;
         Ok(match slot {
@@ -286,8 +286,8 @@ impl ScheduleDefinition {
         struct Stored {
             rule: String,
             time_zone: String,
-            task_class: String,
-            task_parameters: Box<RawValue>,
+            class: String,
+            parameters: Box<RawValue>,
             context: Box<RawValue>,
             queue: String,
             priority: i32,
@@ -300,8 +300,8 @@ impl ScheduleDefinition {
         Ok(Self {
             rule: read.rule,
             time_zone: read.time_zone,
-            task_class: read.task_class,
-            task_parameters: Json::from_store(read.task_parameters.get().to_owned()),
+            class: read.class,
+            parameters: Json::from_store(read.parameters.get().to_owned()),
             context: Json::from_store(read.context.get().to_owned()),
             queue: read.queue,
             priority: read.priority,

@@ -149,7 +149,7 @@ pub fn restore_secrets(
 ) -> Result<Edit, OperationError> {
     let Some(parameters) = &edit.parameters else { return Ok(edit) };
     let redactor = secrets.redactor_of(task);
-    let restored = restore(parameters, &task.task_parameters, redactor.parameters())
+    let restored = restore(parameters, &task.parameters, redactor.parameters())
         .map_err(|found| OperationError::placeholder("/parameters", &found))?;
     Ok(Edit { parameters: Some(restored), ..edit })
 }

@@ -44,7 +44,7 @@ pub use gather::{Why, why};
 #[derive(Debug, Clone, Copy)]
 pub struct Requirements<'a> {
     /// A handler for this class.
-    pub task_class: &'a str,
+    pub class: &'a str,
     /// A worker for this queue.
     pub queue: &'a str,
     /// A worker for this priority.
@@ -53,7 +53,7 @@ pub struct Requirements<'a> {
 
 impl<'a> From<&'a TaskRow> for Requirements<'a> {
     fn from(row: &'a TaskRow) -> Self {
-        Self { task_class: &row.task_class, queue: &row.queue, priority: row.priority }
+        Self { class: &row.class, queue: &row.queue, priority: row.priority }
     }
 }
 
@@ -137,7 +137,7 @@ pub enum Reason {
     /// No live engine has a handler for its class.
     UnknownClass {
         /// The class.
-        task_class: String,
+        class: String,
         /// Live engines and their classes.
         engines: Vec<EngineOffer>,
     },
@@ -302,7 +302,7 @@ fn table_locks(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
 /// The most retries: by the newest engine with a handler, and by the task's own context.
 fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     let own = RetryOverride::of(&facts.task.context).unwrap_or_default();
-    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
+    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.class))?;
     Some(rule.retry.with(&own).maximum)
 }
 
@@ -314,7 +314,7 @@ pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Opti
         let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
         return Some(Reason::NoEngine { last_seen });
     }
-    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(required.task_class);
+    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(required.class);
     let with_handler: Vec<_> = alive.iter().filter(knows).collect();
     if with_handler.is_empty() {
         let each = |engine: &&InstanceRow| EngineOffer {
@@ -322,7 +322,7 @@ pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Opti
             names: engine.classes.keys().cloned().collect(),
         };
         let engines = alive.iter().map(each).collect();
-        return Some(Reason::UnknownClass { task_class: required.task_class.to_owned(), engines });
+        return Some(Reason::UnknownClass { class: required.class.to_owned(), engines });
     }
     let serves =
         |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == required.queue);
@@ -354,7 +354,7 @@ fn candidates<'a>(
 ) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
     let mut candidates = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
-        if !engine.classes.contains_key(required.task_class) {
+        if !engine.classes.contains_key(required.class) {
             continue;
         }
         // Without pools, all workers serve all queues.
@@ -365,7 +365,7 @@ fn candidates<'a>(
             engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
         };
         let takes = |pool: &std::borrow::Cow<'_, Pool>| {
-            pool.takes_class(required.task_class, &engine.pools)
+            pool.takes_class(required.class, &engine.pools)
                 && takes(pool, required.queue, required.priority)
         };
         candidates.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));

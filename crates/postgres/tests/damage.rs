@@ -277,7 +277,7 @@ async fn readers_go_past_unreadable_rows() {
     let begun = std::time::Instant::now();
     let unreadable = |json: &Json| json.as_str().contains("\"unreadable\"");
     let details = store.task(TaskId(asked)).await.unwrap().unwrap();
-    assert!(unreadable(&details.task_parameters) && unreadable(&details.context), "{details:?}");
+    assert!(unreadable(&details.parameters) && unreadable(&details.context), "{details:?}");
     let error = store.task(TaskId(said)).await.unwrap().unwrap().executions[0].error.clone();
     assert!(error.unwrap().message.contains("more than 1000 digits"));
     let details = store.task(TaskId(late)).await.unwrap().unwrap();

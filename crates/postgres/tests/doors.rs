@@ -180,7 +180,7 @@ async fn a_transaction_of_sqlx_works_the_same() {
     assert_eq!(fresh.details(b).await.row.scheduled_at, at);
     let c = fresh.details(c).await.row;
     assert_eq!(c.scheduled_at.duration_since(c.created_at).as_secs(), 600);
-    assert_eq!(fresh.details(a).await.task_parameters.as_str(), r#"{"n": 1}"#);
+    assert_eq!(fresh.details(a).await.parameters.as_str(), r#"{"n": 1}"#);
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn the_sql_functions_are_a_public_door() {
     until(|| woken.load(Ordering::SeqCst) > 1).await;
     let id = TaskId(one.get(0));
     let row = fresh.details(id).await.row;
-    assert_eq!((row.task_class.as_str(), row.status), ("mail", TaskStatus::Waiting));
+    assert_eq!((row.class.as_str(), row.status), ("mail", TaskStatus::Waiting));
     let later = fresh
         .app
         .query_one("SELECT task_engine.create_task('mail', delay => '1 hour', priority => 3)", &[])
@@ -247,8 +247,8 @@ async fn the_books_own_sql_creates_and_wakes() {
         "the database's clock, not {created}"
     );
     let task = fresh.details(id).await;
-    assert_eq!(task.row.task_class, "TaskEngine::Tasks::WaitingTask");
-    assert_eq!(task.task_parameters.as_str(), r#"{"waiting_time": 5}"#);
+    assert_eq!(task.row.class, "TaskEngine::Tasks::WaitingTask");
+    assert_eq!(task.parameters.as_str(), r#"{"waiting_time": 5}"#);
     let status = "SELECT status::text, instance, context::text FROM tasks WHERE status = 'waiting'";
     let row = fresh.app.query_one(status, &[]).await.unwrap();
     assert_eq!((row.get(0), row.get(2)), ("waiting", "{}"));
@@ -325,7 +325,7 @@ async fn a_client_needs_no_engine() {
     let id = client.create(Mail { to: "you".into() }).priority(2).queue("slow").await.unwrap();
     let task = fresh.details(id).await;
     assert_eq!((task.row.priority, task.row.queue.as_str()), (2, "slow"));
-    assert_eq!(task.task_parameters.as_str(), r#"{"to": "you"}"#);
+    assert_eq!(task.parameters.as_str(), r#"{"to": "you"}"#);
     let error = client.create(Mail { to: "a\0".into() }).await.unwrap_err();
     assert!(error.to_string().contains("\\u0000"), "{error}");
     assert_eq!(fresh.all().await, [id]);

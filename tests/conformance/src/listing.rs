@@ -32,7 +32,7 @@ pub async fn tasks_are_filtered_by_status(db: &dyn Database) {
                 .collect();
             wanted.reverse();
             let found: Vec<_> =
-                rows.iter().map(|row| (row.id, row.status, row.task_class.as_str())).collect();
+                rows.iter().map(|row| (row.id, row.status, row.class.as_str())).collect();
             assert_eq!(found, wanted, "{filter:?}");
         }
     }

@@ -176,7 +176,7 @@ pub async fn task_change_keeps_missed_slot(db: &dyn Database) {
     let after = row(&fixture, "a").await;
     assert_eq!(after.last_slot, Some(slot));
     let task = fixture.details(after.last_task.expect("a task")).await;
-    assert_eq!(task.row.task_class, "other");
+    assert_eq!(task.row.class, "other");
     // Declared again, or with other slots: the slot that has fired is over.
     for schedule in [hourly("a"), Schedule::cron("a", "* * * * *").new_task(new_task(WORK))] {
         schedules.declare(&schedule).await.expect("declare");

@@ -121,7 +121,7 @@ pub async fn slot_creates_its_task(db: &dyn Database) {
     assert_eq!(found["schedule"], "nightly");
     assert_eq!(found["slot"], slot.to_string());
     assert_eq!(found["retry"]["maximum"], 1);
-    assert!(details.task_parameters.as_str().contains("123456789012345678901234567890"));
+    assert!(details.parameters.as_str().contains("123456789012345678901234567890"));
     let next = row.state.next_at.expect("it goes on");
     assert!(next > slot && next.duration_since(slot) <= HOUR, "{next}");
 }

@@ -138,7 +138,7 @@ pub async fn unique_key_respects_scope_and_status(db: &dyn Database) {
 fn assert_is(details: &TaskDetails, key: &str, n: usize, wait: Duration) {
     assert_eq!(details.row.status, TaskStatus::Waiting, "{key}");
     assert_eq!(key_of(&details.context).as_deref(), Some(key));
-    assert_eq!(number(&details.task_parameters), n, "{key}");
+    assert_eq!(number(&details.parameters), n, "{key}");
     let off = details.row.scheduled_at.duration_since(details.row.created_at).as_secs_f64()
         - wait.as_secs_f64();
     assert!((-1.0..20.0).contains(&off), "{key}: due {off} s off");

@@ -221,7 +221,7 @@ pub async fn replacement_is_never_lost(db: &dyn Database) {
     }
     let seen = seen.lock().unwrap().clone();
     for (id, n) in seen {
-        let kept = number(&fixture.details(id).await.task_parameters);
+        let kept = number(&fixture.details(id).await.parameters);
         assert_eq!(n, kept, "task {id} ran with other parameters than those it has");
         assert!(given[&id].contains(&n), "task {id}");
     }

@@ -59,7 +59,7 @@ pub async fn activity_is_reported(db: &dyn Database) {
     let held: Vec<_> = now.held.iter().map(|held| (held.task_id, held.attempt)).collect();
     assert_eq!(held, [(holds[1].task_id(), 1), (holds[2].task_id(), 1)]);
     let first = &now.held[0];
-    assert_eq!((first.task_class.as_str(), first.queue.as_str()), (WORK, "default"));
+    assert_eq!((first.class.as_str(), first.queue.as_str()), (WORK, "default"));
     assert_eq!((first.priority, first.instance_id), (3, engine.id));
     assert!(first.claimed_at <= now.now);
     let progress = first.progress.as_ref().expect("it said something");
@@ -111,7 +111,7 @@ pub async fn endings_are_filtered(db: &dyn Database) {
     let found = endings(&fixture, look.clone()).await;
     assert_eq!(found.iter().map(EndingRow::id).collect::<Vec<_>>(), [holds[4].id()]);
     let ending = &found[0];
-    assert_eq!((ending.task_class.as_str(), ending.queue.as_str()), (WORK, "default"));
+    assert_eq!((ending.class.as_str(), ending.queue.as_str()), (WORK, "default"));
     assert_eq!((ending.instance_id, ending.instance.as_deref()), (Some(engine.id), Some("a")));
     assert_eq!((ending.ends_task, ending.error.as_deref()), (Some(TaskStatus::Stopped), None));
     assert!(ending.started_at.is_some_and(|began| began <= ending.stopped_at));

@@ -63,7 +63,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         let answer = WhyOutput {
             id: row.id,
             status: row.status,
-            class: &row.task_class,
+            class: &row.class,
             queue: &row.queue,
             priority: row.priority,
             at,
@@ -74,7 +74,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         write_json_line(&mut out, &answer)?;
         return Ok(out.flush()?);
     }
-    writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+    writeln!(out, "Task {}: {}, {}", row.id, escape(&row.class), row.status)?;
     for (index, reason) in reasons.iter().enumerate() {
         writeln!(out, "  {}. {}", index + 1, escape(&sentence(reason, at, &zone)))?;
     }

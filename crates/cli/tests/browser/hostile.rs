@@ -1,10 +1,9 @@
-//! Text that would like to be more than text, in every field that is shown.
+//! Markup in every field that is shown.
 
 use serde_json::json;
 
-use crate::support::sandbox;
-use crate::{Browser, Served, nothing_to_complain};
-use task_engine_test_harness::wait_until;
+use crate::support::eventually;
+use crate::{Browser, Place, Served, no_page_errors};
 
 const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",
@@ -17,19 +16,19 @@ const HOSTILE: [&str; 8] = [
     "\u{202e}txt.exe \u{2066}<i id=injected>",
 ];
 
-/// What turns the text beside it round, in the text of a page.
+/// Direction marks in the text of a page.
 const TURNED: &str = "document.body.innerText.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f\\u0080-\\u009f]/g)?.length ?? 0";
 
-/// Everything that came from data and became a part of a page.
+/// Elements and attributes that came from data.
 const INJECTED: &str = "document.querySelectorAll('#injected, main script, main img[src=x], [onerror], [onload], a[href^=javascript]').length";
 
 #[test]
-fn text_is_escaped_in_pages() {
-    let sandbox = sandbox();
+fn data_never_becomes_markup() {
+    let place = Place::new();
     let mut queues = Vec::new();
     for text in HOSTILE {
         let parameters = json!({ text: text, "waiting_time": text }).to_string();
-        sandbox.ok(&[
+        place.ok(&[
             "create",
             text,
             &parameters,
@@ -42,17 +41,17 @@ fn text_is_escaped_in_pages() {
             "--in",
             "1h",
         ]);
-        sandbox.ok(&["queues", "pause", text, "--reason", text]);
+        place.ok(&["queues", "pause", text, "--reason", text]);
         queues.push(text);
-        // The class exists, its parameters are wrong: the error repeats them.
-        sandbox.ok(&["create", "WaitingTask", &parameters]);
-        sandbox.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
-        sandbox.ok(&["tokens", "create", text, "--role", "viewer"]);
+        // The error repeats the invalid parameters.
+        place.ok(&["create", "WaitingTask", &parameters]);
+        place.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
+        place.ok(&["tokens", "create", text, "--role", "viewer"]);
     }
-    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0", "--instance", HOSTILE[1]]);
-    wait_until("the tasks have failed", || {
-        sandbox.ok(&["tasks", "class=WaitingTask", "status!=waiting", "--json"]).lines().count()
-            + sandbox.ok(&["tasks", "class=WaitingTask", "retries>0", "--json"]).lines().count()
+    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0", "--instance", HOSTILE[1]]);
+    eventually("the tasks have failed", || {
+        place.ok(&["tasks", "class=WaitingTask", "status!=waiting", "--json"]).lines().count()
+            + place.ok(&["tasks", "class=WaitingTask", "retries>0", "--json"]).lines().count()
             >= HOSTILE.len()
     });
     let mut browser = Browser::start();
@@ -94,13 +93,13 @@ fn text_is_escaped_in_pages() {
             browser.eval("document.querySelector('main').innerHTML")
         );
         assert_eq!(browser.eval(TURNED), 0, "{path}: {}", browser.page_text());
-        // Some of these are not found, or wrong, which the network log tells.
-        let complaints: Vec<_> = browser
-            .complaints()
+        // Some pages are errors, which the log contains.
+        let errors: Vec<_> = browser
+            .errors()
             .into_iter()
             .filter(|it| !it.contains("Failed to load resource"))
             .collect();
-        assert!(complaints.is_empty(), "{path}: {complaints:?}");
+        assert!(errors.is_empty(), "{path}: {errors:?}");
     }
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }

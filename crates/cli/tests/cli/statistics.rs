@@ -124,7 +124,7 @@ impl Web {
 fn groups_of(text: &str) -> Vec<(String, u64, bool)> {
     let group = |line: &str| {
         let group = json(line);
-        let class = group["task_class"].as_str().unwrap().to_owned();
+        let class = group["class"].as_str().unwrap().to_owned();
         (class, group["count"].as_u64().unwrap(), group["is_sample"].as_bool().unwrap())
     };
     text.lines().map(group).collect()

@@ -276,7 +276,7 @@ fn counts(sandbox: &Sandbox) {
     assert_eq!((&hour["ended"], &hour["failed"]), (&4.into(), &1.into()), "{hour}");
     assert_eq!(stats["last_minute"]["ended"], 4);
     let classes = hour["classes"].as_array().expect("classes");
-    assert_eq!(classes[0]["task_class"], "WaitingTask");
+    assert_eq!(classes[0]["class"], "WaitingTask");
     assert_eq!((&classes[0]["ended"], &classes[0]["failed"]), (&3.into(), &0.into()));
     assert!(classes[0]["run_secs_p95"].as_f64().is_some_and(|secs| secs < 5.0), "{hour}");
     assert!(classes[1]["last_error"].is_string(), "{hour}");

@@ -20,7 +20,7 @@ on_every_store! {
 /// is wide because the machine may be busy.
 const SOON: Duration = Duration::from_secs(3);
 
-async fn idle_engine(fresh: &Fresh) -> crate::store::Working {
+async fn idle_engine(fresh: &Fresh) -> crate::store::RunningEngine {
     let engine = start(handle_samples(fresh.engine()));
     let first = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     fresh.until_status(first, TaskStatus::Stopped).await;

@@ -1,4 +1,4 @@
-//! The page of tasks: what is found, and how one goes on.
+//! The list of tasks.
 
 use axum::http::StatusCode;
 use task_engine_conformance::fixture::new_task;
@@ -9,17 +9,17 @@ use task_engine_web::Role;
 use crate::site::{Site, has, has_not, rows};
 
 #[tokio::test]
-async fn an_empty_page_teaches_how_to_fill_it() {
+async fn empty_list_shows_a_command() {
     let site = Site::open().await;
     let page = site.get("/tasks").await.ok();
-    has(&page, "There is no task yet");
+    has(&page, "There are no tasks yet");
     has(&page, "task-engine create");
     let page = site.get("/tasks?filter=status%3Dfailed").await.ok();
-    has(&page, "No task is meant by this filter");
+    has(&page, "No tasks match");
 }
 
 #[tokio::test]
-async fn a_filter_finds_what_it_means_and_stays_in_every_link() {
+async fn filter_stays_in_links() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let failed = site.failed(&mut engine, "mail", TaskError::new("Http", "429")).await;
@@ -37,7 +37,7 @@ async fn a_filter_finds_what_it_means_and_stays_in_every_link() {
 }
 
 #[tokio::test]
-async fn statuses_are_counted_and_the_chosen_one_is_marked() {
+async fn statuses_are_counted_and_marked() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     for n in 0..3 {
@@ -54,7 +54,7 @@ async fn statuses_are_counted_and_the_chosen_one_is_marked() {
 }
 
 #[tokio::test]
-async fn a_bad_filter_is_told_beside_the_field() {
+async fn invalid_filter_is_explained() {
     let site = Site::open().await;
     site.fixture.create_work(1).await;
     let page = site.get("/tasks?filter=clas%3Da").await;
@@ -67,7 +67,7 @@ async fn a_bad_filter_is_told_beside_the_field() {
 }
 
 #[tokio::test]
-async fn many_tasks_are_pages_that_miss_none() {
+async fn pages_contain_every_task() {
     for site in [Site::open().await, Site::on_postgres().await] {
         let mut ids = site.fixture.create_work(120).await;
         ids.sort();
@@ -87,35 +87,35 @@ async fn many_tasks_are_pages_that_miss_none() {
 }
 
 #[tokio::test]
-async fn only_who_may_act_is_offered_it() {
+async fn bulk_actions_need_a_role() {
     let site = Site::open().await;
     site.fixture.create(new_task("tidy")).await;
     let path = "/tasks?filter=status%3Dwaiting";
     let page = site.get(path).await.ok();
     has(&page, "name=\"ids\"");
     has(&page, "Delete all matching");
-    let site = site.seen_by(Role::Operator);
+    let site = site.with_role(Role::Operator);
     let page = site.get(path).await.ok();
     has(&page, "Cancel all matching");
     has_not(&page, "Delete all matching");
-    let site = site.seen_by(Role::Viewer);
+    let site = site.with_role(Role::Viewer);
     let page = site.get(path).await.ok();
     has_not(&page, "name=\"ids\"");
     has_not(&page, "/tasks/preview");
 }
 
 #[tokio::test]
-async fn suggestions_know_the_names_in_use() {
+async fn suggestions_contain_known_names() {
     let site = Site::open().await;
     let _engine = site.engine("send_mail").await;
     let page = site.get("/suggestions?text=class%3Dsen&at=9").await.ok();
     let read: serde_json::Value = serde_json::from_str(&page).unwrap();
-    assert_eq!(read["offers"][0]["text"], "send_mail");
+    assert_eq!(read["suggestions"][0]["text"], "send_mail");
     assert_eq!((&read["from"], &read["to"]), (&6.into(), &9.into()));
 }
 
 #[tokio::test]
-async fn a_preview_says_who_is_meant_before_it_is_done() {
+async fn preview_shows_matching_tasks() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     for n in 0..12 {
@@ -137,10 +137,10 @@ async fn a_preview_says_who_is_meant_before_it_is_done() {
         assert_eq!(page.status, StatusCode::BAD_REQUEST, "{bad}");
     }
     assert_eq!(site.status(waiting).await, TaskStatus::Waiting, "nothing was done");
-    let site = site.seen_by(Role::Operator);
+    let site = site.with_role(Role::Operator);
     let page = site.get(&format!("/tasks/preview?verb=delete&ids={waiting}")).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
-    let site = site.seen_by(Role::Viewer);
+    let site = site.with_role(Role::Viewer);
     let page = site.get(&format!("/tasks/preview?verb=retry&ids={waiting}")).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
 }

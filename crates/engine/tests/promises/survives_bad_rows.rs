@@ -1,4 +1,4 @@
-//! A row that cannot be read ends its own task, and nothing else.
+//! A row that cannot be read fails its own task only.
 
 use std::time::Duration;
 
