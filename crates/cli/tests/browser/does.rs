@@ -1,7 +1,7 @@
 //! What a person does.
 
 use crate::support::sandbox;
-use crate::{Browser, Sandbox, Served, no_page_errors};
+use crate::{Browser, Served, no_page_errors};
 use task_engine_test_harness::wait_until;
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::sandbox;
-use crate::{Browser, Sandbox, Served, no_page_errors};
+use crate::{Browser, Served, no_page_errors};
 use task_engine_test_harness::wait_until;
 
 const HOSTILE: [&str; 8] = [

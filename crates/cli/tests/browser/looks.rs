@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 
 use crate::support::sandbox;
-use crate::{Browser, Sandbox, Served, no_page_errors};
+use crate::{Browser, Served, no_page_errors};
 use task_engine_test_harness::wait_until;
 
 /// Each page and the name of its screenshot.
