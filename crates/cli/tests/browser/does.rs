@@ -93,7 +93,7 @@ fn tasks_are_cancelled_after_preview() {
     assert_eq!(sandbox.status("1"), "waiting", "a preview does nothing");
     browser.fill("[name=reason]", "a try");
     browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
-    assert!(browser.text(".flash").contains("3 tasks: cancelled"), "{}", browser.text(".flash"));
+    assert!(browser.text(".flash").contains("3 tasks: is cancelled"), "{}", browser.text(".flash"));
     assert_eq!(sandbox.status("2"), "cancelled");
     assert!(sandbox.ok(&["audit"]).contains("a try"));
     no_page_errors(&mut browser);

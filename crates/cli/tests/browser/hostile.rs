@@ -79,7 +79,7 @@ fn data_never_becomes_markup() {
             "/schedules/",
             "/errors/",
             "/login?to=",
-            "/schedules/preview?zone=UTC&rule=",
+            "/schedules/preview?time_zone=UTC&rule=",
             "/tasks/preview?verb=retry&filter=",
         ] {
             paths.push(format!("{path}{encoded}"));

@@ -126,7 +126,7 @@ fn show_prints_all_attempts() {
     let failed = sandbox.run(&["show", "1"]);
     for words in [
         "Task 1: FailingNotRetryTask, failed",
-        "Attempt 1: failure, the last",
+        "Attempt 1: failure; the task failed",
         "web-1, worker",
         "ZeroDivisionError: divided by 0",
         "at crates/engine/src/samples.rs",
@@ -215,7 +215,7 @@ fn running_or_ended_task_is_conflict() {
 fn instances_lists_engines() {
     let sandbox = sandbox();
     sandbox.ok(&["migrate"]);
-    assert!(sandbox.run(&["instances"]).err.contains("No engine has run lately"));
+    assert!(sandbox.run(&["instances"]).err.contains("No engine has run recently"));
     let engine = sandbox.start(&["start", "--instance", "web-1", "--workers", "3"]);
     engine.wait_for_log("Engine web-1 started with 3 workers");
     let alive = sandbox.ok(&["instances"]);

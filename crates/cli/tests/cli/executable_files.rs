@@ -75,7 +75,7 @@ fn samples_are_known_on_request() {
     let sandbox = sandbox();
     let waiting = create(&sandbox, "WaitingTask", r#"{"waiting_time": 0}"#);
     let engine = sandbox.start_exact(&["start"]);
-    engine.wait_for_log("knows no class");
+    engine.wait_for_log("has no class");
     let instances = sandbox.ok(&["why", &waiting]);
     assert!(instances.contains("WaitingTask"), "{instances}");
     stop(engine);

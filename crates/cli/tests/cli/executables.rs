@@ -249,7 +249,7 @@ fn missing_program_fails_task_only() {
     assert!(error(&task).starts_with("NotStarted: "), "{task}");
     assert!(error(&task).contains("gone.sh cannot be started: No such file"), "{task}");
     let task = ended(&sandbox, &create(&sandbox, "bare", "{}"));
-    assert!(error(&task).contains("must say what runs it, like #!/bin/sh"), "{task}");
+    assert!(error(&task).contains("must name its interpreter, like #!/bin/sh"), "{task}");
     stop(engine);
 }
 
@@ -424,7 +424,7 @@ fn forced_stop_leaves_no_process() {
     let sandbox = sandbox();
     let (engine, id) = stubborn_engine(&sandbox);
     engine.signal("TERM");
-    engine.wait_for_log("running ones finish");
+    engine.wait_for_log("running tasks finish");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(9));
     wait_until("nothing is left", || !pids(&sandbox).into_iter().any(lives));
@@ -463,7 +463,7 @@ fn executable_finishes_when_engine_stops() {
     let engine = sandbox.start(&["start"]);
     wait_until("it runs", || sandbox.ok(&["logs", &id]).contains("ready"));
     engine.signal("INT");
-    engine.wait_for_log("running ones finish");
+    engine.wait_for_log("running tasks finish");
     fs::write(sandbox.path("go"), "").unwrap();
     assert_eq!(engine.end().code, Some(0));
     assert_eq!(execution(&sandbox.task(&id), 0)["result"], 1);

@@ -102,8 +102,8 @@ fn cancel_wait_reports_outcome() {
     let engine = sandbox.start(&["start"]);
     for (when, code, outcome, words) in [
         ("obey", 0, "acknowledged", "is cancelled: its code ended"),
-        ("hang", 0, "killed", "is cancelled: its code did not end by itself, and was dropped 1 s"),
-        ("finish", 4, "ignored", "has succeeded: ignored: its code was told"),
+        ("hang", 0, "killed", "is cancelled: its code did not end by itself and was dropped 1 s"),
+        ("finish", 4, "ignored", "has succeeded: ignored: its code finished its work"),
     ] {
         let id = running(when);
         let cancelled = sandbox.run(&["cancel", &id, "--wait"]);

@@ -339,7 +339,7 @@ fn top_restores_terminal() {
         wait_until("it shows something", || shows("waiting 0 due, 1 later"));
         use std::io::Write;
         keys.write_all(b"p").expect("a key");
-        wait_until("it is paused", || shows("paused; p goes on"));
+        wait_until("it is paused", || shows("paused; p resumes"));
         if end == "q" {
             keys.write_all(b"q").expect("a key");
         } else {

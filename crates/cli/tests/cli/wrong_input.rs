@@ -84,7 +84,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--time-zone", "Mars"],
             2,
-            "\"Mars\" is not known",
+            "unknown time zone \"Mars\"",
         ),
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--missed", "some"],

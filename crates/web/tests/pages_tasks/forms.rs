@@ -76,7 +76,7 @@ async fn form_sent_twice_creates_one_task() {
         response = site.get(page.goes_to()).await.ok();
     }
     assert_eq!(site.fixture.list(None).await.len(), 4);
-    has(&response, " before.");
+    has(&response, "existed already");
 }
 
 #[tokio::test]

@@ -129,9 +129,9 @@ async fn preview_shows_matching_tasks() {
     assert_eq!(rows(&page), 10, "a sample");
     let page = site.get(&format!("/tasks/preview?verb=cancel&ids={waiting}")).await.ok();
     has(&page, "Cancel 1 task?");
-    has(&page, "Those that wait never run.");
+    has(&page, "Waiting tasks never run.");
     let none = site.get("/tasks/preview?verb=retry&filter=class%3Dother").await.ok();
-    has(&none, "No task is meant.");
+    has(&none, "No task matches.");
     for bad in ["verb=retry", "verb=retry&filter=%20", "verb=burn&ids=1", "verb=retry&ids=x"] {
         let page = site.get(&format!("/tasks/preview?{bad}")).await;
         assert_eq!(page.status, StatusCode::BAD_REQUEST, "{bad}");
