@@ -46,12 +46,12 @@ pub async fn cancel_response_is_recorded_with_end(db: &dyn Database) {
             let cancel = details.executions[0].cancel.expect("a cancel_request");
             assert_eq!(cancel.outcome, outcome);
             assert_eq!(cancel.requested_at.max(pending.requested_at), cancel.requested_at);
-            let told = cancel.delivered_at.expect("its engine said when");
+            let delivered = cancel.delivered_at.expect("its engine said when");
             let stopped = details.executions[0].stopped_at.expect("ended");
-            let after = stopped.duration_since(told).as_secs_f64();
-            assert!((after - 3.0).abs() < 0.5, "told 3 s before its end: {after}");
+            let after = stopped.duration_since(delivered).as_secs_f64();
+            assert!((after - 3.0).abs() < 0.5, "delivered 3 s before its end: {after}");
         }
-        assert_eq!(cancel_request(&fixture, ids[3]).await, None, "nobody asked");
+        assert_eq!(cancel_request(&fixture, ids[3]).await, None, "no cancel request");
         assert_eq!(engine.heartbeat().await.cancel, []);
     }
     remove_all(&fixture, &engine, &holds).await;
@@ -188,5 +188,5 @@ async fn remove_all(fixture: &Fixture, engine: &TestEngine, holds: &[HeldAttempt
     for status in [TaskStatus::Stopped, TaskStatus::Cancelled] {
         fixture.store.prune(status, Duration::ZERO, 100).await.expect("prune");
     }
-    assert_eq!(fixture.list(None).await, [], "retention removes the wishes, too");
+    assert_eq!(fixture.list(None).await, [], "retention removes the requests, too");
 }

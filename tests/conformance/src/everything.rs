@@ -109,10 +109,10 @@ async fn cancellations(fixture: &Fixture, engine: &mut TestEngine) {
     let ids = fixture.create_work(2).await;
     let holds = engine.claim(2).await;
     fixture.store.cancel(&ids).await.expect("cancel");
-    let mut told = holds[0].is_cancelled();
-    told.cancel_response =
+    let mut end = holds[0].is_cancelled();
+    end.cancel_response =
         Some(CancelResponse { delivered: Instant::now(), reaction: CancelReaction::Killed });
-    assert_eq!(engine.record(&[told]).await, []);
+    assert_eq!(engine.record(&[end]).await, []);
     // No heartbeat has moved this cancel_request yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
 }

@@ -16,7 +16,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The minute that it is by the store's clock.
 async fn this_minute(store: &dyn Store) -> i64 {
-    let (_, now) = store.schedule("nobody's").await.expect("schedule");
+    let (_, now) = store.schedule("unserved").await.expect("schedule");
     now.as_second().div_euclid(60)
 }
 
@@ -165,9 +165,9 @@ pub async fn old_rollups_are_removed_in_steps(db: &dyn Database) {
 pub async fn heartbeat_reports_database_time(db: &dyn Database) {
     let fixture = Fixture::open(db).await;
     let engine = fixture.engine("a").await;
-    let clock = async || fixture.store.schedule("nobody's").await.expect("schedule").1;
+    let clock = async || fixture.store.schedule("unserved").await.expect("schedule").1;
     let before = clock().await;
-    let told = engine.heartbeat().await.now;
+    let reported = engine.heartbeat().await.now;
     let after = clock().await;
-    assert!((before..=after).contains(&told), "{before} {told} {after}");
+    assert!((before..=after).contains(&reported), "{before} {reported} {after}");
 }

@@ -27,13 +27,13 @@ pub async fn flow_is_found_by_correlation_id(db: &dyn Database) {
     }
     assert_eq!(ids(&flow(&fixture, "order-17").await), wanted);
     assert_eq!(flow(&fixture, hostile).await.len(), 1);
-    for nobody in ["order", "order-170", "%", "", "\u{0}", "999999999999"] {
-        let page = page(nobody, None, 10);
+    for unknown in ["order", "order-170", "%", "", "\u{0}", "999999999999"] {
+        let page = page(unknown, None, 10);
         match fixture.store.flow(&page).await {
-            Ok(found) => assert_eq!(found, [], "{nobody:?}"),
+            Ok(found) => assert_eq!(found, [], "{unknown:?}"),
             // No text of PostgreSQL can hold it, so nobody has it.
-            Err(StoreError::InvalidData(_)) if nobody == "\u{0}" => {}
-            Err(other) => panic!("{nobody:?}: {other:?}"),
+            Err(StoreError::InvalidData(_)) if unknown == "\u{0}" => {}
+            Err(other) => panic!("{unknown:?}: {other:?}"),
         }
     }
 }

@@ -178,7 +178,7 @@ pub async fn only_dead_instances_become_lost(db: &dyn Database) {
     let stopped = fixture.engine("stopped").await;
     stopped.unregister().await;
     assert!(!declare(stopped.id, true).await, "it is over already");
-    assert!(!declare(InstanceId(987_654), true).await, "nobody");
+    assert!(!declare(InstanceId(987_654), true).await, "unknown instance");
 
     for (name, stopped, lost) in [
         ("alive", false, false),
@@ -210,8 +210,8 @@ pub async fn lost_instance_claims_nothing(db: &dyn Database) {
         let claim = engine.try_claim(1).await;
         assert!(matches!(claim, Err(StoreError::InstanceOver)), "{claim:?}");
     }
-    let nobody = fixture.store.heartbeat(InstanceId(987_654)).await;
-    assert!(!nobody.expect("heartbeat").alive);
+    let unknown = fixture.store.heartbeat(InstanceId(987_654)).await;
+    assert!(!unknown.expect("heartbeat").alive);
     assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 3);
     // Late is not lost: nobody else has its tasks.
     assert_eq!(late.claim_one().await.task_id(), ids[1]);
@@ -266,7 +266,7 @@ pub async fn instances_are_listed_newest_first(db: &dyn Database) {
     };
     assert_eq!(ids(Some("often")).await, [last.unwrap()]);
     assert_eq!(ids(Some("holder")).await, [living.id, lost.id]);
-    assert_eq!(ids(Some("nobody")).await, []);
+    assert_eq!(ids(Some("unknown")).await, []);
     assert_eq!(ids(None).await, [living.id, lost.id, last.unwrap()]);
     let lost = fixture.instances(Some("holder")).await.remove(1);
     assert_eq!((lost.held, lost.lease), (1, LONG_LEASE));

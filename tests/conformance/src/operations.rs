@@ -27,7 +27,7 @@ pub async fn cancel_waiting_task(db: &dyn Database) {
     for id in [due, later] {
         let details = fixture.details(id).await;
         assert_eq!(details.row.status, TaskStatus::Cancelled);
-        assert_eq!(details.row.attempts, 0, "nobody has claimed it");
+        assert_eq!(details.row.attempts, 0, "it was never claimed");
         let [execution] = &details.executions[..] else {
             panic!("its end is on record: {:?}", details.executions)
         };

@@ -291,8 +291,8 @@ pub async fn recovery_of_unknown_instance_is_empty(db: &dyn Database) {
     assert_eq!(engine.reclaim_unknown(vec![]).await, []);
     let claim = task_engine_core::claim::ClaimId(123_456);
     assert_eq!(engine.reclaim_unknown(vec![claim]).await, []);
-    let nobody = task_engine_core::instance::InstanceId(987_654);
-    let taken = fixture.store.reclaim(Reclaim::Lost(nobody)).await;
+    let unknown = task_engine_core::instance::InstanceId(987_654);
+    let taken = fixture.store.reclaim(Reclaim::Lost(unknown)).await;
     assert_eq!(taken.expect("reclaim"), []);
 }
 

@@ -230,7 +230,7 @@ fn said(id: AttemptId, version: i64, texts: &[&str]) -> Report {
 
 async fn tell(fixture: &Fixture, reports: &[Report]) {
     let passed_over = fixture.store.report(reports).await.expect("report");
-    assert_eq!(passed_over, [], "nobody has locked them");
+    assert_eq!(passed_over, [], "no other session has locked them");
 }
 
 async fn logs(fixture: &Fixture, id: TaskId, filter: LogFilter) -> Vec<LogRow> {

@@ -88,8 +88,8 @@ pub async fn revoked_token_is_rejected(db: &dyn Database) {
         matches!(&taken, Err(StoreError::Refused(why)) if why.contains("\"ada\"")),
         "{taken:?}"
     );
-    for nobody in ["Ada", "", "a\0da", "ada "] {
-        assert!(!store.revoke_token(nobody).await.expect("revoke_token"), "{nobody:?}");
+    for unknown in ["Ada", "", "a\0da", "ada "] {
+        assert!(!store.revoke_token(unknown).await.expect("revoke_token"), "{unknown:?}");
     }
     assert!(find(store, &first).await.is_some());
     assert!(store.revoke_token("ada").await.expect("revoke_token"));

@@ -257,7 +257,11 @@ pub async fn key_belongs_to_last_created(db: &dyn Database) {
     let second = create_one(&fixture, task(2)).await;
     assert!(second.is_new());
     assert_eq!(engine.record(&[hold.fails_and_retries(HOUR)]).await, []);
-    assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 2, "a retry asks nobody");
+    assert_eq!(
+        fixture.list(Some(TaskStatus::Waiting)).await.len(),
+        2,
+        "a retry does not check uniqueness"
+    );
     assert_eq!(create_one(&fixture, task(3)).await, Creation::Kept(second.id()));
     let reports = fixture.store.cancel(&[second.id()]).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Cancelled]);

@@ -129,7 +129,7 @@ pub async fn endings_are_filtered(db: &dyn Database) {
     assert_eq!(of, expected);
     assert_eq!(found[2].error, Some(sample_error().to_string()));
     assert!(found[1].retry_at.is_some() && found[1].error.is_some());
-    assert_eq!(found[3].instance_id, None, "nobody ever held it");
+    assert_eq!(found[3].instance_id, None, "it was never claimed");
 
     let mut look = EndingsQuery::new(100, HOUR);
     look.after(ids[4]);

@@ -26,14 +26,14 @@ pub struct Fault {
     pub coverage: Coverage,
 }
 
-/// Where it is shown that the fault is survived.
+/// Where the fault is tested.
 #[derive(Debug, Clone, Copy)]
 pub enum Coverage {
     /// Here.
     Scenarios(&'static [Scenario]),
-    /// By tests of the workspace that were there before.
+    /// By other tests of the workspace.
     Tests(&'static [Test]),
-    /// Nowhere, and why.
+    /// Not tested, and why.
     NotCovered(&'static str),
 }
 
@@ -356,7 +356,7 @@ pub const FAULTS: &[Fault] = &[
         promises: "tasks of others stay; what cannot be read is a failure that names the field",
         coverage: Coverage::Tests(&[
             Test {
-                file: "crates/conformance/src/claims.rs",
+                file: "tests/conformance/src/claims.rs",
                 name: "claim_respects_classes_and_queues",
             },
             Test {
@@ -454,12 +454,12 @@ pub const FAULTS: &[Fault] = &[
         how: "NUL, lone surrogates, long numbers, depth, size",
         promises: "refused with a reason, or back as they went in",
         coverage: Coverage::Tests(&[
-            Test { file: "crates/conformance/src/hostile.rs", name: "json_round_trips_unchanged" },
+            Test { file: "tests/conformance/src/hostile.rs", name: "json_round_trips_unchanged" },
             Test {
-                file: "crates/conformance/src/hostile.rs",
+                file: "tests/conformance/src/hostile.rs",
                 name: "long_numbers_keep_every_digit",
             },
-            Test { file: "crates/conformance/src/hostile.rs", name: "results_of_every_kind" },
+            Test { file: "tests/conformance/src/hostile.rs", name: "results_of_every_kind" },
         ]),
     },
     Fault {
@@ -537,14 +537,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_there_once_and_in_order() {
+    fn fault_ids_are_complete_and_ordered() {
         let ids: Vec<String> = FAULTS.iter().map(|fault| fault.id.to_owned()).collect();
         let expected: Vec<String> = (1..=40).map(|number| format!("F{number}")).collect();
         assert_eq!(ids, expected);
     }
 
     #[test]
-    fn tests_that_are_named_are_there() {
+    fn named_tests_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for fault in FAULTS {
             let Coverage::Tests(tests) = fault.coverage else {

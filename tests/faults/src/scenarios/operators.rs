@@ -188,8 +188,8 @@ fn copy_postgres(server: &TestServer, from: &str, to: &str) {
         [("pg_dump", vec!["-Fc", "-f", &file, from]), ("pg_restore", vec!["-d", to, &file])]
     {
         let output = server.program(program).args(&arguments).output().expect("it runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program}: {told}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program}: {error}");
     }
 }
 
