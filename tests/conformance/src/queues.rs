@@ -284,7 +284,7 @@ pub async fn queues_are_listed_with_counts(db: &dyn Database) {
     let mut tasks = vec![task_in("busy"); 5];
     tasks.push(new_task("unknown").queue("busy").expect("a queue"));
     tasks.push(task_in("busy").priority(7).after(Duration::from_secs(60)));
-    tasks.extend(vec![new_task("unknown").queue("unserved").expect("a queue"); 2]);
+    tasks.extend(vec![new_task("unknown").queue("orphaned").expect("a queue"); 2]);
     fixture.create_all(&tasks).await;
     let holds = engine.claim(3).await;
     engine.record(&[holds[0].succeeds()]).await;
@@ -294,7 +294,7 @@ pub async fn queues_are_listed_with_counts(db: &dyn Database) {
 
     let queues = Fixture::open(db).await.store.queues().await.expect("queues");
     let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
-    assert_eq!(names, ["busy", "idle", "paused", "unserved"]);
+    assert_eq!(names, ["busy", "idle", "orphaned", "paused"]);
     let figures = |queue: &QueueRow| {
         let is_paused = queue.paused.is_some();
         (queue.due.counted, queue.later.counted, queue.running, is_paused)
