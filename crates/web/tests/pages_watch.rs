@@ -152,7 +152,7 @@ async fn queue_is_paused_and_resumed() {
     let done = site.post("/actions/pause-queue", &form).await;
     assert_eq!(done.status, 303);
     assert!(done.to.starts_with("/queues?done="), "{}", done.to);
-    site.get(&done.to).await.must_say("default: paused.").must_say("deploy").must_say("Resume");
+    site.get(&done.to).await.must_say("default: is paused.").must_say("deploy").must_say("Resume");
     let paused = site.store.paused_queues().await.unwrap();
     assert_eq!(paused[0].reason.as_deref(), Some("deploy"));
     site.post("/actions/resume-queue", &[("queue", "default")]).await;
@@ -186,7 +186,7 @@ async fn schedule_is_managed_by_pages() {
     form.pop();
     let made = site.post("/schedules/new", &form).await;
     assert!(made.to.starts_with("/schedules/nightly?done="), "{}", made.to);
-    site.get(&made.to).await.must_say("nightly: written.").must_say("every day at 02:30");
+    site.get(&made.to).await.must_say("nightly: is added.").must_say("every day at 02:30");
     let stored = site.store.schedule("nightly").await.unwrap().0.unwrap().definition().unwrap();
     assert_eq!((stored.queue.as_str(), stored.priority), ("mail", 7));
     assert_eq!(stored.missed.to_string(), "all:5");

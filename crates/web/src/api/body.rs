@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::queue::REASON_BYTES_MAX;
+use task_engine_core::suggest::nearest;
 use task_engine_core::task::TaskId;
 
 use crate::app::App;
@@ -265,18 +266,13 @@ fn escaped(name: &str) -> String {
 
 /// The end of a sentence: `; did you mean …?`, or the known names.
 pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
-    let name: String = name.chars().take(100).collect::<String>().to_lowercase();
-    let near = known.iter().map(|word| (strsim::osa_distance(&name, word), *word)).min();
+    // `task_class` for `class`.
+    let extends = |word: &&&str| name.ends_with(**word) || name.starts_with(**word);
+    let near = nearest(name, known.iter().copied()).or_else(|| known.iter().find(extends).copied());
     match near {
-        Some((distance, word)) if distance <= 2 && distance < word.len() => {
-            format!("; did you mean {word}?")
-        }
-        // `task_class` for `class`.
-        _ => match known.iter().find(|word| name.ends_with(*word) || name.starts_with(*word)) {
-            Some(word) => format!("; did you mean {word}?"),
-            None if known.is_empty() => "; none is allowed.".to_owned(),
-            None => format!("; known: {}.", known.join(", ")),
-        },
+        Some(word) => format!("; did you mean {word}?"),
+        None if known.is_empty() => "; none is allowed.".to_owned(),
+        None => format!("; known: {}.", known.join(", ")),
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) async fn tokens(
     Ok(Answer(Tokens { tokens: app.store.tokens().await? }))
 }
 
-/// The only time that anybody sees it.
+/// Only this response contains the secret.
 #[derive(Serialize)]
 pub(super) struct NewSecret {
     audit_id: i64,

@@ -278,7 +278,7 @@ pub(super) struct Times {
     times: Vec<SlotPreview>,
 }
 
-/// When a rule would fire, for whoever writes one.
+/// The next slots of a rule.
 pub(super) async fn preview(
     State(app): State<App>,
     query: Query,
