@@ -5,6 +5,7 @@
 mod gather;
 pub mod sentences;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,6 +19,8 @@ use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
 use task_engine_store::activity::{Activity, EndingRow};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
+
+pub use gather::{Explanation, why};
 
 /// The facts about a task and about the engines that could run it.
 #[derive(Debug, Clone)]
@@ -37,8 +40,6 @@ pub struct TaskFacts<'a> {
     /// Sessions that have locked whole tables.
     pub table_locks: &'a [BlockingSession],
 }
-
-pub use gather::{Why, why};
 
 /// What a task requires of an engine.
 #[derive(Debug, Clone, Copy)]
@@ -314,25 +315,16 @@ pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Opti
         let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
         return Some(Reason::NoEngine { last_seen });
     }
-    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(required.class);
-    let with_handler: Vec<_> = alive.iter().filter(knows).collect();
+    let has_handler = |engine: &&InstanceRow| engine.classes.contains_key(required.class);
+    let with_handler: Vec<_> = alive.iter().copied().filter(has_handler).collect();
     if with_handler.is_empty() {
-        let each = |engine: &&InstanceRow| EngineOffer {
-            instance: engine.name.clone(),
-            names: engine.classes.keys().cloned().collect(),
-        };
-        let engines = alive.iter().map(each).collect();
+        let engines = offers(&alive, |engine| engine.classes.keys().cloned().collect());
         return Some(Reason::UnknownClass { class: required.class.to_owned(), engines });
     }
-    let serves =
-        |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == required.queue);
-    let serving: Vec<_> = with_handler.iter().filter(serves).collect();
+    let serves = |engine: &&InstanceRow| engine.queues.iter().any(|queue| queue == required.queue);
+    let serving: Vec<_> = with_handler.iter().copied().filter(serves).collect();
     if serving.is_empty() {
-        let each = |engine: &&&InstanceRow| EngineOffer {
-            instance: engine.name.clone(),
-            names: engine.queues.clone(),
-        };
-        let engines = with_handler.iter().map(each).collect();
+        let engines = offers(&with_handler, |engine| engine.queues.clone());
         return Some(Reason::QueueNotServed { queue: required.queue.to_owned(), engines });
     }
     if !candidates(required, engines).is_empty() {
@@ -347,11 +339,17 @@ pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Opti
     })
 }
 
+fn offers(engines: &[&InstanceRow], names: fn(&InstanceRow) -> Vec<String>) -> Vec<EngineOffer> {
+    let offer =
+        |engine: &&InstanceRow| EngineOffer { instance: engine.name.clone(), names: names(engine) };
+    engines.iter().map(offer).collect()
+}
+
 /// The pools of live engines that would take it.
 fn candidates<'a>(
     required: Requirements<'_>,
     engines: &'a [InstanceRow],
-) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
+) -> Vec<(&'a InstanceRow, Cow<'a, Pool>)> {
     let mut candidates = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
         if !engine.classes.contains_key(required.class) {
@@ -360,11 +358,11 @@ fn candidates<'a>(
         // Without pools, all workers serve all queues.
         let whole = Pool::new(engine.queues.clone(), engine.workers);
         let pools: Vec<_> = if engine.pools.is_empty() {
-            vec![std::borrow::Cow::Owned(whole)]
+            vec![Cow::Owned(whole)]
         } else {
-            engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
+            engine.pools.iter().map(Cow::Borrowed).collect()
         };
-        let takes = |pool: &std::borrow::Cow<'_, Pool>| {
+        let takes = |pool: &Cow<'_, Pool>| {
             pool.takes_class(required.class, &engine.pools)
                 && takes(pool, required.queue, required.priority)
         };

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use task_engine_conformance::TestServer;
-use task_engine_conformance::bench::new_instance;
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
@@ -20,6 +19,7 @@ use task_engine_store::claim::{ClaimedTask, Claimer};
 use task_engine_store::export::{ExportFilter, Line};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 async fn store_and_client() -> (PgStore, Client) {

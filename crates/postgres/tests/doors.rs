@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine::client::Client;
-use task_engine_conformance::TestServer;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
@@ -16,6 +15,7 @@ use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::Rest;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 struct Fresh {

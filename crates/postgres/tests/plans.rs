@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use task_engine_conformance::TestServer;
 use task_engine_postgres::PgStore;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// What `connection.rs` sets on every connection.

@@ -8,7 +8,7 @@ use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::secret::Secrets;
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_operations::redaction::{self, RedactedTask};
-use task_engine_operations::why::Why;
+use task_engine_operations::why::Explanation;
 use task_engine_operations::{Actor, OperationError, Operator};
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::Schedules;
@@ -33,7 +33,7 @@ impl Inner {
     }
 
     /// A task, and why it is in its state.
-    pub(crate) async fn why(&self, id: TaskId) -> Result<(Why, RedactedTask), ApiError> {
+    pub(crate) async fn why(&self, id: TaskId) -> Result<(Explanation, RedactedTask), ApiError> {
         Ok(RedactedTask::explained(&*self.store, id, &self.secrets().await?).await?)
     }
 

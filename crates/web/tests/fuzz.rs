@@ -13,8 +13,8 @@ use axum::http::{Method, Request};
 use fastrand::Rng;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role, Route};
 use tower::ServiceExt as _;
 

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::eventually;
-use crate::{Browser, Place, Served, no_page_errors};
+use crate::support::sandbox;
+use crate::{Browser, Served, no_page_errors};
+use task_engine_test_harness::wait_until;
 
 const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",
@@ -24,11 +25,11 @@ const INJECTED: &str = "document.querySelectorAll('#injected, main script, main 
 
 #[test]
 fn data_never_becomes_markup() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let mut queues = Vec::new();
     for text in HOSTILE {
         let parameters = json!({ text: text, "waiting_time": text }).to_string();
-        place.ok(&[
+        sandbox.ok(&[
             "create",
             text,
             &parameters,
@@ -41,17 +42,17 @@ fn data_never_becomes_markup() {
             "--in",
             "1h",
         ]);
-        place.ok(&["queues", "pause", text, "--reason", text]);
+        sandbox.ok(&["queues", "pause", text, "--reason", text]);
         queues.push(text);
         // The error repeats the invalid parameters.
-        place.ok(&["create", "WaitingTask", &parameters]);
-        place.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
-        place.ok(&["tokens", "create", text, "--role", "viewer"]);
+        sandbox.ok(&["create", "WaitingTask", &parameters]);
+        sandbox.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
+        sandbox.ok(&["tokens", "create", text, "--role", "viewer"]);
     }
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0", "--instance", HOSTILE[1]]);
-    eventually("the tasks have failed", || {
-        place.ok(&["tasks", "class=WaitingTask", "status!=waiting", "--json"]).lines().count()
-            + place.ok(&["tasks", "class=WaitingTask", "retries>0", "--json"]).lines().count()
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0", "--instance", HOSTILE[1]]);
+    wait_until("the tasks have failed", || {
+        sandbox.ok(&["tasks", "class=WaitingTask", "status!=waiting", "--json"]).lines().count()
+            + sandbox.ok(&["tasks", "class=WaitingTask", "retries>0", "--json"]).lines().count()
             >= HOSTILE.len()
     });
     let mut browser = Browser::start();

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 
-use crate::support::eventually;
-use crate::{Browser, Place, Served, no_page_errors};
+use crate::support::sandbox;
+use crate::{Browser, Served, no_page_errors};
+use task_engine_test_harness::wait_until;
 
 /// Each page and the name of its screenshot.
 const PAGES: [(&str, &str); 14] = [
@@ -29,11 +30,11 @@ const PAGES: [(&str, &str); 14] = [
 
 #[test]
 fn filled_pages_fit_the_window() {
-    let place = Place::new();
-    let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
-    demo.running.says("The dashboard stays at");
+    let sandbox = sandbox();
+    let demo = Served::by(&sandbox, &["demo", "--stay", "--web", "127.0.0.1:0"]);
+    demo.running.wait_for_log("The dashboard stays at");
     let database = &["--database", "sqlite:task-engine-demo.db"];
-    let run = |args: &[&str]| place.ok(&[args, database].concat());
+    let run = |args: &[&str]| sandbox.ok(&[args, database].concat());
     run(&[
         "schedules",
         "add",
@@ -53,9 +54,9 @@ fn filled_pages_fit_the_window() {
 
 #[test]
 fn empty_pages_fit_the_window() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let empty = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let empty = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     check_all(&empty, "empty");
 }
 
@@ -128,7 +129,7 @@ const CUT_OFF: &str = "[...document.querySelectorAll('.card')].filter((card) => 
 
 #[test]
 fn long_exceptions_are_wrapped() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let name = "Very".repeat(80) + "LongError";
     let script = format!(
         "import json, sys
@@ -140,10 +141,10 @@ for line in sys.stdin:
         "[class.long]\nmode = \"lines\"\ncommand = [\"python3\", \"-c\", {}]\n",
         serde_json::Value::from(script)
     );
-    fs::write(place.path("task-engine.toml"), class).expect("a file");
-    place.ok(&["create", "long"]);
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
-    eventually("it has failed", || place.status("1") == "failed");
+    fs::write(sandbox.path("task-engine.toml"), class).expect("a file");
+    sandbox.ok(&["create", "long"]);
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0"]);
+    wait_until("it has failed", || sandbox.status("1") == "failed");
     let mut browser = Browser::start();
     for path in ["/tasks/1", "/", "/errors", "/tasks"] {
         browser.go(&engine.at(path));

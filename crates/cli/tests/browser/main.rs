@@ -10,24 +10,25 @@ mod support;
 mod watches;
 
 use chromium::Browser;
-use support::{Place, Running, eventually};
+use support::sandbox;
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 /// A dashboard of a running command.
 struct Served {
     url: String,
-    running: Running,
+    running: RunningProgram,
 }
 
 impl Served {
     /// Starts a command with a dashboard and waits for its address.
-    fn by(place: &Place, args: &[&str]) -> Self {
-        let running = place.start(args);
+    fn by(sandbox: &Sandbox, args: &[&str]) -> Self {
+        let running = sandbox.start(args);
         let address = || {
             let words = running.err();
             let line = words.lines().find_map(|line| line.strip_prefix("Dashboard: "))?;
             Some(line.trim_end_matches('/').to_owned())
         };
-        eventually("the dashboard says where it is", || address().is_some());
+        wait_until("the dashboard says where it is", || address().is_some());
         Self { url: address().unwrap_or_default(), running }
     }
 

@@ -1,12 +1,12 @@
 //! Live updates and previews.
 
-use crate::{Browser, Place, Served, no_page_errors};
+use crate::{Browser, Served, no_page_errors, sandbox};
 
 #[test]
 fn schedule_preview_follows_input() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/schedules/new"));
     let shown = "document.querySelector('#preview').textContent";
@@ -26,13 +26,13 @@ fn schedule_preview_follows_input() {
 
 #[test]
 fn start_help_disappears_without_reload() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/"));
     assert!(browser.page_text().contains("There are no tasks yet"));
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 1}"#]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 1}"#]);
     browser.wait("!document.querySelector('#start') && document.querySelector('#charts')");
     browser.wait("document.querySelector('#tiles').textContent.startsWith('1Backlog')");
     no_page_errors(&mut browser);

@@ -22,7 +22,7 @@ pub struct TaskFilter {
     pub limit: u32,
 }
 
-/// A task as it is now.
+/// The current state of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskRow {
     /// The task.

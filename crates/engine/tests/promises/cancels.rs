@@ -14,7 +14,7 @@ use task_engine::samples::handle_samples;
 use task_engine::{
     CancelReport, ClassRules, Client, Engine, Failure, RetryRule, Run, Task, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};

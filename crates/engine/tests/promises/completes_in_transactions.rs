@@ -15,7 +15,7 @@ use task_engine::{
     CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, StoreError,
     Task, TaskError, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 use crate::store::{Fresh, TIMEOUT, nothing, start, task};
@@ -422,11 +422,11 @@ async fn recovery_waits_for_open_transaction() {
     let fresh = &scene.fresh;
     // An engine that has died: what it left is three attempts, two in
     // transactions that the server has not ended.
-    let bench = task_engine_conformance::bench::Bench { store: fresh.store.clone() };
-    let ids = bench.create_all(&vec![task("quick", nothing()); 3]).await;
-    let mut dead = bench
-        .register(task_engine_conformance::bench::knowing(
-            task_engine_conformance::bench::new_instance("dead"),
+    let fixture = task_engine_conformance::fixture::Fixture { store: fresh.store.clone() };
+    let ids = fixture.create_all(&vec![task("quick", nothing()); 3]).await;
+    let mut dead = fixture
+        .register(task_engine_conformance::fixture::with_classes(
+            task_engine_conformance::fixture::new_instance("dead"),
             &[("quick", RetryRule::every(Duration::ZERO, 5))],
         ))
         .await;
@@ -441,7 +441,7 @@ async fn recovery_waits_for_open_transaction() {
         schema.complete_in(&client, &completion).await.unwrap();
         open.push(client);
     }
-    bench.lose(dead.id).await;
+    fixture.declare_lost(dead.id).await;
     let engine = Engine::new(fresh.store.clone(), ())
         .instance("heir")
         .recovery(Recovery::Auto)

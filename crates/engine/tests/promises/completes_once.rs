@@ -13,7 +13,7 @@ use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
     ClassRules, Client, Engine, Failure, NewTask, Recovery, RetryRule, Run, Store, Task, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::completes_in_transactions::{App, PG_TABLE, SQLITE_TABLE, connect, effects};
 

@@ -14,7 +14,7 @@ use task_engine::store::schedules::Schedules;
 use task_engine::{
     Engine, EngineError, Failure, Json, Missed, Overlap, Run, Schedule, Task, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::statements::StatementCounter;
 use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};

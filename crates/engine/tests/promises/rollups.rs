@@ -13,7 +13,7 @@ use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::store::rollup::RollupQuery;
 use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, Store, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};

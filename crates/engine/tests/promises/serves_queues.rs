@@ -272,7 +272,7 @@ async fn pause_survives_engines(fresh: Fresh) {
 /// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paused_queue_leaves_engine_idle() {
-    let url = task_engine_conformance::TestServer::shared().create_database().await;
+    let url = task_engine_test_harness::TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
     let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
     let store = Arc::new(store);

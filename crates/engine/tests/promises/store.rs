@@ -11,7 +11,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::{
     Engine, EngineError, Json, NewTask, StopHandle, Stopped, Store, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 /// Makes two tests of each function: one on PostgreSQL, one on SQLite.
 macro_rules! on_every_store {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::{ClassRules, Engine, Failure, Run, Store, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{TIMEOUT, nothing, start, task};

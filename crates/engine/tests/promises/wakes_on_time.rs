@@ -82,7 +82,7 @@ async fn many_scheduled_tasks_start_on_time(fresh: Fresh) {
 /// Heartbeats, polls and probes together: at most one statement a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_engine_sends_few_statements() {
-    let url = task_engine_conformance::TestServer::shared().create_database().await;
+    let url = task_engine_test_harness::TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
     let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
     let engine = task_engine::Engine::new(std::sync::Arc::new(store), ()).instance("idle");

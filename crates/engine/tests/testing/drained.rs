@@ -7,7 +7,7 @@ use task_engine::core::instance::NewInstance;
 use task_engine::core::queue::{Lanes, QueuePause};
 use task_engine::testing::Harness;
 use task_engine::{CancelReport, Engine, Json, NewTask, Recovery, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::tasks::{Again, Newsletter, SendMail, engine, harness, mail, panic_of};
 

@@ -19,7 +19,7 @@ use task_engine_core::ParseError;
 use task_engine_core::display;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::task::{TaskDetails, TaskId};
-use task_engine_operations::why::Why;
+use task_engine_operations::why::Explanation;
 use task_engine_store::token::Role::{Admin, Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
@@ -80,7 +80,7 @@ async fn page(
 }
 
 /// The reasons for its state.
-fn reasons(app: &App, why: &Why) -> Markup {
+fn reasons(app: &App, why: &Explanation) -> Markup {
     let reasons = why
         .reasons
         .iter()

@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use serde_json::Value;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
 use task_engine_store::contract::Store;
 use task_engine_store::token::{NewToken, Role, Secret};
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard};
 use tower::ServiceExt as _;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use task_engine::{Engine, Failure, Run, Task};
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 use task_engine_web::{Dashboard, Role};
 
 use crate::client::{Client, Tables, sqlite};
@@ -143,7 +143,7 @@ async fn filled() -> (Tables, Client) {
     let engine = Engine::new(tables.store.clone(), ()).instance("one").handle(work);
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until_stopped());
-    eventually("both have ended", async || {
+    wait_for("both have ended", async || {
         let open = client.get("/api/v1/tasks?filter=class%3Dwork+status%3Dwaiting,running").await;
         open.ok()["tasks"].as_array().unwrap().is_empty().then_some(())
     })

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use task_engine::{Engine, Failure};
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 
 use crate::client::{Client, Tables, postgres, sqlite};
 
@@ -253,12 +253,12 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until_stopped());
     let path = format!("/api/v1/tasks/{id}");
-    eventually("it fails", async || {
+    wait_for("it fails", async || {
         (client.get(&path).await.ok()["status"] == "failed").then_some(())
     })
     .await;
     // What many ask for is kept for a moment.
-    eventually("the engine is seen", async || {
+    wait_for("the engine is seen", async || {
         let instances = client.get("/api/v1/instances").await.ok();
         (instances["instances"][0]["name"] == "a/b").then_some(())
     })
@@ -275,7 +275,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     let errors = client.get("/api/v1/errors?filter=class%3Dfails").await.ok();
     assert_eq!(errors["groups"][0]["message"], "user <n> is not there");
     assert_eq!(errors["groups"][0]["newest_task"], id);
-    eventually("the failure is counted", async || {
+    wait_for("the failure is counted", async || {
         let stats = client.get("/api/v1/stats").await.ok();
         assert!(stats["failed"]["counted"].as_i64().unwrap() >= 1, "{stats}");
         (stats["last_hour"]["failed"] == 1).then_some(())

@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt as _;
 use serde_json::json;
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 use task_engine_store::audit::{AuditFilter, AuditOutcome};
 
 use crate::client::sqlite;
@@ -16,7 +16,7 @@ async fn change_completes_after_disconnect() {
     let all = json!({"filter": "class=a"});
     let asking = client.post("/api/v1/tasks/cancel", &all);
     assert!(asking.now_or_never().is_none(), "it takes a moment");
-    let ended = eventually("the change is audited", async || {
+    let ended = wait_for("the change is audited", async || {
         let newest = tables.store.audit_page(&AuditFilter::newest(1)).await.unwrap().pop()?;
         (newest.action == "tasks.cancel" && newest.outcome == AuditOutcome::Done).then_some(newest)
     })

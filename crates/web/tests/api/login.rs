@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 use task_engine_store::token::{NewToken, Secret};
 use task_engine_web::{Access, Role};
 
@@ -68,7 +68,7 @@ async fn guessing_is_limited_and_audited() {
     }
     assert_eq!(response[..10], [401; 10]);
     assert_eq!(response[10..], [429; 10]);
-    assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by chance");
+    assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by rng");
     let audit =
         tables.store.audit_page(&task_engine_store::audit::AuditFilter::newest(100)).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
@@ -142,7 +142,7 @@ async fn expired_token_is_refused() {
     let token = NewToken::new("short", Role::Admin, secret.hash(), short).unwrap();
     tables.store.add_token(&token).await.unwrap();
     let holder = client.token(secret.text());
-    eventually("it expires", async || {
+    wait_for("it expires", async || {
         (holder.get("/api/v1/tasks").await.status == 401).then_some(())
     })
     .await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use task_engine::postgres::PgStore;
-use task_engine_conformance::TestServer;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
 
 use crate::client::{Client, Response};

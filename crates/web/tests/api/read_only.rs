@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 use task_engine::postgres::PgStore;
-use task_engine_conformance::TestServer;
 use task_engine_core::json::Json;
 use task_engine_core::task::NewTask;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
 
 use crate::client::Client;

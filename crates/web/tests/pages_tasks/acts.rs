@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::audit::AuditOutcome;
@@ -42,19 +42,19 @@ async fn task_actions_are_audited() {
     let page = site.post("/actions/rerun", &fields).await;
     let new = page.goes_to().strip_prefix("/tasks/").unwrap().split('?').next().unwrap();
     assert_ne!(new, text, "it leads to the new one");
-    let copy = site.bench.details(new.parse().unwrap()).await;
+    let copy = site.fixture.details(new.parse().unwrap()).await;
     assert_eq!((copy.row.status, copy.row.class.as_str()), (TaskStatus::Waiting, "mail"));
     assert_eq!(last(&site).await, done("tasks.rerun"));
 
     site.post("/actions/delete", &[("ids", &text), ("back", "/tasks")]).await.goes_to();
-    assert!(site.bench.store.task(id).await.unwrap().is_none());
+    assert!(site.fixture.store.task(id).await.unwrap().is_none());
     assert_eq!(last(&site).await, done("tasks.delete"));
 }
 
 #[tokio::test]
 async fn filter_acts_on_all_matches() {
     let site = Site::open().await;
-    let ids = site.bench.create_work(30).await;
+    let ids = site.fixture.create_work(30).await;
     let other = site.create("tidy", "{}").await;
     let page = site.post("/actions/cancel", &[("filter", "class=work")]).await;
     page.goes_to();
@@ -67,7 +67,7 @@ async fn filter_acts_on_all_matches() {
 #[tokio::test]
 async fn viewer_cannot_change_tasks() {
     let site = Site::open().await;
-    let id = site.bench.create(new_task("tidy").after(Duration::from_secs(60))).await;
+    let id = site.fixture.create(new_task("tidy").after(Duration::from_secs(60))).await;
     let site = site.with_role(Role::Viewer);
     let text = id.to_string();
     for path in ["retry", "cancel", "rerun", "delete", "edit", "create"] {
@@ -78,7 +78,7 @@ async fn viewer_cannot_change_tasks() {
     for path in ["/tasks/new".to_owned(), format!("/tasks/{id}/edit")] {
         assert_eq!(site.get(&path).await.status, StatusCode::FORBIDDEN, "{path}");
     }
-    let task = site.bench.details(id).await;
+    let task = site.fixture.details(id).await;
     assert_eq!((task.row.status, task.row.priority), (TaskStatus::Waiting, 0));
     assert!(site.audit().await.is_empty());
     let site = site.with_role(Role::Operator);

@@ -67,8 +67,8 @@ async fn trial_precedes_the_rest() {
     has(&page, "Retry 59 tasks?");
     let filter = r#"status=failed class=mail error=Http error~"Too Many""#;
     site.post("/actions/retry", &[("filter", filter), ("back", &path)]).await.goes_to();
-    assert_eq!(site.bench.list(Some(TaskStatus::Waiting)).await.len(), 59);
-    assert_eq!(site.bench.list(Some(TaskStatus::Failed)).await.len(), 1);
+    assert_eq!(site.fixture.list(Some(TaskStatus::Waiting)).await.len(), 59);
+    assert_eq!(site.fixture.list(Some(TaskStatus::Failed)).await.len(), 1);
     has(&site.get(&path).await.ok(), "No failed task with this error");
 }
 
@@ -78,7 +78,7 @@ async fn retried_errors_have_a_page() {
         let mut engine = site.engine("mail").await;
         site.create("mail", "{}").await;
         let hold = engine.claim_one().await;
-        engine.record(&[hold.fails_and_waits(Duration::from_secs(600))]).await;
+        engine.record(&[hold.fails_and_retries(Duration::from_secs(600))]).await;
         site.create("mail", "{}").await;
         let page = site.get("/errors?status=waiting").await.ok();
         assert_eq!(rows(&page), 1);
@@ -93,7 +93,7 @@ async fn retried_errors_have_a_page() {
 async fn large_error_lists_are_paged() {
     let site = Site::open().await;
     let mut engine = site.engine("work").await;
-    site.bench.create_work(5_010).await;
+    site.fixture.create_work(5_010).await;
     let holds = engine.claim_all(500).await;
     let endings: Vec<_> = holds.iter().map(|hold| hold.fails()).collect();
     for batch in endings.chunks(500) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::schedules::Schedules;
@@ -30,7 +30,7 @@ async fn form_creates_a_task() {
     ];
     let page = site.post("/actions/create", &fields).await;
     let id = created(page.goes_to());
-    let task = site.bench.details(id).await;
+    let task = site.fixture.details(id).await;
     assert_eq!(task.parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
     assert_eq!((task.row.queue.as_str(), task.row.priority), ("mail", -3));
     let wait = task.row.scheduled_at.duration_since(task.row.created_at);
@@ -64,10 +64,10 @@ async fn form_sent_twice_creates_one_task() {
     let changed = send(&key, "{\"to\":\"ann\"}").await;
     assert_ne!(changed, first, "a changed form is another request");
     assert_ne!(send(&other, "{}").await, first);
-    assert_eq!(site.bench.list(None).await.len(), 3);
+    assert_eq!(site.fixture.list(None).await.len(), 3);
 
     let schedule = Schedule::every("tidy", Duration::from_secs(3600)).new_task(new_task("mail"));
-    Schedules::of(&*site.bench.store).add(&schedule).await.unwrap();
+    Schedules::of(&*site.fixture.store).add(&schedule).await.unwrap();
     let key = once("/schedules").await;
     let fields = [("name", "tidy"), ("once", key.as_str()), ("back", "/schedules")];
     let mut response = String::new();
@@ -75,7 +75,7 @@ async fn form_sent_twice_creates_one_task() {
         let page = site.post("/actions/run-schedule", &fields).await;
         response = site.get(page.goes_to()).await.ok();
     }
-    assert_eq!(site.bench.list(None).await.len(), 4);
+    assert_eq!(site.fixture.list(None).await.len(), 4);
     has(&response, "existed already");
 }
 
@@ -107,14 +107,14 @@ async fn field_errors_keep_the_input() {
     }
     let both = [("class", "a"), ("at", "18:00"), ("in", "5m")];
     assert_eq!(site.post("/actions/create", &both).await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(site.bench.list(None).await, [], "nothing was created");
+    assert_eq!(site.fixture.list(None).await, [], "nothing was created");
 }
 
 #[tokio::test]
 async fn waiting_task_is_edited() {
     let site = Site::open().await;
     let task = new_task("mail").after(Duration::from_secs(60)).priority(4);
-    let id = site.bench.create(task).await;
+    let id = site.fixture.create(task).await;
     let page = site.get(&format!("/tasks/{id}/edit")).await.ok();
     has(&page, "value=\"4\"");
     let text = id.to_string();
@@ -129,7 +129,7 @@ async fn waiting_task_is_edited() {
         ("reason", "asked for"),
     ];
     assert!(site.post("/actions/edit", &fields).await.goes_to().starts_with(&back));
-    let task = site.bench.details(id).await;
+    let task = site.fixture.details(id).await;
     assert_eq!(task.parameters.as_str(), "{\"to\":\"ann\"}");
     assert_eq!((task.row.priority, task.row.queue.as_str()), (9, "default"));
     assert!(task.row.scheduled_at.duration_since(task.row.created_at).as_secs() > 7000);

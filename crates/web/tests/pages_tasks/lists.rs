@@ -1,7 +1,7 @@
 //! The list of tasks.
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::task::TaskStatus;
 use task_engine_web::Role;
@@ -43,7 +43,7 @@ async fn statuses_are_counted_and_marked() {
     for n in 0..3 {
         site.failed(&mut engine, "mail", TaskError::new("Http", format!("{n}"))).await;
     }
-    site.bench.create_work(4).await;
+    site.fixture.create_work(4).await;
     let page = site.get("/tasks?filter=class%3Dmail%20status%3Dfailed").await.ok();
     has(&page, r#"aria-current="true">Failed<small class="number">3</small>"#);
     has(&page, r#">Waiting<small class="number">4</small>"#);
@@ -56,7 +56,7 @@ async fn statuses_are_counted_and_marked() {
 #[tokio::test]
 async fn invalid_filter_is_explained() {
     let site = Site::open().await;
-    site.bench.create_work(1).await;
+    site.fixture.create_work(1).await;
     let page = site.get("/tasks?filter=clas%3Da").await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
     has(&page.text, "at character 1: there is no field");
@@ -69,7 +69,7 @@ async fn invalid_filter_is_explained() {
 #[tokio::test]
 async fn pages_contain_every_task() {
     for site in [Site::open().await, Site::on_postgres().await] {
-        let mut ids = site.bench.create_work(120).await;
+        let mut ids = site.fixture.create_work(120).await;
         ids.sort();
         let mut path = "/tasks".to_owned();
         let mut seen = Vec::new();
@@ -89,7 +89,7 @@ async fn pages_contain_every_task() {
 #[tokio::test]
 async fn bulk_actions_need_a_role() {
     let site = Site::open().await;
-    site.bench.create(new_task("tidy")).await;
+    site.fixture.create(new_task("tidy")).await;
     let path = "/tasks?filter=status%3Dwaiting";
     let page = site.get(path).await.ok();
     has(&page, "name=\"ids\"");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
@@ -29,7 +29,7 @@ async fn missing_task_is_not_found() {
 #[tokio::test]
 async fn waiting_task_shows_reasons() {
     let site = Site::open().await;
-    let id = site.bench.create(new_task("tidy").after(Duration::from_secs(3600))).await;
+    let id = site.fixture.create(new_task("tidy").after(Duration::from_secs(3600))).await;
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "It is not due");
     has(&page, "No engine is alive");
@@ -48,7 +48,7 @@ async fn attempts_have_chart_and_table() {
         let mut engine = site.engine("mail").await;
         let id = site.create("mail", "{}").await;
         let hold = engine.claim_one().await;
-        engine.record(&[hold.fails_and_waits(Duration::ZERO)]).await;
+        engine.record(&[hold.fails_and_retries(Duration::ZERO)]).await;
         engine.wake();
         let hold = engine.claim_one().await;
         let big = Json::parse(r#"{"n":1970670598291982290123456789,"list":[1,2]}"#).unwrap();
@@ -78,8 +78,8 @@ async fn backtrace_and_late_result_are_shown() {
     let mut engine = site.engine("mail").await;
     let id = site.create("mail", "{}").await;
     let hold = engine.claim_one().await;
-    assert!(site.bench.lose(engine.id).await);
-    site.bench.recover(engine.id).await;
+    assert!(site.fixture.declare_lost(engine.id).await);
+    site.fixture.recover(engine.id).await;
     let error = TaskError::new("Late", "too late").with_backtrace(vec!["main.rs:7".into()]);
     let outcome = AttemptEnd::Failure(error, RetryAdvice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
@@ -101,7 +101,7 @@ async fn logs_are_paged_with_progress() {
         (1..=450).map(|n| LogLine::new(n, LogLevel::Warn, &format!("said no. {n}."))).collect();
     let progress = Some(Progress::new(40.0, "half way"));
     let report = Report { id: hold.id(), version: 1, lines_total: 450, progress, lines };
-    site.bench.store.report(&[report]).await.unwrap();
+    site.fixture.store.report(&[report]).await.unwrap();
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "40 %, half way");
     has(&page, "said no. 450.");
@@ -124,7 +124,7 @@ async fn flow_is_a_tree() {
     let parent = site.create("order", "{}").await;
     let mut child = new_task("mail").correlation(parent.to_string()).unwrap();
     child.add_context("parent_id", &parent).unwrap();
-    let child = site.bench.create(child).await;
+    let child = site.fixture.create(child).await;
     let page = site.get(&format!("/tasks/{child}")).await.ok();
     has(&page, "<h2>Flow</h2>");
     has(&page, &format!("<li class=\"depth-0\" data-key=\"{parent}\">"));
