@@ -39,12 +39,13 @@ pub(crate) fn timeline(bars: &[TimelineBar], first: usize, zone: &TimeZone, abou
     let clock = |at: Timestamp| at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string();
     html! {
         svg .chart .plot role="img" aria-label=(about) height=(height) width="100%" {
-            @for tick in 0..=4_u32 {
-                @let at = percent(f64::from(tick) * 25.0);
+            // Few enough for narrow windows.
+            @for tick in 0..=2_u32 {
+                @let at = percent(f64::from(tick) * 50.0);
                 line .axis x1=(at) x2=(at) y1="0" y2=(height) {}
-                text .across x=(at) y=(height) dy="16" {
+                text .across .end[tick == 2] x=(at) y=(height) dy="16" {
                     @if tick == 0 { (clock(begin)) }
-                    @else { "+" (span(Duration::from_secs_f64(secs * f64::from(tick) / 4.0))) }
+                    @else { "+" (span(Duration::from_secs_f64(secs * f64::from(tick) / 2.0))) }
                 }
             }
             @for row in 0..rows {
