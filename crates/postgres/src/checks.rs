@@ -14,27 +14,29 @@ use task_engine_store::check::{
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::BlockingSession;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::locks::OpenTransaction;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, from_micros};
 
-const SERVER: &str = include_str!("../sql/checks/server.sql");
-const VERSION: &str = include_str!("../sql/checks/version.sql");
-const RELATION_KINDS: &str = include_str!("../sql/checks/relation_kinds.sql");
-const DISTRIBUTED: &str = include_str!("../sql/checks/distributed.sql");
-const VACUUM: &str = include_str!("../sql/checks/vacuum.sql");
-const SEQUENCES: &str = include_str!("../sql/checks/sequences.sql");
-const LANES: &str = include_str!("../sql/checks/lanes.sql");
-const FAILED: &str = include_str!("../sql/checks/failed.sql");
-const PAUSES: &str = include_str!("../sql/checks/pauses.sql");
-const LATE_SCHEDULES: &str = include_str!("../sql/checks/late_schedules.sql");
-const BROKEN_SCHEDULES: &str = include_str!("../sql/checks/broken_schedules.sql");
+const SQL: &str = include_str!("../sql/operators/checks.sql");
+const SERVER: &str = statement(SQL, "server");
+const VERSION: &str = statement(SQL, "version");
+const RELATION_KINDS: &str = statement(SQL, "relation_kinds");
+const DISTRIBUTED: &str = statement(SQL, "distributed");
+const VACUUM: &str = statement(SQL, "vacuum");
+const SEQUENCES: &str = statement(SQL, "sequences");
+const LANES: &str = statement(SQL, "lanes");
+const FAILED: &str = statement(SQL, "failed");
+const PAUSES: &str = statement(SQL, "pauses");
+const LATE_SCHEDULES: &str = statement(SQL, "late_schedules");
+const BROKEN_SCHEDULES: &str = statement(SQL, "broken_schedules");
 
-const INVENTORY: &str = include_str!("../sql/inventory.sql");
+const INVENTORY: &str = statement(include_str!("../sql/operators/verify.sql"), "inventory");
 
 const VERSION_MIN: i32 = 130_000;
 const LATENCY_WARNING: Duration = Duration::from_millis(50);

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use task_engine_core::attempt::{AttemptId, Ending};
 use task_engine_core::completion::{Completion, Settled};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::GenericClient;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -15,22 +16,25 @@ use crate::json::JsonIn;
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
 use crate::record::{Columns, Fence, attempt_id};
 use crate::schema::Schema;
-use crate::session::{Ask as _, Session, Transaction};
+use crate::session::{Executor as _, Session, Transaction};
 use crate::store::{Inner, micros};
 
-const COMPLETE: &str = include_str!("../sql/complete.sql");
-const COMPLETED: &str = include_str!("../sql/completed.sql");
+const SQL: &str = include_str!("../sql/engine/complete.sql");
+const COMPLETE: &str = statement(SQL, "complete");
+#[cfg(feature = "sqlx")]
+const COMPLETE_FROM_TEXT: &str = statement(SQL, "complete_from_text");
+const COMPLETED: &str = statement(SQL, "completed");
 
-const LOCK_CLAIMS: &str = include_str!("../sql/lock_claims.sql");
+const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
 
 /// The server's name for "this attempt is no longer yours".
 const ATTEMPT_OVER: &str = "TE001";
 
 /// How long is waited for a transaction of an application that may be about to
 /// commit, all in all and for each of several.
-const SHORT_PATIENCE: &str = "SET LOCAL lock_timeout = '100ms'";
-const SHORTEST_PATIENCE: &str = "SET LOCAL lock_timeout = '20ms'";
-const USUAL_PATIENCE: &str = "SET LOCAL lock_timeout = '10s'";
+const BATCH_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
+const SINGLE_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
+const USUAL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
 
 impl Schema {
     /// Completes a task in a transaction of the application's own, with
@@ -77,7 +81,7 @@ impl Schema {
         completion: &Completion,
     ) -> Result<(), StoreError> {
         // JSON goes as text: no feature of sqlx is needed for it.
-        let statement = self.sql(COMPLETE).replace("$4::jsonb", "$4::text::jsonb");
+        let statement = self.sql(COMPLETE_FROM_TEXT).into_owned();
         sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(completion.id.task_id.0)
             .bind(completion.id.attempt)
@@ -171,7 +175,7 @@ impl Inner {
         transaction: &mut Transaction<'_>,
         endings: &[Ending],
     ) -> Result<Tried, tokio_postgres::Error> {
-        transaction.batch_execute(SHORT_PATIENCE).await?;
+        transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
         let rows = transaction.query(&self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
         let held: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
@@ -189,9 +193,9 @@ impl Inner {
         endings: &[Ending],
     ) -> Result<Tried, tokio_postgres::Error> {
         let mut tried = Tried::default();
-        transaction.batch_execute(SHORT_PATIENCE).await?;
+        transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         if !self.end_at_once(transaction, endings, &mut tried).await? {
-            transaction.batch_execute(SHORTEST_PATIENCE).await?;
+            transaction.batch_execute(SINGLE_LOCK_TIMEOUT).await?;
             // In the order in which everybody writes them.
             let mut in_order: Vec<&Ending> = endings.iter().collect();
             in_order.sort_unstable_by_key(|ending| ending.id);
@@ -202,7 +206,7 @@ impl Inner {
                 }
             }
         }
-        transaction.batch_execute(USUAL_PATIENCE).await?;
+        transaction.batch_execute(USUAL_LOCK_TIMEOUT).await?;
         Ok(tried)
     }
 

@@ -7,14 +7,15 @@ use futures_util::StreamExt as _;
 use futures_util::stream::poll_fn;
 use task_engine_store::check::{Check, Verdict};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::AsyncMessage;
 
-use crate::error::{in_words, store_error};
+use crate::error::{error_text, store_error};
 use crate::schema::Schema;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::Inner;
 
-const OBJECTS: &str = include_str!("../sql/checks/objects.sql");
+const OBJECTS: &str = statement(include_str!("../sql/operators/checks.sql"), "objects");
 
 /// What a notification takes at the most, where they work at all.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,7 +34,7 @@ impl Inner {
         let explain = |e: tokio_postgres::Error| {
             StoreError::Refused(format!(
                 "it takes a schema that is made and taken back, and this user may not make one ({})",
-                in_words(&e)
+                error_text(&e)
             ))
         };
         // Names are told with their schema, whatever this user's path is.

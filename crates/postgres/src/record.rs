@@ -7,17 +7,20 @@ use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
-use crate::session::{Ask, Session};
+use crate::session::{Executor, Session};
 use crate::store::{Inner, micros};
 
-const RECORD: &str = include_str!("../sql/record.sql");
-const RECORD_LATE: &str = include_str!("../sql/record_late.sql");
+const SQL: &str = include_str!("../sql/engine/record.sql");
+const RECORD: &str = statement(SQL, "record");
+const RECORD_SKIPPING_ENDED: &str = statement(SQL, "record_skipping_ended");
+const RECORD_LATE: &str = statement(SQL, "record_late");
 
 impl Inner {
     pub(crate) async fn record(
@@ -77,16 +80,13 @@ impl Inner {
     pub(crate) fn record_statement(&self, fence: Fence) -> Cow<'static, str> {
         match fence {
             Fence::ByKeyAlone => self.schema.sql(RECORD),
-            Fence::RowByRow => {
-                let clause = "ON CONFLICT (task_id, attempt) DO NOTHING";
-                self.schema.moved(&RECORD.replace(&format!("/* {clause} */"), clause)).into()
-            }
+            Fence::RowByRow => self.schema.sql(RECORD_SKIPPING_ENDED),
         }
     }
 
     pub(crate) async fn record_late(
         &self,
-        client: &impl Ask,
+        client: &impl Executor,
         late: &[&Ending],
     ) -> Result<Vec<AttemptId>, StoreError> {
         let task_ids: Vec<i64> = late.iter().map(|e| e.id.task_id.0).collect();
@@ -169,7 +169,7 @@ impl<'a> Columns<'a> {
     /// May be run again: how long ago an attempt ended is taken at each run.
     pub(crate) async fn run(
         &self,
-        client: &impl Ask,
+        client: &impl Executor,
         statement: &str,
         finished: &[ClaimId],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {

@@ -12,16 +12,18 @@ use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
-use crate::session::{Ask as _, Transaction};
+use crate::session::{Executor as _, Transaction};
 use crate::store::{Inner, from_micros};
 use crate::value::read;
 
-const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
-const CLOSED: &str = include_str!("../sql/take_back_closed.sql");
-const ATTEMPTS: &str = include_str!("../sql/take_back_attempts.sql");
+const SQL: &str = include_str!("../sql/engine/recover.sql");
+const CLAIMS: &str = statement(SQL, "reclaim_claims");
+const CLOSED: &str = statement(SQL, "reclaim_closed");
+const ATTEMPTS: &str = statement(SQL, "reclaim_attempts");
 
 impl Inner {
     pub(crate) async fn reclaim(&self, what: Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {

@@ -4,18 +4,22 @@ use task_engine_core::attempt::{AttemptId, Ending};
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
 use crate::record::attempt_id;
-use crate::session::Ask;
+use crate::session::Executor;
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-const REPORT: &str = include_str!("../sql/report.sql");
-const LOGS: &str = include_str!("../sql/logs.sql");
-const RECORD_TOLD: &str = include_str!("../sql/record_told.sql");
+const SQL: &str = include_str!("../sql/engine/report.sql");
+const REPORT: &str = statement(SQL, "report");
+const LOGS: &str = statement(SQL, "logs");
+const LOGS_NEWEST: &str = statement(SQL, "logs_newest");
+const RECORD_TOLD: &str =
+    statement(include_str!("../sql/engine/record.sql"), "record_cancel_responses");
 
 impl Inner {
     pub(crate) async fn report(&self, reports: &[Report]) -> Result<Vec<AttemptId>, StoreError> {
@@ -74,8 +78,7 @@ impl Inner {
         filter: &LogFilter,
     ) -> Result<Vec<LogRow>, StoreError> {
         let client = self.connections.work().await?;
-        let sql = self.schema.sql(LOGS);
-        let sql = if filter.newest { sql.replace("/* DESC */", "DESC").into() } else { sql };
+        let sql = self.schema.sql(if filter.newest { LOGS_NEWEST } else { LOGS });
         let (after, before) = filter.bounds();
         let limit = i64::from(filter.limit);
         let rows = client
@@ -92,7 +95,7 @@ impl Inner {
     /// Writes how the recorded ones of these took it that they were told to end.
     pub(crate) async fn record_told(
         &self,
-        client: &impl Ask,
+        client: &impl Executor,
         endings: &[Ending],
         recorded: &[Row],
     ) -> Result<(), tokio_postgres::Error> {

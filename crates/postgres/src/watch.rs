@@ -11,21 +11,23 @@ use task_engine_store::activity::{
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::locks::blocking_session;
-use crate::session::{Ask as _, Transaction};
+use crate::session::{Executor as _, Transaction};
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-pub(crate) const HELD: &str = include_str!("../sql/activity_held.sql");
-const NEWEST: &str = include_str!("../sql/activity_newest.sql");
-const NEXT: &str = include_str!("../sql/activity_next.sql");
-const ENDINGS: &str = include_str!("../sql/endings.sql");
-const UNHAPPY: &str = include_str!("../sql/failure_counts.sql");
-const AHEAD: &str = include_str!("../sql/queue_position.sql");
-const LOCKED_BY: &str = include_str!("../sql/locked_by.sql");
+const SQL: &str = include_str!("../sql/readers/activity.sql");
+pub(crate) const HELD: &str = statement(SQL, "activity_held");
+const NEWEST: &str = statement(SQL, "activity_newest");
+const NEXT: &str = statement(SQL, "activity_next");
+const ENDINGS: &str = statement(SQL, "endings");
+const UNHAPPY: &str = statement(SQL, "failure_counts");
+const AHEAD: &str = statement(SQL, "queue_position");
+const LOCKED_BY: &str = statement(SQL, "locked_by");
 
 impl Inner {
     pub(crate) async fn activity(&self, look: ActivityQuery) -> Result<Activity, StoreError> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use task_engine_conformance::TestServer;
 use task_engine_postgres::PgStore;
+use task_engine_store::sql::statement;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// What `connection.rs` sets on every connection.
@@ -46,7 +47,13 @@ fn assert_by_keys(plan: &str, tables: &[&str]) {
 #[tokio::test]
 async fn the_look_probes_lanes() {
     let client = tables().await;
-    let plan = plan(&client, "look", include_str!("../sql/look.sql"), "'{a}', '{b}', 0").await;
+    let plan = plan(
+        &client,
+        "look",
+        statement(include_str!("../sql/engine/claim.sql"), "scan_heads"),
+        "'{a}', '{b}', 0",
+    )
+    .await;
     assert_by_keys(&plan, &["waiting_tasks"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
 }
@@ -55,22 +62,25 @@ async fn the_look_probes_lanes() {
 async fn another_look_starts_at_positions() {
     let client = tables().await;
     let arguments = "'{a}', '{b}', '{0}', '{now}', '{0}'";
-    let plan = plan(&client, "again", include_str!("../sql/look_again.sql"), arguments).await;
+    let plan = plan(
+        &client,
+        "again",
+        statement(include_str!("../sql/engine/claim.sql"), "scan_known_heads"),
+        arguments,
+    )
+    .await;
     assert_by_keys(&plan, &["waiting_tasks"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
 }
 
-fn claim(picked: &str) -> String {
-    let columns = include_str!("../sql/claim_columns.sql");
-    let claim = include_str!("../sql/claim.sql").replace("/* columns */", columns);
-    claim.replace("/* picked */", picked)
-}
+const CLAIM: &str = include_str!("../sql/engine/claim.sql");
+const CLAIM_LANE: &str = statement(CLAIM, "claim_lane");
+const CLAIM_LANES: &str = statement(CLAIM, "claim_lanes");
 
 #[tokio::test]
 async fn the_claim_reads_one_lane() {
     let client = tables().await;
-    let statement = claim(include_str!("../sql/pick_lane.sql"));
-    let plan = plan(&client, "claim", &statement, "1, 1, 10, 'a', 'b', '-infinity', 0, 0").await;
+    let plan = plan(&client, "claim", CLAIM_LANE, "1, 1, 10, 'a', 'b', '-infinity', 0, 0").await;
     assert_by_keys(&plan, &["waiting_tasks", "created_tasks", "claims"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
     assert!(!plan.contains("Sort Key: w."), "the index has the order:\n{plan}");
@@ -79,9 +89,8 @@ async fn the_claim_reads_one_lane() {
 #[tokio::test]
 async fn the_claim_merges_lanes() {
     let client = tables().await;
-    let statement = claim(include_str!("../sql/pick_lanes.sql"));
     let arguments = "1, 1, 10, '{a}', '{b}', '{-infinity}', '{0}', 0, 20";
-    let plan = plan(&client, "claim", &statement, arguments).await;
+    let plan = plan(&client, "claim", CLAIM_LANES, arguments).await;
     assert_by_keys(&plan, &["waiting_tasks", "created_tasks", "claims"]);
     assert!(plan.contains("waiting_tasks_by_lane"), "{plan}");
     assert!(plan.contains("Tid Scan on waiting_tasks"), "{plan}");
@@ -92,14 +101,26 @@ async fn the_claim_merges_lanes() {
 async fn the_record_reads_by_keys() {
     let client = tables().await;
     let arguments = "'{1}','{1}','{0}','{1}','{1}','{0}','{0}','{0}','{0}','{0}','{NULL}','{NULL}','{NULL}','{}'";
-    let plan = plan(&client, "record", include_str!("../sql/record.sql"), arguments).await;
+    let plan = plan(
+        &client,
+        "record",
+        statement(include_str!("../sql/engine/record.sql"), "record"),
+        arguments,
+    )
+    .await;
     assert_by_keys(&plan, &["created_tasks", "ended_executions", "claims"]);
 }
 
 #[tokio::test]
 async fn a_heartbeat_does_not_read_history() {
     let client = tables().await;
-    let plan = plan(&client, "beat", include_str!("../sql/heartbeat.sql"), "1").await;
+    let plan = plan(
+        &client,
+        "beat",
+        statement(include_str!("../sql/engine/instances.sql"), "heartbeat"),
+        "1",
+    )
+    .await;
     assert_by_keys(&plan, &["created_tasks", "ended_executions"]);
     assert!(!plan.contains("Seq Scan on waiting_tasks"), "{plan}");
 }
@@ -110,17 +131,15 @@ async fn pauses_are_looked_up_once() {
     let client = tables().await;
     let lane = "1, 1, 10, 'a', 'b', '-infinity', 0, 0";
     let lanes = "1, 1, 10, '{a}', '{b}', '{-infinity}', '{0}', 0, 20";
-    let one = claim(include_str!("../sql/pick_lane.sql"));
-    let many = claim(include_str!("../sql/pick_lanes.sql"));
-    let again = include_str!("../sql/look_again.sql").to_owned();
-    let look = include_str!("../sql/look.sql").to_owned();
+    let again = statement(include_str!("../sql/engine/claim.sql"), "scan_known_heads");
+    let look = statement(include_str!("../sql/engine/claim.sql"), "scan_heads");
     for (name, statement, arguments) in [
-        ("one", one, lane),
-        ("many", many, lanes),
+        ("one", CLAIM_LANE, lane),
+        ("many", CLAIM_LANES, lanes),
         ("again", again, "'{a}', '{b}', '{0}', '{now}', '{0}'"),
         ("look", look, "'{a}', '{b}', 0"),
     ] {
-        let plan = plan(&client, name, &statement, arguments).await;
+        let plan = plan(&client, name, statement, arguments).await;
         let lines: Vec<&str> = plan.lines().collect();
         let scans: Vec<usize> =
             (0..lines.len()).filter(|n| lines[*n].contains(" on paused_queues p ")).collect();
@@ -132,13 +151,13 @@ async fn pauses_are_looked_up_once() {
 #[tokio::test]
 async fn queues_are_counted_in_ranges_of_their_index() {
     let client = tables().await;
-    let waiting = include_str!("../sql/queues_waiting.sql");
+    let waiting = statement(include_str!("../sql/readers/queues.sql"), "queues_waiting");
     let plan_of_waiting = plan(&client, "waiting", waiting, "100001, 10000").await;
     assert!(!plan_of_waiting.contains("Seq Scan"), "{plan_of_waiting}");
     assert!(!plan_of_waiting.contains("Sort"), "the index has the order:\n{plan_of_waiting}");
     let counts = plan_of_waiting.matches("(due_at <= now())").count();
     assert_eq!(counts, 1, "a range, not a filter:\n{plan_of_waiting}");
-    let running = include_str!("../sql/queues_running.sql");
+    let running = statement(include_str!("../sql/readers/queues.sql"), "queues_running");
     let plan = plan(&client, "running", running, "").await;
     assert_by_keys(&plan, &["created_tasks", "ended_executions"]);
 }
@@ -170,8 +189,10 @@ async fn a_crowd_is_never_read_past() {
         VALUES ('e', 'h', 1, '0', 1, '{}', '{}', '1 hour', now(), now())";
     client.batch_execute(&format!("CREATE SEQUENCE ids; {register}")).await.unwrap();
     client.batch_execute(&fill("q", "c", 5, "-1 second", 10)).await.unwrap();
-    let claim = claim(include_str!("../sql/pick_lanes.sql"));
-    for (name, statement) in [("look", include_str!("../sql/look.sql")), ("claim", &claim)] {
+    for (name, statement) in [
+        ("look", statement(include_str!("../sql/engine/claim.sql"), "scan_heads")),
+        ("claim", CLAIM_LANES),
+    ] {
         client.batch_execute(&format!("PREPARE {name} AS {statement}")).await.unwrap();
     }
     let look = "'{q,other}', '{c}', -2147483648";
@@ -197,18 +218,22 @@ async fn a_report_reads_by_keys() {
     let client = tables().await;
     let arguments =
         "'{1}','{1}','{1}','{1}','{1}','{a}','{0}','{1}','{1}','{1}','{0}','{info}','{a}'";
-    let plan = plan(&client, "report", include_str!("../sql/report.sql"), arguments).await;
+    let plan = plan(
+        &client,
+        "report",
+        statement(include_str!("../sql/engine/report.sql"), "report"),
+        arguments,
+    )
+    .await;
     assert_by_keys(&plan, &["created_tasks", "execution_progress", "execution_logs"]);
 }
 
 #[tokio::test]
 async fn a_log_is_a_range_of_its_key() {
     let client = tables().await;
-    let statement = include_str!("../sql/logs.sql");
-    for (name, statement) in
-        [("oldest", statement.to_owned()), ("newest", statement.replace("/* DESC */", "DESC"))]
-    {
-        let plan = plan(&client, name, &statement, "1, 0, 0, 2, 0, 10").await;
+    let file = include_str!("../sql/engine/report.sql");
+    for name in ["logs", "logs_newest"] {
+        let plan = plan(&client, name, statement(file, name), "1, 0, 0, 2, 0, 10").await;
         assert_by_keys(&plan, &["execution_logs l"]);
         assert!(!plan.contains("Sort Key"), "the key has the order:\n{plan}");
         assert!(plan.contains("execution_logs_pkey"), "{plan}");
@@ -219,14 +244,26 @@ async fn a_log_is_a_range_of_its_key() {
 async fn an_answer_is_written_by_keys() {
     let client = tables().await;
     let arguments = "'{1}','{1}','{0}','{killed}'";
-    let plan = plan(&client, "told", include_str!("../sql/record_told.sql"), arguments).await;
+    let plan = plan(
+        &client,
+        "told",
+        statement(include_str!("../sql/engine/record.sql"), "record_cancel_responses"),
+        arguments,
+    )
+    .await;
     assert_by_keys(&plan, &["cancel_requests r", "cancellations"]);
 }
 
 #[tokio::test]
 async fn executions_are_read_by_keys() {
     let client = tables().await;
-    let plan = plan(&client, "executions", include_str!("../sql/executions.sql"), "1").await;
+    let plan = plan(
+        &client,
+        "executions",
+        statement(include_str!("../sql/readers/tasks.sql"), "executions"),
+        "1",
+    )
+    .await;
     let tables = ["ended_executions e", "execution_progress p", "cancellations c"];
     assert_by_keys(&plan, &tables);
 }
@@ -234,10 +271,21 @@ async fn executions_are_read_by_keys() {
 #[tokio::test]
 async fn retention_reads_keys_by_keys() {
     let client = tables().await;
-    let lock = plan(&client, "lock", include_str!("../sql/lock_keys.sql"), "'{1}'").await;
+    let lock = plan(
+        &client,
+        "lock",
+        statement(include_str!("../sql/engine/retention.sql"), "lock_keys"),
+        "'{1}'",
+    )
+    .await;
     assert_by_keys(&lock, &["created_tasks", "unique_tasks"]);
-    let prune =
-        plan(&client, "prune", include_str!("../sql/prune.sql"), "'{1}', '{stopped}'").await;
+    let prune = plan(
+        &client,
+        "prune",
+        statement(include_str!("../sql/engine/retention.sql"), "prune"),
+        "'{1}', '{stopped}'",
+    )
+    .await;
     assert_by_keys(&prune, &["created_tasks", "unique_tasks", "ended_executions"]);
 }
 
@@ -280,10 +328,16 @@ async fn creation_with_keys_reads_by_keys() {
 async fn a_flow_is_read_by_its_index() {
     let client = tables().await;
     let arguments = "'order-17', 0, 500, 17";
-    let flow = plan(&client, "flow", include_str!("../sql/flow.sql"), arguments).await;
+    let flow = plan(
+        &client,
+        "flow",
+        statement(include_str!("../sql/readers/flow.sql"), "flow"),
+        arguments,
+    )
+    .await;
     assert_by_keys(&flow, &["created_tasks", "waiting_tasks", "ended_executions"]);
     assert!(flow.contains("created_tasks_by_correlation"), "{flow}");
-    let executions = include_str!("../sql/flow_executions.sql");
+    let executions = statement(include_str!("../sql/readers/flow.sql"), "flow_executions");
     let executions = plan(&client, "executions", executions, "'{1,2}'").await;
     assert_by_keys(&executions, &["ended_executions"]);
 }
@@ -291,11 +345,17 @@ async fn a_flow_is_read_by_its_index() {
 #[tokio::test]
 async fn only_due_schedules_are_read() {
     let client = tables().await;
-    let plan = plan(&client, "due", include_str!("../sql/schedules_due.sql"), "100").await;
+    let plan = plan(
+        &client,
+        "due",
+        statement(include_str!("../sql/schedules/schedules.sql"), "due"),
+        "100",
+    )
+    .await;
     assert_by_keys(&plan, &["schedules", "created_tasks", "ended_executions", "waiting_tasks"]);
     assert!(plan.contains("schedules_by_next_at"), "{plan}");
     assert!(!plan.contains("Sort"), "the index has the order:\n{plan}");
-    let beat = include_str!("../sql/heartbeat.sql");
+    let beat = statement(include_str!("../sql/engine/instances.sql"), "heartbeat");
     let plan = self::plan(&client, "beat", beat, "1").await;
     assert!(plan.contains("schedules_by_next_at"), "{plan}");
 }
@@ -303,15 +363,15 @@ async fn only_due_schedules_are_read() {
 #[tokio::test]
 async fn schedules_are_fired_by_keys() {
     let client = tables().await;
-    let lock = include_str!("../sql/schedules_lock.sql");
+    let lock = statement(include_str!("../sql/schedules/schedules.sql"), "lock");
     let lock = plan(&client, "lock", lock, "'{1}', '{1}', '{NULL}'").await;
     assert_by_keys(&lock, &["schedules", "created_tasks", "ended_executions"]);
-    let fire = include_str!("../sql/schedules_fire.sql");
+    let fire = statement(include_str!("../sql/schedules/schedules.sql"), "fire");
     let fire =
         plan(&client, "fire", fire, "'{1}', '{now}', '{now}', '{1}', '{1}', '{now}', '{1}', 99")
             .await;
     assert_by_keys(&fire, &["schedules", "fired_slots"]);
-    let skip = include_str!("../sql/schedules_skip.sql");
+    let skip = statement(include_str!("../sql/schedules/schedules.sql"), "skip");
     let skip = plan(&client, "skip", skip, "'{1}', '{manual}', '{now}', '{now}', '{1}', 99").await;
     assert_by_keys(&skip, &["schedules", "schedule_events"]);
 }
@@ -322,11 +382,23 @@ async fn watching_reads_no_history() {
     let client = tables().await;
     let big = ["created_tasks", "ended_executions", "ended_executions near", "waiting_tasks w"];
     for (name, statement, arguments) in [
-        ("held", include_str!("../sql/activity_held.sql"), ""),
-        ("next", include_str!("../sql/activity_next.sql"), "1, 10, 0, 100"),
-        ("endings", include_str!("../sql/endings.sql"), "'{1}', '{2}', 10, 1000"),
-        ("ahead", include_str!("../sql/queue_position.sql"), "1, '{a}', '{b}', 10"),
-        ("locker", include_str!("../sql/locked_by.sql"), "1"),
+        ("held", statement(include_str!("../sql/readers/activity.sql"), "activity_held"), ""),
+        (
+            "next",
+            statement(include_str!("../sql/readers/activity.sql"), "activity_next"),
+            "1, 10, 0, 100",
+        ),
+        (
+            "endings",
+            statement(include_str!("../sql/readers/activity.sql"), "endings"),
+            "'{1}', '{2}', 10, 1000",
+        ),
+        (
+            "ahead",
+            statement(include_str!("../sql/readers/activity.sql"), "queue_position"),
+            "1, '{a}', '{b}', 10",
+        ),
+        ("locker", statement(include_str!("../sql/readers/activity.sql"), "locked_by"), "1"),
     ] {
         let plan = plan(&client, name, statement, arguments).await;
         assert_by_keys(&plan, &big);
@@ -334,10 +406,21 @@ async fn watching_reads_no_history() {
         assert!(!plan.contains("Seq Scan on created_tasks"), "{plan}");
         assert!(!plan.contains("Seq Scan on waiting_tasks"), "{plan}");
     }
-    let newest = plan(&client, "newest", include_str!("../sql/activity_newest.sql"), "").await;
+    let newest = plan(
+        &client,
+        "newest",
+        statement(include_str!("../sql/readers/activity.sql"), "activity_newest"),
+        "",
+    )
+    .await;
     assert!(newest.contains("Limit") && newest.contains("Backward"), "{newest}");
-    let failure_counts =
-        plan(&client, "failure_counts", include_str!("../sql/failure_counts.sql"), "10").await;
+    let failure_counts = plan(
+        &client,
+        "failure_counts",
+        statement(include_str!("../sql/readers/activity.sql"), "failure_counts"),
+        "10",
+    )
+    .await;
     assert!(failure_counts.contains("ended_executions_to_look_at"), "{failure_counts}");
     assert!(!failure_counts.contains("Seq Scan on ended_executions"), "{failure_counts}");
 }
@@ -347,9 +430,21 @@ async fn checks_read_no_history() {
     let client = tables().await;
     // As `checks.rs` does for its statements.
     client.batch_execute("SET enable_bitmapscan = off").await.unwrap();
-    let lanes = plan(&client, "lanes", include_str!("../sql/checks/lanes.sql"), "1000").await;
+    let lanes = plan(
+        &client,
+        "lanes",
+        statement(include_str!("../sql/operators/checks.sql"), "lanes"),
+        "1000",
+    )
+    .await;
     assert!(lanes.contains("waiting_tasks_by_lane"), "{lanes}");
-    let failed = plan(&client, "failed", include_str!("../sql/checks/failed.sql"), "1000").await;
+    let failed = plan(
+        &client,
+        "failed",
+        statement(include_str!("../sql/operators/checks.sql"), "failed"),
+        "1000",
+    )
+    .await;
     assert!(failed.contains("Index Scan Backward using ended_executions_to_look_at"), "{failed}");
     let below = failed.split_once("Limit").map_or("", |(_, below)| below);
     let below = below.lines().nth(1).unwrap_or_default();
@@ -371,52 +466,40 @@ async fn a_page_of_an_export_is_a_range_of_keys() {
         "unique_tasks",
     ];
     for (name, statement) in [
-        ("tasks", include_str!("../sql/export/tasks.sql")),
-        ("executions", include_str!("../sql/export/executions.sql")),
-        ("late_results", include_str!("../sql/export/late_results.sql")),
-        ("progress", include_str!("../sql/export/progress.sql")),
-        ("logs", include_str!("../sql/export/logs.sql")),
-        ("cancellations", include_str!("../sql/export/cancellations.sql")),
+        ("tasks", statement(include_str!("../sql/operators/export.sql"), "tasks")),
+        ("executions", statement(include_str!("../sql/operators/export.sql"), "executions")),
+        ("late_results", statement(include_str!("../sql/operators/export.sql"), "late_results")),
+        ("progress", statement(include_str!("../sql/operators/export.sql"), "progress")),
+        ("logs", statement(include_str!("../sql/operators/export.sql"), "logs")),
+        ("cancellations", statement(include_str!("../sql/operators/export.sql"), "cancellations")),
     ] {
         let plan = plan(&client, name, statement, "1, 200").await;
         assert_by_keys(&plan, &tables);
     }
 }
-/// Each place is read by its key, from its end, and no further than asked.
+/// Each part of a source is read by its key, from its end, and no further than asked.
 #[tokio::test]
 async fn a_step_of_a_search_reads_by_keys() {
     let client = tables().await;
-    let bound = include_str!("../sql/scan_bound.sql");
-    let step = include_str!("../sql/scan.sql");
-    let failure_counts =
-        include_str!("../sql/scan_unhappy.sql").replace("/* statuses */", "'failed'");
-    let flow = |free: &str| include_str!("../sql/scan_flow.sql").replace("/* flow */", free);
-    let bases = [
-        ("all", include_str!("../sql/scan_all.sql").to_owned()),
-        ("waiting", include_str!("../sql/scan_waiting.sql").to_owned()),
-        ("failure_counts", failure_counts.clone()),
-        ("flow", flow("'order-17'")),
-        ("two", format!("{}UNION ALL\n{failure_counts}", include_str!("../sql/scan_waiting.sql"))),
-    ];
+    let file = include_str!("../sql/readers/scan.sql");
     let tables = ["created_tasks", "ended_executions", "waiting_tasks"];
-    for (name, base) in bases {
-        let places: Vec<_> = base
-            .split("UNION ALL\n")
-            .map(|place| format!("({place}ORDER BY id DESC LIMIT $3)"))
-            .collect();
-        let statement = bound.replace("/* base */", &places.join(" UNION ALL "));
-        let how_far = plan(&client, &format!("bound_{name}"), &statement, "1, 100, 10").await;
-        assert_by_keys(&how_far, &tables);
-        if name != "two" {
-            assert!(!how_far.contains("Sort"), "the index has the order:\n{how_far}");
+    for (source, arguments) in [
+        ("all", ""),
+        ("flow", ", 'order-17', 17"),
+        ("ids", ", '{1,2}'"),
+        ("status", ", true, true, '{failed}'"),
+    ] {
+        let name = format!("scan_bound_{source}");
+        let arguments_of_bound = format!("1, 100, 10{arguments}");
+        let bound = plan(&client, &name, statement(file, &name), &arguments_of_bound).await;
+        assert_by_keys(&bound, &tables);
+        if source == "all" {
+            assert!(!bound.contains("Sort"), "the index has the order:\n{bound}");
         }
-        let within = match name {
-            "all" => "c.id >= $1 AND c.id < $2".to_owned(),
-            _ => format!("c.id = ANY (ARRAY(SELECT b.id FROM ({base}) AS b))"),
-        };
-        let statement = step.replace("/* within */", &within);
-        let arguments = "1, 100, 10, '{a}', null, null, null, now(), now(), true, false";
-        let step = plan(&client, &format!("step_{name}"), &statement, arguments).await;
+        let name = format!("scan_{source}");
+        let arguments =
+            format!("1, 100, 10, '{{a}}', null, null, null, now(), now(), true, false{arguments}");
+        let step = plan(&client, &name, statement(file, &name), &arguments).await;
         assert_by_keys(&step, &tables);
         assert!(!step.contains("hashed SubPlan"), "history is not read whole:\n{step}");
     }
@@ -425,7 +508,7 @@ async fn a_step_of_a_search_reads_by_keys() {
 #[tokio::test]
 async fn seeking_by_time_probes_the_key() {
     let client = tables().await;
-    let statement = include_str!("../sql/creation_times.sql");
+    let statement = statement(include_str!("../sql/readers/scan.sql"), "creation_times");
     let plan = plan(&client, "creation_times", statement, "'{1, 2, 3}'").await;
     assert_by_keys(&plan, &["created_tasks"]);
     assert!(plan.contains("Index Scan Backward using created_tasks_pkey"), "{plan}");
@@ -435,10 +518,10 @@ async fn seeking_by_time_probes_the_key() {
 async fn an_edit_and_a_removal_read_by_keys() {
     let client = tables().await;
     let tables = ["created_tasks", "ended_executions", "waiting_tasks"];
-    let edit = include_str!("../sql/edit.sql");
+    let edit = statement(include_str!("../sql/operators/tasks.sql"), "edit");
     let arguments = "1, '{}', null, 0, 1, 'q'";
     assert_by_keys(&plan(&client, "edit", edit, arguments).await, &tables);
-    let prune = include_str!("../sql/prune.sql");
+    let prune = statement(include_str!("../sql/engine/retention.sql"), "prune");
     assert_by_keys(&plan(&client, "prune", prune, "'{1}', '{failed}'").await, &tables);
 }
 
@@ -449,21 +532,41 @@ async fn a_dashboard_reads_by_keys() {
     for (name, statement, arguments) in [
         (
             "audit_page",
-            include_str!("../sql/audit_page.sql"),
+            statement(include_str!("../sql/operators/audit.sql"), "audit_page"),
             "100, 10, null, null, null, null, null",
         ),
-        ("login_is_ended", include_str!("../sql/login_is_ended.sql"), "''"),
-        ("token_by_hash", include_str!("../sql/token_by_hash.sql"), "'', 1"),
-        ("token_touch", include_str!("../sql/token_touch.sql"), "1, 1"),
-        ("token_revoke", include_str!("../sql/token_revoke.sql"), "'a'"),
-        ("rollups", include_str!("../sql/rollups.sql"), "3600, 60"),
-        ("figures_prune", include_str!("../sql/figures_prune.sql"), "1, 10"),
+        (
+            "login_is_ended",
+            statement(include_str!("../sql/operators/logins.sql"), "login_is_ended"),
+            "''",
+        ),
+        (
+            "token_by_hash",
+            statement(include_str!("../sql/operators/tokens.sql"), "token_by_hash"),
+            "'', 1",
+        ),
+        (
+            "token_touch",
+            statement(include_str!("../sql/operators/tokens.sql"), "token_touch"),
+            "1, 1",
+        ),
+        (
+            "token_revoke",
+            statement(include_str!("../sql/operators/tokens.sql"), "token_revoke"),
+            "'a'",
+        ),
+        ("rollups", statement(include_str!("../sql/engine/rollups.sql"), "rollups"), "3600, 60"),
+        (
+            "figures_prune",
+            statement(include_str!("../sql/engine/rollups.sql"), "prune_rollups"),
+            "1, 10",
+        ),
     ] {
         let plan = plan(&client, name, statement, arguments).await;
         assert!(plan.contains("Scan"), "{name}:\n{plan}");
         assert_by_keys(&plan, &tables);
     }
-    let statement = include_str!("../sql/figures.sql");
+    let statement = statement(include_str!("../sql/engine/rollups.sql"), "write_rollups");
     let arguments =
         "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
     let plan = plan(&client, "figures", statement, arguments).await;
@@ -473,7 +576,7 @@ async fn a_dashboard_reads_by_keys() {
 #[tokio::test]
 async fn whether_attempts_completed_their_tasks_is_asked_by_the_key() {
     let client = tables().await;
-    let statement = include_str!("../sql/completed.sql");
+    let statement = statement(include_str!("../sql/engine/complete.sql"), "completed");
     let plan = plan(&client, "completed", statement, "'{1}', '{1}', '{1}'").await;
     assert_by_keys(&plan, &["ended_executions"]);
 }
@@ -482,7 +585,7 @@ async fn whether_attempts_completed_their_tasks_is_asked_by_the_key() {
 #[tokio::test]
 async fn old_lives_are_found_by_keys() {
     let client = tables().await;
-    let statement = include_str!("../sql/instances_prune.sql");
+    let statement = statement(include_str!("../sql/engine/instances.sql"), "prune_instances");
     let plan = plan(&client, "lives", statement, "1, 1").await;
     assert_by_keys(&plan, &["ended_executions"]);
     assert!(plan.contains("Index Scan using created_tasks_pkey"), "{plan}");

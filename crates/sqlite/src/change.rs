@@ -26,7 +26,7 @@ pub(crate) fn edit(
         Place::Nowhere => return Ok(EditReport::NotFound),
     };
     let due = edit.due.map(|due| due_at(due, tx.moment));
-    tx.db.prepare_cached(sql!("replace_task"))?.execute(params![
+    tx.db.prepare_cached(sql!("engine/create", "replace_task"))?.execute(params![
         id.task_id.0,
         edit.parameters.as_ref().map(Json::as_str),
         None::<&str>,

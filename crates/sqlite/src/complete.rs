@@ -49,10 +49,10 @@ pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(
 fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, JobError> {
     let id = completion.id;
     // The lock comes first, as for the writer: what is read after it is true.
-    tx.db.prepare_cached(sql!("complete_lock"))?.execute([])?;
+    tx.db.prepare_cached(sql!("engine/complete", "complete_lock"))?.execute([])?;
     let claim: Option<(i64, String)> = tx
         .db
-        .prepare_cached(sql!("complete_claim"))?
+        .prepare_cached(sql!("engine/complete", "complete_claim"))?
         .query_row([completion.claim_id.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((instance_id, attempts)) = claim else {
@@ -88,7 +88,7 @@ pub(crate) fn all_completed(tx: &JobTransaction<'_>, endings: &[Ending]) -> Resu
 }
 
 fn is_completed(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
-    let mut ask = tx.db.prepare_cached(sql!("completed"))?;
+    let mut ask = tx.db.prepare_cached(sql!("engine/complete", "completed"))?;
     Ok(ask.exists(params![ending.id.task_id.0, ending.id.attempt, ending.claim_id.0])?)
 }
 

@@ -48,10 +48,15 @@
 // - `listen`: wake-ups, within the process and across processes;
 // - `clock`, `created`: for tests, with the feature `testing`.
 
-/// A statement from `sql/`, by its name.
+/// A statement of a file in `sql/`, by its name.
 macro_rules! sql {
-    ($name:literal) => {
-        include_str!(concat!("../sql/", $name, ".sql"))
+    ($file:literal, $name:literal) => {
+        const {
+            task_engine_store::sql::statement(
+                include_str!(concat!("../sql/", $file, ".sql")),
+                $name,
+            )
+        }
     };
 }
 

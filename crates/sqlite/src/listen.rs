@@ -166,7 +166,7 @@ impl Seen {
     /// The counter comes first: a commit between the two is seen again, not missed.
     fn now(connection: &Connection) -> rusqlite::Result<Self> {
         let version = version(connection)?;
-        connection.prepare_cached(sql!("listen_state"))?.query_row([], |row| {
+        connection.prepare_cached(sql!("engine/listen", "listen_state"))?.query_row([], |row| {
             Ok(Self {
                 version,
                 anything_waits: row.get(0)?,
@@ -178,7 +178,9 @@ impl Seen {
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.prepare_cached(sql!("listen_version"))?.query_row([], |row| row.get(0))
+    connection
+        .prepare_cached(sql!("engine/listen", "listen_version"))?
+        .query_row([], |row| row.get(0))
 }
 
 /// Heartbeats change the file as well, and an engine answers a wish to cancel

@@ -20,8 +20,9 @@ const MIGRATIONS: &[(&str, &str)] = &[
 
 /// Applies what is missing, in the one transaction that the writer is in.
 pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String>, JobError> {
-    tx.db.execute_batch(sql!("migrations_table"))?;
-    let there: i64 = tx.db.query_row(sql!("migrations_version"), [], |row| row.get(0))?;
+    tx.db.execute_batch(sql!("engine/migrations", "migrations_table"))?;
+    let there: i64 =
+        tx.db.query_row(sql!("engine/migrations", "migrations_version"), [], |row| row.get(0))?;
     let latest = MIGRATIONS.len() as i64;
     if there > latest {
         return Err(JobError::Store(StoreError::Version(format!(
@@ -32,7 +33,10 @@ pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String
     for (version, (name, text)) in (1_i64..).zip(MIGRATIONS) {
         if version > there {
             tx.db.execute_batch(text)?;
-            tx.db.execute(sql!("migrations_insert"), params![version, name, tx.now()])?;
+            tx.db.execute(
+                sql!("engine/migrations", "migrations_insert"),
+                params![version, name, tx.now()],
+            )?;
             applied.push((*name).to_owned());
         }
     }
@@ -40,7 +44,9 @@ pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String
 }
 
 pub(crate) fn schema_version(tx: &JobTransaction<'_>) -> Result<SchemaVersion, JobError> {
-    let there = tx.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+    let there = tx
+        .db
+        .query_row(sql!("engine/migrations", "migrations_version"), [], |row| row.get::<_, i64>(0));
     let there = match there {
         Ok(there) => Some(there),
         Err(error) if error.to_string().contains("no such table") => None,

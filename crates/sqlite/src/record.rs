@@ -28,7 +28,7 @@ pub(crate) fn record(
     if !endings.is_empty() {
         sweep_cancel_requests(tx)?;
     }
-    let mut delete = tx.db.prepare_cached(sql!("claim_delete"))?;
+    let mut delete = tx.db.prepare_cached(sql!("engine/record", "claim_delete"))?;
     for claim in finished {
         delete.execute([claim.0])?;
     }
@@ -71,14 +71,14 @@ pub(crate) fn record_one(
 }
 
 fn cancel_requested(tx: &JobTransaction<'_>, id: AttemptId) -> Result<bool, JobError> {
-    let mut ask = tx.db.prepare_cached(sql!("cancel_requested"))?;
+    let mut ask = tx.db.prepare_cached(sql!("engine/record", "cancel_requested"))?;
     Ok(ask.query_row(params![id.task_id.0, id.attempt], |row| row.get(0))?)
 }
 
 /// Puts wishes that have nothing to wish for any more out of the way.
 pub(crate) fn sweep_cancel_requests(tx: &JobTransaction<'_>) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("cancellations_keep"))?.execute([])?;
-    tx.db.prepare_cached(sql!("cancel_requests_sweep"))?.execute([])?;
+    tx.db.prepare_cached(sql!("engine/record", "cancellations_from_requests"))?.execute([])?;
+    tx.db.prepare_cached(sql!("engine/record", "cancel_requests_sweep"))?.execute([])?;
     Ok(())
 }
 
@@ -103,14 +103,14 @@ fn on_our_clock<'a>(tx: &JobTransaction<'_>, ending: &'a Ending) -> EndedAttempt
 fn was_sent_before(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
     let ended_by: Option<Option<i64>> = tx
         .db
-        .prepare_cached(sql!("ended_by"))?
+        .prepare_cached(sql!("engine/record", "ended_by"))?
         .query_row(params![ending.id.task_id.0, ending.id.attempt], |row| row.get(0))
         .optional()?;
     Ok(ended_by == Some(Some(ending.claim_id.0)))
 }
 
 fn keep_as_evidence(tx: &JobTransaction<'_>, attempt: &EndedAttempt<'_>) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("late_result"))?.execute(params![
+    tx.db.prepare_cached(sql!("engine/record", "late_result"))?.execute(params![
         attempt.id.task_id.0,
         attempt.id.attempt,
         tx.now(),

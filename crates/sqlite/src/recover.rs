@@ -50,7 +50,7 @@ fn unknown(
     instance: InstanceId,
     claims: &[task_engine_core::claim::ClaimId],
 ) -> Result<Vec<TakenAttempt>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("claim_take_back"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/recover", "reclaim_claim"))?;
     let mut attempts = Vec::new();
     for claim in claims {
         for claim in statement.query_map([claim.0, instance.0], claim_row)? {
@@ -61,7 +61,7 @@ fn unknown(
 }
 
 fn lost(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("claims_take_back"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/recover", "reclaim_claims"))?;
     let mut attempts = Vec::new();
     for claim in statement.query_map([instance.0], claim_row)? {
         attempts.extend(attempts_of(claim?)?);
@@ -96,7 +96,7 @@ fn end(
 ) -> Result<Option<ReclaimedAttempt>, JobError> {
     let task: Option<(String, String, bool)> = tx
         .db
-        .prepare_cached(sql!("taken_task"))?
+        .prepare_cached(sql!("engine/recover", "reclaimed_task"))?
         .query_row(params![attempt.id.task_id.0, attempt.id.attempt], |row| {
             Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
         })
@@ -134,8 +134,9 @@ fn end(
 /// What is on record about the engine that held the claims.
 fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine, JobError> {
     let now = tx.now();
-    let former =
-        tx.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
+    let former = tx.db.prepare_cached(sql!("engine/recover", "instance_of_claims"))?.query_row(
+        [instance.0],
+        |row| {
             let silent = u64::try_from(now - read::<i64>(row, 3)?).unwrap_or(0);
             Ok(HoldingEngine {
                 name: read(row, 0)?,
@@ -144,6 +145,7 @@ fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine
                 silent: Duration::from_micros(silent),
                 classes: serde_json::from_str(&read::<String>(row, 4)?).unwrap_or_default(),
             })
-        })?;
+        },
+    )?;
     Ok(former)
 }
