@@ -1,11 +1,11 @@
-//! What can be typed. Values are parsed here, once; commands get typed ones.
+//! The arguments. Values are parsed here, once; commands get typed ones.
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, cancel, check, completions, create, delete, demo, doctor, edit, errors, export,
-    import, instances, logs, man, prune, queues, recover, rerun, retry, schedules, show, start,
-    stats, tail, tasks, tokens, top, trace, verify, wait, web, why,
+    audit, cancel, check, completions, create, delete, demo, doctor, edit, errors, export, import,
+    instances, logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats,
+    tail, tasks, tokens, top, trace, verify, wait, web, why,
 };
 
 /// Background tasks on PostgreSQL or SQLite: applications create tasks, engines
@@ -37,8 +37,8 @@ pub(crate) struct Common {
     pub(crate) quiet: bool,
 }
 
-/// What each of them does is said where its arguments are. The order is the one of
-/// the groups in `help`.
+/// The arguments of each command have its help text. The order is that of the
+/// groups in `help`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Start(start::Arguments),
@@ -86,17 +86,13 @@ pub(crate) enum Command {
 
     Export(export::Arguments),
     Import(import::Arguments),
-    Bench(bench::Arguments),
     #[command(alias = "completion")]
     Completions(completions::Arguments),
     Man(man::Arguments),
-
-    #[command(hide = true)]
-    BenchEngine(bench::engine::Arguments),
 }
 
 impl Command {
-    /// Whether the log is what this command is watched by.
+    /// Whether this command logs without --verbose.
     pub(crate) fn logs_by_default(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Web(_))
     }
@@ -130,7 +126,7 @@ Results go to standard output, everything else to standard error.";
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_arguments_do_not_contradict_each_other() {
+    fn arguments_are_consistent() {
         crate::help::command().debug_assert();
     }
 }

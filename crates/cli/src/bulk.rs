@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use task_engine::{Store, TaskId, TaskStatus};
-use task_engine_core::display::{capital, count};
+use task_engine_core::display::{capitalize, count};
 use task_engine_core::filter::{Filter, FoundTask};
 use task_engine_operations::search::find_all;
 
@@ -16,7 +16,7 @@ use crate::choice::Chosen;
 use crate::commands::tasks;
 use crate::console::{Console, now};
 use crate::deed::Deed;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Which tasks, and how.
@@ -57,7 +57,7 @@ pub(crate) trait Action {
     const ALWAYS_ASKS: bool = false;
 
     /// Does it, and tells what became of each.
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault>;
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError>;
 
     /// The command that takes it back for these tasks, if there is one.
     fn undo(&self, done: &[TaskId]) -> Option<String>;
@@ -121,7 +121,7 @@ pub(crate) async fn run<A: Action>(
     store: &dyn Store,
     choice: &Choice,
     action: &mut A,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let manner = &choice.manner;
     let (ids, named, target) = match choice.chosen()? {
         Chosen::Ids(ids) => {
@@ -164,7 +164,7 @@ pub(crate) async fn run<A: Action>(
 
 impl Choice {
     /// Read before a database is opened: a mistake changes nothing.
-    pub(crate) fn chosen(&self) -> Result<Chosen, Fault> {
+    pub(crate) fn chosen(&self) -> Result<Chosen, CliError> {
         Chosen::read(&self.what)
     }
 }
@@ -203,7 +203,7 @@ async fn find(
     filter: &Filter,
     limit: u32,
     manner: &Manner,
-) -> Result<Meant, Fault> {
+) -> Result<Meant, CliError> {
     let shown = if manner.dry_run && manner.json { usize::MAX } else { LINES_MAX };
     let (mut ids, mut sample) = (Vec::new(), Vec::new());
     let bar = bar(console, None, "found");
@@ -225,7 +225,7 @@ fn ask<A: Action>(
     manner: &Manner,
     found: &Meant,
     all: usize,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let verb = A::VERB;
     let tasks = &found.sample;
     let rest = if found.more { "; there may be more, for another run" } else { "" };
@@ -256,13 +256,13 @@ fn ask<A: Action>(
     if hidden > 0 && !sample.is_empty() {
         console.say(format_args!("… and {hidden} more{rest}"));
     }
-    confirm(&format!("{} {tasks_in_words}?", capital(verb)))
+    confirm(&format!("{} {tasks_in_words}?", capitalize(verb)))
 }
 
 /// Asks on a terminal. Elsewhere, --yes must have been passed.
-pub(crate) fn confirm(question: &str) -> Result<bool, Fault> {
+pub(crate) fn confirm(question: &str) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{question} Not a terminal: pass --yes to confirm, or --dry-run to see what would be done. Nothing was changed"
         )));
     }
@@ -283,7 +283,7 @@ async fn apply<A: Action>(
     store: &dyn Store,
     ids: &[TaskId],
     action: &mut A,
-) -> (Vec<Outcome>, Option<Fault>) {
+) -> (Vec<Outcome>, Option<CliError>) {
     let bar = bar(console, Some(ids.len()), A::VERB);
     let mut outcomes = Vec::with_capacity(ids.len());
     for batch in ids.chunks(BATCH) {
@@ -328,7 +328,7 @@ fn tell(
     told: &[(TaskId, Outcome)],
     named: bool,
     json: bool,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
         for (id, outcome) in told {
@@ -372,8 +372,8 @@ fn verdict(
     told: &[(TaskId, Outcome)],
     all: usize,
     named: bool,
-    broken: Option<Fault>,
-) -> Result<(), Fault> {
+    broken: Option<CliError>,
+) -> Result<(), CliError> {
     let count = |kind| told.iter().filter(|(_, outcome)| outcome.kind == kind).count();
     let (missing, conflicting) = (count(Kind::Missing), count(Kind::Conflict));
     let good = told.len() - missing - conflicting;
@@ -381,16 +381,16 @@ fn verdict(
         return Err(if told.is_empty() {
             fault
         } else {
-            Fault::Partial(format!("{} of {all} were dealt with, and then: {fault}", told.len()))
+            CliError::Partial(format!("{} of {all} were dealt with, and then: {fault}", told.len()))
         });
     }
     match (missing, conflicting) {
         (0, 0) => Ok(()),
         (0, _) if named || good == 0 => {
-            Err(Fault::Conflict(format!("nothing was done for {conflicting} of {all}")))
+            Err(CliError::Conflict(format!("nothing was done for {conflicting} of {all}")))
         }
-        (_, _) if named => Err(Fault::NotFound(format!("{missing} of {all} not found"))),
-        _ => Err(Fault::Partial(format!(
+        (_, _) if named => Err(CliError::NotFound(format!("{missing} of {all} not found"))),
+        _ => Err(CliError::Partial(format!(
             "nothing was done for {} of {all}: they have moved on meanwhile",
             missing + conflicting
         ))),

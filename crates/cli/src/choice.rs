@@ -8,7 +8,7 @@ use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 
 use crate::console::now;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// For the help of every command that takes a filter.
 pub(crate) const FILTERS: &str = r#"Filters:
@@ -18,14 +18,14 @@ pub(crate) const FILTERS: &str = r#"Filters:
                                      failed, cancelled
     class=send_mail queue!=mail      also instance=web-1, correlation=order-17
     error~"429 too many"             has this text in it, in either case; !~ if not
-    created>2h                       created MORE THAN 2 hours ago; also updated, due
-    created<2h                       created WITHIN THE LAST 2 hours
-    created>2026-12-24               created AFTER this time
+    created>now-2h                   later than 2 hours ago; also updated, due
+    created<now-2h                   earlier than 2 hours ago
+    created>2026-12-24               later than this time
     'started<2026-12-24T03:10:00Z' 'ended>2026-12-24T03:00:00Z'
                                      ran between the two, by the last attempt
     priority>=5 id>=100 attempts>3   also retries
     params.user.id=42                a field of the parameters; also context.…
-  A shell needs single quotes around a term with < or > or spaces: 'created>2h'."#;
+  A shell needs single quotes around a term with < or > or spaces: 'created>now-2h'."#;
 
 /// Reads one of these statuses; `succeeded` is `stopped`.
 pub(crate) fn status_of(
@@ -47,7 +47,7 @@ pub(crate) enum Chosen {
 
 impl Chosen {
     /// Ids if the first word looks like one, else a filter.
-    pub(crate) fn read(words: &[String]) -> Result<Self, Fault> {
+    pub(crate) fn read(words: &[String]) -> Result<Self, CliError> {
         let is_id = |word: &String| word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         if !words.iter().any(is_id) {
             return Ok(Self::Filter(filter(words)?));
@@ -56,11 +56,11 @@ impl Chosen {
         let mut ids = Vec::new();
         for word in words {
             if !is_id(word) {
-                return Err(Fault::Usage(format!(
+                return Err(CliError::Usage(format!(
                     "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
-            let id: TaskId = word.parse().map_err(|bad: ParseError| Fault::Usage(bad.into()))?;
+            let id: TaskId = word.parse().map_err(|bad: ParseError| CliError::Usage(bad.into()))?;
             if seen.insert(id) {
                 ids.push(id);
             }
@@ -70,10 +70,10 @@ impl Chosen {
 }
 
 /// Reads a filter, and shows where it is wrong.
-pub(crate) fn filter(words: &[String]) -> Result<Filter, Fault> {
+pub(crate) fn filter(words: &[String]) -> Result<Filter, CliError> {
     Filter::parse_words(words, now().time_zone()).map_err(|(word, bad)| {
         let arrow = " ".repeat(bad.at - 1);
-        Fault::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
+        CliError::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
     })
 }
 

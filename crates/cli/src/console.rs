@@ -1,5 +1,5 @@
-//! Where words go: results to the standard output, the rest to the standard
-//! error. A closed standard error is nobody's problem; `eprintln!` would panic.
+//! Output: results go to the standard output, the rest to the standard error. A
+//! closed standard error is ignored, where `eprintln!` would panic.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -9,11 +9,11 @@ use jiff::{Timestamp, Zoned};
 
 use crate::args::Common;
 use crate::database::{DEFAULT_URL, Database, URL_VARIABLE};
+use crate::error::CliError;
 use crate::escape::escape_lines;
-use crate::executables::{self, Purpose};
-use crate::exit::Fault;
+use crate::executables::{self, ConfigPurpose};
 
-/// How this run talks, and to which database.
+/// The output of this run, and its database.
 #[derive(Debug)]
 pub(crate) struct Console {
     common: Common,
@@ -24,20 +24,20 @@ impl Console {
         Self { common }
     }
 
-    /// The results, buffered: to be flushed by whoever writes them.
+    /// The results, buffered: flush after writing.
     pub(crate) fn results(&self) -> BufWriter<StdoutLock<'static>> {
         BufWriter::new(io::stdout().lock())
     }
 
-    /// Words beside the results.
-    pub(crate) fn say(&self, words: impl Display) {
+    /// A message beside the results.
+    pub(crate) fn say(&self, message: impl Display) {
         if !self.common.quiet {
-            to_stderr(&words);
+            to_stderr(&message);
         }
     }
 
-    pub(crate) fn complain(&self, fault: &Fault) {
-        to_stderr(&format_args!("error: {fault}"));
+    pub(crate) fn print_error(&self, error: &CliError) {
+        to_stderr(&format_args!("error: {error}"));
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -48,43 +48,43 @@ impl Console {
         self.common.verbose
     }
 
-    /// Whether something that moves may be drawn.
+    /// Whether a progress bar may be drawn.
     pub(crate) fn may_animate(&self) -> bool {
         !self.common.quiet && !self.common.verbose && io::stderr().is_terminal()
     }
 
     /// The database of this run: by option, by environment, by task-engine.toml
     /// in the working folder, or the default.
-    pub(crate) fn database(&self) -> Result<Database, Fault> {
+    pub(crate) fn database(&self) -> Result<Database, CliError> {
         if let Some(url) = self.chosen_url() {
             return self.parse(&url);
         }
-        let config = executables::load(None, Purpose::Database)?;
+        let config = executables::load(None, ConfigPurpose::Database)?;
         self.parse(config.database.as_deref().unwrap_or(DEFAULT_URL))
     }
 
-    /// The same with what a file says that has been read.
-    pub(crate) fn database_or(&self, in_file: Option<&str>) -> Result<Database, Fault> {
+    /// The same, with the database of a file that has been read.
+    pub(crate) fn database_or(&self, in_file: Option<&str>) -> Result<Database, CliError> {
         let chosen = self.chosen_url();
         self.parse(chosen.as_deref().or(in_file).unwrap_or(DEFAULT_URL))
     }
 
-    /// Whoever runs a command decides before a file does.
+    /// The option or the variable; both go before a file.
     fn chosen_url(&self) -> Option<String> {
         let variable = || std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
         self.common.database.clone().or_else(variable)
     }
 
-    /// The database that was named on the command line, and nowhere else.
-    pub(crate) fn named_database(&self) -> Result<Option<Database>, Fault> {
+    /// The database of the option --database only.
+    pub(crate) fn named_database(&self) -> Result<Option<Database>, CliError> {
         self.common.database.as_deref().map(|url| self.parse(url)).transpose()
     }
 
-    fn parse(&self, url: &str) -> Result<Database, Fault> {
+    fn parse(&self, url: &str) -> Result<Database, CliError> {
         Database::parse(url, self.common.schema.as_deref())
     }
 
-    /// A command to try next, in a form that works where this one did.
+    /// A command to try next, with the database and schema of this one.
     pub(crate) fn command(&self, rest: &str) -> String {
         let database = match self.named_database() {
             Ok(Some(database)) => database.as_option(),
@@ -96,15 +96,15 @@ impl Console {
     }
 }
 
-fn to_stderr(words: &dyn Display) {
-    let text = words.to_string();
+fn to_stderr(message: &dyn Display) {
+    let text = message.to_string();
     let text = escape_lines(&text);
     // One write, so that lines of several processes do not mix.
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// How this program was called, so that a command that is printed can be
-/// copied: a first `cargo run -- demo` has put nothing into the PATH.
+/// How this program was called, so that printed commands can be copied: after
+/// `cargo run -- demo`, it is not in PATH.
 pub(crate) fn program() -> String {
     if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
         return "cargo run -q --".to_owned();
@@ -115,7 +115,7 @@ pub(crate) fn program() -> String {
     }
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if needed.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -125,7 +125,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// The time here and now, for reading times and for showing them.
+/// The current time in the local time zone.
 pub(crate) fn now() -> Zoned {
     Timestamp::now().to_zoned(TimeZone::system())
 }

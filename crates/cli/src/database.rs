@@ -1,5 +1,5 @@
-//! Which database a URL means, and how it is opened. A URL may hold a password,
-//! so nothing here repeats one.
+//! Reads a database URL and opens the database. A URL may hold a password, so no
+//! message repeats it.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, StoreError};
 
 use crate::console::quoted;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 pub(crate) const URL_VARIABLE: &str = "TASK_ENGINE_DATABASE_URL";
 pub(crate) const DEFAULT_URL: &str = "sqlite:task-engine.db";
@@ -29,74 +29,73 @@ pub(crate) enum Database {
     Memory,
 }
 
-/// What a command needs of a database.
+/// How a command opens a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// It brings the tables if they are not there, and the file.
-    MayCreate,
-    /// Without a database there is nothing to do.
+pub(crate) enum OpenMode {
+    /// It creates the file, and the tables, if they do not exist.
+    CreateIfMissing,
+    /// It has nothing to do without an existing database.
     MustExist,
 }
 
 impl Database {
-    pub(crate) fn parse(url: &str, schema: Option<&str>) -> Result<Self, Fault> {
+    pub(crate) fn parse(url: &str, schema: Option<&str>) -> Result<Self, CliError> {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let schema = schema.map_or(Ok(Schema::default()), Schema::named);
-            let schema = schema.map_err(|error| Fault::Usage(error.to_string()))?;
-            check(url).map_err(|why| Fault::Usage(format!("{why}. {FORMS}")))?;
+            let schema = schema.map_err(|error| CliError::Usage(error.to_string()))?;
+            check(url).map_err(|why| CliError::Usage(format!("{why}. {FORMS}")))?;
             return Ok(Self::Postgres { url: url.to_owned(), schema });
         }
         let Some(path) = url.strip_prefix("sqlite:") else {
-            return Err(Fault::Usage(format!("{}. {FORMS}", what_is_wrong(url))));
+            return Err(CliError::Usage(format!("{}. {FORMS}", url_error(url))));
         };
         if schema.is_some() {
-            return Err(Fault::Usage(
+            return Err(CliError::Usage(
                 "--schema is for PostgreSQL; in SQLite, use another file instead".to_owned(),
             ));
         }
         match path.strip_prefix("//").unwrap_or(path) {
             ":memory:" => Ok(Self::Memory),
-            "" => Err(Fault::Usage(format!("the database URL names no file. {FORMS}"))),
-            path if path.contains('?') => Err(Fault::Usage(format!(
-                "a database URL of SQLite has no options: remove everything from the ? on. {FORMS}"
+            "" => Err(CliError::Usage(format!("the database URL names no file. {FORMS}"))),
+            path if path.contains('?') => Err(CliError::Usage(format!(
+                "an SQLite URL has no options: remove the ? and all after it. {FORMS}"
             ))),
             path => Ok(Self::File(path.into())),
         }
     }
 
-    /// Opens it, and checks that it answers.
-    pub(crate) async fn open(&self, access: Access) -> Result<Arc<dyn Store>, Fault> {
+    /// Opens it and checks the connection.
+    pub(crate) async fn open(&self, mode: OpenMode) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Postgres { url, schema } => connect(url, schema.clone()).await,
             Self::File(path) => {
-                if access == Access::MustExist && !path.exists() {
+                if mode == OpenMode::MustExist && !path.exists() {
                     return Err(missing(path));
                 }
                 Ok(Arc::new(SqliteStore::open(path)?))
             }
-            Self::Memory => Err(Fault::Usage(
-                "sqlite::memory: is gone when a command ends, so only `demo` can use it; name a file, like sqlite:task-engine.db".to_owned(),
+            Self::Memory => Err(CliError::Usage(
+                "sqlite::memory: is lost when a command ends, so only `demo` can use it; name a file, like sqlite:task-engine.db".to_owned(),
             )),
         }
     }
 
-    /// The same for a dashboard: with connections of its own, on which nothing
-    /// takes long.
-    pub(crate) async fn open_to_watch(&self) -> Result<Arc<dyn Store>, Fault> {
+    /// The same for a dashboard: with its own connections and short time limits.
+    pub(crate) async fn open_to_watch(&self) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Postgres { url, schema } => {
                 let store = PgStore::connect_to_watch(url, schema.clone()).await;
                 Ok(keep_open(Arc::new(store.map_err(unreachable)?)))
             }
-            other => other.open(Access::MustExist).await,
+            other => other.open(OpenMode::MustExist).await,
         }
     }
 
-    /// The same, for a command that needs no second one to find its tasks.
-    pub(crate) async fn open_for_one(&self) -> Result<Arc<dyn Store>, Fault> {
+    /// The same for a command that may use a database in memory.
+    pub(crate) async fn open_for_one(&self) -> Result<Arc<dyn Store>, CliError> {
         match self {
             Self::Memory => Ok(Arc::new(SqliteStore::open_in_memory()?)),
-            lasting => lasting.open(Access::MayCreate).await,
+            lasting => lasting.open(OpenMode::CreateIfMissing).await,
         }
     }
 
@@ -112,7 +111,7 @@ impl Database {
     }
 }
 
-/// Stores on servers, which are told when this process is about to end.
+/// Stores on servers, to be closed at the end of the process.
 static OPENED: Mutex<Vec<Arc<dyn Store>>> = Mutex::new(Vec::new());
 
 fn keep_open(store: Arc<dyn Store>) -> Arc<dyn Store> {
@@ -120,17 +119,17 @@ fn keep_open(store: Arc<dyn Store>) -> Arc<dyn Store> {
     store
 }
 
-/// Closes all connections to servers in good order.
+/// Closes all connections to servers.
 pub(crate) async fn close_all() {
     let opened = std::mem::take(&mut *OPENED.lock().unwrap_or_else(PoisonError::into_inner));
     for store in opened {
         if let Err(error) = store.close().await {
-            tracing::debug!(%error, "connections were not closed in good order");
+            tracing::debug!(%error, "could not close the connections");
         }
     }
 }
 
-/// Asks the driver, so that a mistake in the URL is told from a server's refusal.
+/// Checks the URL with the driver, so that its errors differ from the server's.
 fn check(url: &str) -> Result<(), String> {
     // The store knows these two modes, the driver does not.
     let known = url
@@ -146,36 +145,36 @@ fn check(url: &str) -> Result<(), String> {
     Ok(())
 }
 
-async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, Fault> {
+async fn connect(url: &str, schema: Schema) -> Result<Arc<dyn Store>, CliError> {
     let store = PgStore::connect_schema(url, schema).await.map_err(unreachable)?;
     Ok(keep_open(Arc::new(store)))
 }
 
-fn unreachable(error: StoreError) -> Fault {
+fn unreachable(error: StoreError) -> CliError {
     match error {
         StoreError::Unavailable(why) => {
             let advice = if why.contains("password missing") {
                 "The server asks for a password: postgres://user:password@host:5432/database."
             } else if why.contains("server does not support TLS") {
-                "Set the server up for TLS, or leave sslmode out of the URL if the way to it is safe."
+                "Set the server up for TLS, or remove sslmode from the URL if the network is trusted."
             } else {
                 "Check that the server is running, that host and port in the URL are right, and that this machine may reach it."
             };
-            Fault::Failure(format!("{why}\n{advice}"))
+            CliError::Failure(format!("{why}\n{advice}"))
         }
         error => error.into(),
     }
 }
 
-fn missing(path: &Path) -> Fault {
-    Fault::NotFound(format!(
-        "there is no database {} yet; `task-engine create` or `task-engine start` makes one, or name another with --database or {URL_VARIABLE}",
+fn missing(path: &Path) -> CliError {
+    CliError::NotFound(format!(
+        "there is no database {} yet; create it with `task-engine create` or `task-engine start`, or name another with --database or {URL_VARIABLE}",
         path.display()
     ))
 }
 
-/// Without repeating what may be a password.
-fn what_is_wrong(url: &str) -> String {
+/// Does not repeat the URL, which may hold a password.
+fn url_error(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else {
         return if url.is_empty() {
             "the database URL is empty".to_owned()
@@ -203,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_of_both_kinds() {
+    fn valid_urls_are_parsed() {
         let file = |path: &str| Database::File(path.into());
         for (url, expected) in [
             ("sqlite:tasks.db", file("tasks.db")),
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_urls_say_what_is_wrong_and_no_password() {
+    fn url_errors_hide_the_password() {
         for (url, schema, why) in [
             ("", None, "is empty"),
             ("tasks.db", None, "write sqlite:tasks.db"),
@@ -238,7 +237,7 @@ mod tests {
             ("postgres://h/d", Some("a b"), "cannot be a schema"),
         ] {
             let error = Database::parse(url, schema).unwrap_err();
-            assert!(matches!(error, Fault::Usage(_)), "{error:?}");
+            assert!(matches!(error, CliError::Usage(_)), "{error:?}");
             let text = error.to_string();
             assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
         }

@@ -13,7 +13,7 @@ use task_engine_core::task::NAME_BYTES_MAX;
 use task_engine_store::audit::{AuditOutcome, NewAuditEntry, TARGET_BYTES_MAX};
 use task_engine_store::token::TERMINAL;
 
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Something that is about to be done.
 pub(crate) struct Deed<'a> {
@@ -41,12 +41,12 @@ impl<'a> Deed<'a> {
     }
 
     /// Does it. `became` says what, and to how many.
-    pub(crate) async fn perform<T, E: Into<Fault>>(
+    pub(crate) async fn perform<T, E: Into<CliError>>(
         self,
         store: &dyn Store,
         work: impl Future<Output = Result<T, E>>,
         became: impl FnOnce(&T) -> (String, u64),
-    ) -> Result<T, Fault> {
+    ) -> Result<T, CliError> {
         let begun = self.begin(store).await?;
         let result = work.await.map_err(Into::into);
         let counts = result.as_ref().ok().map(became).into_iter().collect();
@@ -55,12 +55,12 @@ impl<'a> Deed<'a> {
     }
 
     /// Writes down what is to be done.
-    pub(crate) async fn begin(self, store: &dyn Store) -> Result<Begun, Fault> {
+    pub(crate) async fn begin(self, store: &dyn Store) -> Result<Begun, CliError> {
         let detail = encoded(&self.detail);
         let target = shortened(&self.target);
         let reason = self.reason.map(str::to_owned);
         let entry = NewAuditEntry::asked(actor(), self.action, &target, reason, detail)
-            .map_err(|bad| Fault::Usage(bad.to_string()))?;
+            .map_err(|bad| CliError::Usage(bad.to_string()))?;
         let asked = store.audit(&entry).await?;
         Ok(Begun { entry, asked })
     }
@@ -78,11 +78,11 @@ impl Begun {
         self,
         store: &dyn Store,
         counts: &BTreeMap<String, u64>,
-        fault: Option<&Fault>,
+        fault: Option<&CliError>,
     ) {
         let (outcome, detail) = match fault {
             None => (AuditOutcome::Done, json!({ "counts": counts })),
-            Some(fault @ (Fault::Usage(_) | Fault::NotFound(_) | Fault::Conflict(_))) => {
+            Some(fault @ (CliError::Usage(_) | CliError::NotFound(_) | CliError::Conflict(_))) => {
                 (AuditOutcome::Refused, json!({ "detail": fault.to_string() }))
             }
             Some(fault) => {

@@ -1,17 +1,17 @@
 //! Text from tasks, made safe for a terminal.
 //!
-//! Classes, parameters and errors come from whoever may create tasks. Shown as
-//! they are, they could move the cursor, fake a line, fill the clipboard, or
-//! turn the direction of reading; here such characters become visible.
+//! Any user who may create tasks chooses classes, parameters and errors. Printed
+//! raw, they could move the cursor, fake a line, fill the clipboard, or reverse the
+//! direction of text; here such characters are escaped.
 
 use std::borrow::Cow;
 
-/// For a place that has one line: line ends are escaped, too.
+/// For one line: line ends are escaped, too.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |_| false)
 }
 
-/// For a place that may have many lines.
+/// For several lines.
 pub(crate) fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| c == '\n')
 }
@@ -48,7 +48,7 @@ fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether a terminal may obey a character, or hide it, instead of showing it.
+/// Whether a terminal may interpret or hide a character instead of showing it.
 pub(crate) fn is_dangerous(c: char) -> bool {
     // C0, DEL and C1, with ESC and CSI among them.
     c.is_control()
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown() {
+    fn control_characters_are_escaped() {
         for (text, shown) in [
             ("plain, Grüße, 日本", "plain, Grüße, 日本"),
             ("\u{1b}[31mred", r"\u{1b}[31mred"),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_has_one_line_that_fits() {
+    fn summary_is_one_short_line() {
         assert_eq!(summary("short", 10), "short");
         assert_eq!(summary("first\nsecond", 10), "first…");
         assert_eq!(summary("\n first", 10), "first");

@@ -1,5 +1,5 @@
-//! The help of the program: its commands in groups; and what an unknown command
-//! is answered.
+//! The help of the program, with its commands in groups; and the answer to an
+//! unknown command.
 
 use std::fmt::Write as _;
 
@@ -19,18 +19,18 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Operate",
         &["queues", "schedules", "instances", "recover", "doctor", "verify", "audit", "tokens"],
     ),
-    ("Other", &["export", "import", "bench", "completions", "man"]),
+    ("Other", &["export", "import", "completions", "man"]),
 ];
 
 /// Wider lines are hard to read, and a narrower terminal has its own width.
 const COLUMNS_MAX: usize = 80;
 
-/// Commands that take something away. They are never suggested: a user who
-/// copies a suggestion without reading it must lose nothing.
+/// Commands that remove something. They are never suggested: a user may copy a
+/// suggestion without reading it.
 const DESTRUCTIVE: [&str; 5] = ["delete", "prune", "cancel", "remove", "revoke"];
 
-/// Words from other systems, and what they are here. `{}` is the word that was
-/// typed next.
+/// Words of other systems, and the command for each. `{}` is the next word that the
+/// user typed.
 const KNOWN_WORDS: &[(&[&str], &[&str])] = &[
     (
         &["pause"],
@@ -99,8 +99,7 @@ pub(crate) fn command() -> Command {
     command.help_template(template)
 }
 
-/// Reads the arguments of this process, or ends it: with help, or with what is
-/// wrong about them.
+/// Reads the arguments of this process, or ends it with help or an error.
 pub(crate) fn parse_arguments() -> Cli {
     let arguments: Vec<_> = std::env::args_os().collect();
     let parsed = command()
@@ -138,8 +137,8 @@ fn template(command: &Command) -> String {
     )
 }
 
-/// Replaces clap's suggestions: none that takes something away, and the right
-/// command for a word that other systems use.
+/// Replaces clap's suggestions: none that removes something, and the right command
+/// for a word that other systems use.
 fn explain_unknown(error: &mut clap::Error, words: &[String]) {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
         return;
@@ -152,7 +151,7 @@ fn explain_unknown(error: &mut clap::Error, words: &[String]) {
         Some(ContextValue::String(name)) => vec![name],
         _ => Vec::new(),
     };
-    // What clap proposes besides is to pass the word as a value: there is none.
+    // clap also suggests to pass the word as a value, which no command takes.
     error.remove(ContextKind::Suggested);
     let is_of_root = !before.iter().any(|word| Cli::command().find_subcommand(word).is_some());
     let next = after.get(1).filter(|word| !word.starts_with('-')).map(String::as_str);
@@ -177,118 +176,4 @@ fn tips(unknown: &str, next: Option<&str>) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(words: &[&str]) -> String {
-        let program = std::iter::once(&"task-engine");
-        let mut error = command().try_get_matches_from(program.chain(words)).unwrap_err();
-        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        explain_unknown(&mut error, &words);
-        error.to_string()
-    }
-
-    #[test]
-    fn groups_list_every_command_once() {
-        let command = command();
-        let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
-        let mut there: Vec<_> = visible.map(Command::get_name).collect();
-        let mut listed: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
-        let in_order = listed.clone();
-        assert_eq!(there, in_order, "manual pages have the same order");
-        there.sort_unstable();
-        listed.sort_unstable();
-        assert_eq!(there, listed);
-    }
-
-    #[test]
-    fn help_fits_eighty_columns() {
-        let help = |option| {
-            let shown = command().try_get_matches_from(["task-engine", option]).unwrap_err();
-            assert_eq!(shown.kind(), ErrorKind::DisplayHelp);
-            shown.to_string()
-        };
-        assert_eq!(help("-h"), help("--help"));
-        let help = help("--help");
-        for line in help.lines() {
-            assert!(line.chars().count() <= COLUMNS_MAX, "{line}");
-        }
-        for (group, _) in GROUPS {
-            assert!(help.contains(&format!("\n{group}:\n")), "{help}");
-        }
-    }
-
-    #[test]
-    fn destructive_commands_are_never_suggested() {
-        for word in ["pause", "resume", "run", "prun", "delet", "cancle", "purge", "clear", "puse"]
-        {
-            let answer = answer(&[word, "mail"]);
-            assert!(
-                !DESTRUCTIVE.iter().any(|name| answer.contains(&format!(": '{name}'"))),
-                "{answer}"
-            );
-        }
-        for words in [["schedules", "delete"], ["schedules", "remov"], ["tokens", "revok"]] {
-            let answer = answer(&words);
-            assert!(
-                !DESTRUCTIVE.iter().any(|name| answer.contains(&format!(": '{name}'"))),
-                "{answer}"
-            );
-        }
-    }
-
-    #[test]
-    fn words_of_other_systems_are_explained() {
-        let pause = answer(&["pause", "mail box"]);
-        assert!(
-            pause.contains("tip: to pause a queue: task-engine queues pause 'mail box'"),
-            "{pause}"
-        );
-        let resume = answer(&["resume"]);
-        assert!(resume.contains("task-engine queues resume NAME"), "{resume}");
-        assert!(answer(&["run", "--workers"]).contains("task-engine start"));
-        assert!(answer(&["taks"]).contains("'tasks'"));
-        let nested = answer(&["queues", "run"]);
-        assert!(!nested.contains("tip: to"), "{nested}");
-    }
-
-    #[test]
-    fn explained_commands_exist() {
-        for tip in KNOWN_WORDS.iter().flat_map(|(_, tips)| *tips) {
-            let (_, rest) = tip.split_once("task-engine ").unwrap();
-            let mut at = command();
-            for word in
-                rest.split([' ', ')']).take_while(|word| word.chars().all(char::is_lowercase))
-            {
-                let Some(inner) = at.find_subcommand(word) else { break };
-                at = inner.clone();
-            }
-            assert_ne!(at.get_name(), "task-engine", "{tip}");
-            assert!(!DESTRUCTIVE.contains(&at.get_name()), "{tip}");
-        }
-        for (words, _) in KNOWN_WORDS {
-            for word in *words {
-                assert!(command().find_subcommand(word).is_none(), "{word} is a command");
-            }
-        }
-    }
-
-    #[test]
-    fn singular_names_are_aliases() {
-        for (singular, name) in [
-            ("task", "tasks"),
-            ("log", "logs"),
-            ("error", "errors"),
-            ("stat", "stats"),
-            ("queue", "queues"),
-            ("schedule", "schedules"),
-            ("instance", "instances"),
-            ("token", "tokens"),
-            ("completion", "completions"),
-        ] {
-            let command = command();
-            let found = command.find_subcommand(singular).map(Command::get_name);
-            assert_eq!(found, Some(name));
-        }
-    }
-}
+mod tests;

@@ -15,14 +15,14 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::console::Console;
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::exit::Fault;
 
 const VARIABLE: &str = "TASK_ENGINE_LOG";
 
-/// Begins to log. `watched` is for commands whose log is what one looks at.
-pub(crate) fn begin(console: &Console, watched: bool) -> Result<Log, Fault> {
-    // That a connection was lost is told by who needed it.
+/// Starts the log. `watched`: the command logs at level info by default.
+pub(crate) fn begin(console: &Console, watched: bool) -> Result<LogGuard, CliError> {
+    // The code that uses a connection reports that it was lost.
     let default = match (console.is_verbose(), console.is_quiet(), watched) {
         (true, _, _) => "warn,task_engine=debug",
         (_, false, true) => "warn,deadpool=error,task_engine=info",
@@ -31,35 +31,35 @@ pub(crate) fn begin(console: &Console, watched: bool) -> Result<Log, Fault> {
     let wanted = std::env::var(VARIABLE).ok().filter(|filter| !filter.is_empty());
     let filter = EnvFilter::builder().parse(wanted.as_deref().unwrap_or(default));
     let filter = filter.map_err(|error| {
-        Fault::Usage(format!(
+        CliError::Usage(format!(
             "{VARIABLE} is not a log filter ({error}); write it like `debug` or `task_engine=info,warn`"
         ))
     })?;
     let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     #[cfg(feature = "otlp")]
     if let Some(export) = export(filter.clone(), coloured)? {
-        return Ok(Log { export: Some(export) });
+        return Ok(LogGuard { export: Some(export) });
     }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(coloured)
-        // It would complain on the standard error that this cannot be written to.
+        // It would report to the standard error that it cannot be written to.
         .log_internal_errors(false)
-        .with_writer(|| BesideBars)
-        .event_format(Lines { zone: TimeZone::system() })
+        .with_writer(|| StderrWriter)
+        .event_format(LogFormat { zone: TimeZone::system() })
         .init();
-    Ok(Log::default())
+    Ok(LogGuard::default())
 }
 
-/// The log of this run, until its end.
+/// Keeps the log until the end of the run.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct LogGuard {
     #[cfg(feature = "otlp")]
     export: Option<task_engine::otlp::Export>,
 }
 
-impl Log {
-    /// Sends what has not been sent yet.
+impl LogGuard {
+    /// Sends the remaining spans.
     #[cfg_attr(not(feature = "otlp"), allow(clippy::unused_self))]
     pub(crate) fn end(self) {
         #[cfg(feature = "otlp")]
@@ -69,9 +69,9 @@ impl Log {
     }
 }
 
-/// Logs, and exports spans, if the environment says where to.
+/// Logs and exports spans, if the environment names a collector.
 #[cfg(feature = "otlp")]
-fn export(lines: EnvFilter, coloured: bool) -> Result<Option<task_engine::otlp::Export>, Fault> {
+fn export(lines: EnvFilter, coloured: bool) -> Result<Option<task_engine::otlp::Export>, CliError> {
     use tracing_subscriber::filter::LevelFilter;
     use tracing_subscriber::prelude::*;
 
@@ -81,12 +81,12 @@ fn export(lines: EnvFilter, coloured: bool) -> Result<Option<task_engine::otlp::
     };
     let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "task-engine".to_owned());
     let (layer, export) = task_engine::otlp::export(Some(&endpoint), &service)
-        .map_err(|error| Fault::Usage(format!("{COLLECTOR_VARIABLE}: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("{COLLECTOR_VARIABLE}: {error}")))?;
     let written = tracing_subscriber::fmt::layer()
         .with_ansi(coloured)
         .log_internal_errors(false)
-        .with_writer(|| BesideBars)
-        .event_format(Lines { zone: TimeZone::system() })
+        .with_writer(|| StderrWriter)
+        .event_format(LogFormat { zone: TimeZone::system() })
         .with_filter(lines);
     tracing_subscriber::registry().with(written).with(layer.with_filter(LevelFilter::INFO)).init();
     Ok(Some(export))
@@ -97,14 +97,14 @@ const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// From now on lines go above these bars instead of through them.
-pub(crate) fn keep_clear_of(bars: &MultiProgress) {
+/// From now on, log lines are printed above these progress bars.
+pub(crate) fn print_above(bars: &MultiProgress) {
     let _ = BARS.set(bars.clone());
 }
 
-struct BesideBars;
+struct StderrWriter;
 
-impl Write for BesideBars {
+impl Write for StderrWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match BARS.get() {
             Some(bars) => bars.suspend(|| io::stderr().write(line)),
@@ -117,11 +117,11 @@ impl Write for BesideBars {
     }
 }
 
-struct Lines {
+struct LogFormat {
     zone: TimeZone,
 }
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for LogFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -132,7 +132,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut message = Message::default();
+        let mut message = EventText::default();
         event.record(&mut message);
         let time = Zoned::new(Timestamp::now(), self.zone.clone());
         let level = level(*event.metadata().level(), writer.has_ansi_escapes());
@@ -155,14 +155,14 @@ fn level(level: Level, coloured: bool) -> String {
     if coloured { format!("\u{1b}[{colour}m{level:5}\u{1b}[0m") } else { format!("{level:5}") }
 }
 
-/// The message, then the other fields. What tasks say ends up here, so line
-/// ends and escape sequences in it must not be more than text.
+/// The message, then the other fields. Tasks contribute text to it, so line ends and
+/// escape sequences are escaped.
 #[derive(Default)]
-struct Message {
+struct EventText {
     text: String,
 }
 
-impl Visit for Message {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.text.insert_str(0, &format!("{value:?}"));

@@ -1,22 +1,21 @@
 //! The command `task-engine`: run, create, watch and repair tasks.
 //!
 //! # Map
-//! - `args`: what can be typed; `help`: the commands in groups, unknown ones;
+//! - `args`: the arguments; `help`: the help in groups, and unknown commands;
 //! - `commands`: one file a command;
-//! - `database`: which database a URL means, and how it is opened;
-//! - `deed`: what changes something, and its trace in the audit;
-//! - `exit`: what can go wrong, and the exit code that says so;
-//! - `hang_up`: what a closed terminal means;
-//! - `choice`, `bulk`: which tasks are meant, and what is done to many of them;
-//! - `console`, `log`, `table`, `json_output`: what is printed, where, and how;
-//! - `pools`: workers and queues, as they are typed and shown;
-//! - `times`, `escape`, `pretty`: pure functions behind them; words that a page has,
-//!   too, are in the model;
-//! - `said`: what a task has said;
+//! - `database`: reads a database URL and opens the database;
+//! - `deed`: operations that change something, and their audit entries;
+//! - `error`: errors and their exit codes;
+//! - `signals`: SIGTERM, SIGINT and SIGHUP;
+//! - `choice`, `bulk`: the selection of tasks, and operations on many of them;
+//! - `console`, `log`, `table`, `json_output`: output;
+//! - `pools`: workers and queues as arguments and as text;
+//! - `times`, `escape`, `pretty`: pure functions; text that pages show, too, is in
+//!   `task_engine_core::display`;
+//! - `log_follow`: the log and progress of a task, as they come;
 //! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
-//! - `executables`: tasks in any language, as `task-engine.toml` says;
-//! - `web`: the dashboard beside an engine, or on its own;
-//! - `witness`: a task class that leaves traces outside the database.
+//! - `executables`: tasks in any language, configured in `task-engine.toml`;
+//! - `web`: the dashboard beside an engine, or on its own.
 
 mod args;
 mod bulk;
@@ -25,52 +24,51 @@ mod commands;
 mod console;
 mod database;
 mod deed;
+mod error;
 mod escape;
 mod executables;
-mod exit;
 #[cfg(test)]
 mod fuzz;
-mod hang_up;
 mod help;
 mod json_output;
 mod log;
+mod log_follow;
 mod parameters;
 mod pools;
 mod pretty;
-mod said;
+mod signals;
 mod table;
 mod times;
 mod web;
-mod witness;
 
 use std::process::ExitCode;
 
 use crate::args::Command;
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 fn main() -> ExitCode {
-    if let Some(code) = executables::supervisor::run_if_asked() {
+    if let Some(code) = executables::supervisor::run_if_requested() {
         return code;
     }
     let cli = help::parse_arguments();
     let console = Console::new(cli.common);
     match run(&console, cli.command) {
-        // Whoever read the output has seen enough, as in `task-engine tasks | head`.
-        Ok(()) | Err(Fault::OutputClosed) => ExitCode::SUCCESS,
-        Err(fault) => {
-            console.complain(&fault);
-            fault.code()
+        // The reader has closed the pipe, as in `task-engine tasks | head`.
+        Ok(()) | Err(CliError::OutputClosed) => ExitCode::SUCCESS,
+        Err(error) => {
+            console.print_error(&error);
+            error.code()
         }
     }
 }
 
-fn run(console: &Console, command: Command) -> Result<(), Fault> {
+fn run(console: &Console, command: Command) -> Result<(), CliError> {
     let log = log::begin(console, command.logs_by_default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Fault::Failure(format!("no threads to work with: {error}")))?;
+        .map_err(|error| CliError::Failure(format!("could not start threads: {error}")))?;
     let done = runtime.block_on(async {
         match command {
             Command::Demo(args) => commands::demo::run(console, args).await,
@@ -107,13 +105,11 @@ fn run(console: &Console, command: Command) -> Result<(), Fault> {
             Command::Tail(args) => commands::tail::run(console, args).await,
             Command::Stats(args) => commands::stats::run(console, args).await,
             Command::Top(args) => commands::top::run(console, args).await,
-            Command::Bench(args) => commands::bench::run(console, args).await,
-            Command::BenchEngine(args) => commands::bench::engine::run(console, args).await,
         }
     });
     runtime.block_on(database::close_all());
     // A task that blocks its thread for ever must not keep the process from
-    // ending: its attempt has been given back, or is left to recovery.
+    // ending: its attempt has been released, or is left to recovery.
     runtime.shutdown_background();
     log.end();
     done

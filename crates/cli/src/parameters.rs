@@ -9,11 +9,11 @@ use task_engine_core::secret;
 use task_engine_core::secret::UnexpectedPlaceholder;
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Reads and checks the parameters: `JSON`, `@FILE`, or `-` for the standard
-/// input. Never reads much more than a task may have.
-pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault> {
+/// input. Reads little more than the limit of a task.
+pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, CliError> {
     let text = match given {
         None => return Ok(Json::empty_object()),
         Some("-") => {
@@ -25,7 +25,7 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
         Some(given) => match given.strip_prefix('@') {
             Some(path) => {
                 let file = File::open(path).map_err(|error| {
-                    Fault::Usage(format!("the file {path:?} cannot be opened: {error}"))
+                    CliError::Usage(format!("the file {path:?} cannot be opened: {error}"))
                 })?;
                 read_text(path, file)?
             }
@@ -35,40 +35,40 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, Fault
     Json::parse_object(text.trim()).map_err(|why| {
         let typed = given.is_some_and(|given| given != "-" && !given.starts_with('@'));
         let hint = if typed && matches!(why, InvalidJson::Syntax(_)) { QUOTES } else { "" };
-        Fault::Usage(format!("parameters: {why}{hint}"))
+        CliError::Usage(format!("parameters: {why}{hint}"))
     })
 }
 
-/// What was copied from a page or a command that hides secrets is not stored.
-/// `inside`: of a class that has secrets, also within other texts.
-pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), Fault> {
-    secret::refuse_placeholders(parameters, inside).map_err(|found| stray(&found))
+/// Refuses parameters with a placeholder of a hidden secret, copied from a page or
+/// an output. `inside`: the class has secrets, so placeholders within texts count.
+pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), CliError> {
+    secret::refuse_placeholders(parameters, inside).map_err(|found| placeholder_error(&found))
 }
 
-pub(crate) fn stray(stray: &UnexpectedPlaceholder) -> Fault {
-    Fault::Usage(format!("parameters: {stray}"))
+pub(crate) fn placeholder_error(found: &UnexpectedPlaceholder) -> CliError {
+    CliError::Usage(format!("parameters: {found}"))
 }
 
-/// Shells take quotes away, and JSON has only double ones.
+/// Shells remove quotes, and JSON has only double ones.
 const QUOTES: &str = r#"; on a command line, write single quotes around it and double quotes inside, like '{"name": "value"}'"#;
 
-fn read_text(from: &str, input: impl Read) -> Result<String, Fault> {
+fn read_text(from: &str, input: impl Read) -> Result<String, CliError> {
     let mut bytes = Vec::new();
-    // White space around the object does not count, so a little more is read.
+    // White space around the object does not count.
     const MARGIN: usize = 4096;
     let limit = BYTES_MAX + MARGIN;
     input
         .take(limit as u64 + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Fault::Usage(format!("{from} cannot be read: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("{from} cannot be read: {error}")))?;
     if bytes.len() > limit {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{from} has more than {BYTES_MAX} bytes, too many for the parameters of a task; keep the data elsewhere and pass a reference to it"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Fault::Usage(format!("{from} is not text in UTF-8 (at byte {at})"))
+        CliError::Usage(format!("{from} is not text in UTF-8 (at byte {at})"))
     })
 }
 
@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endless_input_is_not_read_to_its_end() {
+    fn endless_input_is_cut_off() {
         let error = read_text("the pipe", io::repeat(b' ')).unwrap_err();
         assert!(error.to_string().contains("the pipe has more than"), "{error}");
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_place() {
+    fn invalid_utf8_is_refused_with_position() {
         let error = read_text("f", &b"{\"a\":\xff}"[..]).unwrap_err();
         assert!(error.to_string().contains("f is not text in UTF-8 (at byte 5)"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Workers and queues, as they are typed and as they are shown.
+//! Workers and queues, as arguments and as text.
 
 use task_engine::Engine;
 use task_engine_core::queue::Pool;
@@ -10,12 +10,12 @@ use crate::executables::{Executable, programs, resources};
 
 /// A queue to serve, and how many workers of its own it has, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AskedQueue {
+pub(crate) struct QueueArg {
     name: String,
     workers: Option<u16>,
 }
 
-impl AskedQueue {
+impl QueueArg {
     /// `mail` or `mail=10`. A name may contain `=`; then the number is needed, so
     /// that a number with a typing error is not taken for a part of the name.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -35,12 +35,12 @@ impl AskedQueue {
 
 /// Workers for tasks of at least a priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reserved {
+pub(crate) struct ReserveArg {
     priority: i32,
     workers: u16,
 }
 
-impl Reserved {
+impl ReserveArg {
     /// `10=2`
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let Some((priority, workers)) = text.split_once('=') else {
@@ -60,30 +60,30 @@ fn number_of_workers(text: &str, example: &str) -> Result<u16, String> {
     }
 }
 
-/// Workers and queues as they were typed.
+/// The arguments about workers and queues.
 #[derive(Debug)]
-pub(crate) struct Workforce {
+pub(crate) struct WorkerArgs {
     pub(crate) workers: Option<u16>,
-    pub(crate) queues: Vec<AskedQueue>,
-    pub(crate) reserve: Vec<Reserved>,
+    pub(crate) queues: Vec<QueueArg>,
+    pub(crate) reserve: Vec<ReserveArg>,
 }
 
-/// What an engine has if nothing is said.
+/// The default of --workers.
 const DEFAULT_WORKERS: u16 = 5;
 
-impl Workforce {
-    /// Fewer workers, if the system does not allow as many programs as they would
-    /// run; then it is said.
-    pub(crate) fn fitting(mut self, executables: &[Executable]) -> Self {
+impl WorkerArgs {
+    /// Fewer workers, with a warning, if the system does not allow as many programs
+    /// as they would run.
+    pub(crate) fn limited(mut self, executables: &[Executable]) -> Self {
         let wanted = programs(executables, self.count());
-        let Some(room) = resources::room().filter(|room| room.programs < wanted) else {
+        let Some(limit) = resources::program_limit().filter(|limit| limit.programs < wanted) else {
             return self;
         };
         let asked = self.count();
-        let fit = |workers: u16| resources::scaled(workers, wanted, room.programs);
+        let fit = |workers: u16| resources::scaled(workers, wanted, limit.programs);
         self.workers = match self.workers {
             Some(0) => Some(0),
-            // The default queue has workers of its own: there may be no others.
+            // The default queue has its own workers, and no other queue shares any.
             None if !self.shares() => None,
             workers => Some(fit(workers.unwrap_or(DEFAULT_WORKERS))),
         };
@@ -94,17 +94,17 @@ impl Workforce {
             reserved.workers = fit(reserved.workers);
         }
         tracing::warn!(
-            "{} workers instead of {asked}: {} programs fit, because {}",
+            "{} workers instead of {asked}: the limits allow {} programs, because {}",
             self.count(),
-            room.programs,
-            room.because
+            limit.programs,
+            limit.because
         );
         self
     }
 
-    /// Whether it surely has workers that share queues.
+    /// Whether some workers share queues.
     fn shares(&self) -> bool {
-        let is_default = |queue: &AskedQueue| queue.name == DEFAULT_QUEUE;
+        let is_default = |queue: &QueueArg| queue.name == DEFAULT_QUEUE;
         let own = self.queues.iter().any(|queue| is_default(queue) && queue.workers.is_some());
         self.workers.is_some() || !own
     }
@@ -116,8 +116,8 @@ impl Workforce {
         own.chain(reserved).chain([shared]).map(u64::from).sum()
     }
 
-    /// Gives an engine these workers.
-    pub(crate) fn staff(self, mut engine: Engine<()>) -> Engine<()> {
+    /// Configures an engine with these workers.
+    pub(crate) fn apply(self, mut engine: Engine<()>) -> Engine<()> {
         if let Some(workers) = self.workers {
             engine = engine.workers(workers);
         }
@@ -129,7 +129,7 @@ impl Workforce {
         for queue in own {
             engine = engine.queue(queue.name, queue.workers.unwrap_or_default());
         }
-        for Reserved { priority, workers } in self.reserve {
+        for ReserveArg { priority, workers } in self.reserve {
             engine = engine.reserve(priority, workers);
         }
         engine
@@ -155,24 +155,24 @@ mod tests {
 
     #[test]
     fn queues_are_read_with_and_without_workers() {
-        let queue = |name: &str, workers| Ok(AskedQueue { name: name.to_owned(), workers });
-        assert_eq!(AskedQueue::parse("mail"), queue("mail", None));
-        assert_eq!(AskedQueue::parse("mail=10"), queue("mail", Some(10)));
-        assert_eq!(AskedQueue::parse("a=b=3"), queue("a=b", Some(3)));
-        assert_eq!(AskedQueue::parse("a==3"), queue("a=", Some(3)));
-        let refused = AskedQueue::parse("a=b").unwrap_err();
+        let queue = |name: &str, workers| Ok(QueueArg { name: name.to_owned(), workers });
+        assert_eq!(QueueArg::parse("mail"), queue("mail", None));
+        assert_eq!(QueueArg::parse("mail=10"), queue("mail", Some(10)));
+        assert_eq!(QueueArg::parse("a=b=3"), queue("a=b", Some(3)));
+        assert_eq!(QueueArg::parse("a==3"), queue("a=", Some(3)));
+        let refused = QueueArg::parse("a=b").unwrap_err();
         assert!(refused.ends_with(r#"for a queue named "a=b", write a=b=10"#), "{refused}");
         for bad in ["", "=5", "mail=", "mail=0", "mail=x", "mail=-1", "mail=10001"] {
-            assert!(AskedQueue::parse(bad).is_err(), "{bad}");
+            assert!(QueueArg::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn reserved_workers_are_read() {
-        assert_eq!(Reserved::parse("10=2"), Ok(Reserved { priority: 10, workers: 2 }));
-        assert_eq!(Reserved::parse("-3=1"), Ok(Reserved { priority: -3, workers: 1 }));
+        assert_eq!(ReserveArg::parse("10=2"), Ok(ReserveArg { priority: 10, workers: 2 }));
+        assert_eq!(ReserveArg::parse("-3=1"), Ok(ReserveArg { priority: -3, workers: 1 }));
         for bad in ["", "10", "=2", "10=", "10=0", "high=2", "99999999999=1"] {
-            assert!(Reserved::parse(bad).is_err(), "{bad}");
+            assert!(ReserveArg::parse(bad).is_err(), "{bad}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::escape::escape;
 
-/// What fits is shown on one line.
+/// Longer JSON is indented.
 const LINE_CHARS_MAX: usize = 100;
 
 /// Valid JSON on one line if it is short, indented by two otherwise. Safe for a

@@ -1,4 +1,4 @@
-//! Tables without lines: easy to read, and to cut with other tools.
+//! Tables without borders, which other tools can split.
 
 use std::io::{self, IsTerminal};
 
@@ -21,8 +21,8 @@ pub(crate) fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) 
     table.trim_fmt()
 }
 
-/// Lines cut to the width of the terminal; whole where the output is none, so that
-/// other tools get all of it.
+/// Lines cut to the width of the terminal. If the output is no terminal, they stay
+/// whole for other tools.
 pub(crate) fn fit_lines(text: &str) -> String {
     match crossterm::terminal::size() {
         Ok((width, _)) if io::stdout().is_terminal() => cut_lines(text, usize::from(width)),

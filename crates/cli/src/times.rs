@@ -1,24 +1,24 @@
-//! Times and durations as people type them.
+//! Times and durations as arguments.
 
 use std::time::Duration;
 
 pub(crate) use task_engine_core::parse::{duration, future_time, past_time};
 use task_engine_store::audit::check_prune;
 
-/// How long something is kept: a duration, or for ever.
+/// How long data is kept: a duration, or for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum Retention {
     For(Duration),
     Forever,
 }
 
-impl Keep {
+impl Retention {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.trim() {
             "never" => Ok(Self::Forever),
             text => duration(text)
                 .map(Self::For)
-                .map_err(|why| format!("{why}; or `never`, to remove nothing")),
+                .map_err(|why| format!("{why}; or `never` to remove nothing")),
         }
     }
 
@@ -30,9 +30,9 @@ impl Keep {
     }
 }
 
-/// The same for the audit, of which nothing young is removed.
-pub(crate) fn audit_keep(text: &str) -> Result<Keep, String> {
-    let keep = Keep::parse(text)?;
+/// The same for the audit, whose recent entries are always kept.
+pub(crate) fn audit_retention(text: &str) -> Result<Retention, String> {
+    let keep = Retention::parse(text)?;
     match keep.age().map(check_prune) {
         Some(Err(why)) => Err(why.to_string()),
         _ => Ok(keep),
@@ -44,9 +44,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn something_may_be_kept_for_ever() {
-        assert_eq!(Keep::parse("never"), Ok(Keep::Forever));
-        assert_eq!(Keep::parse("5s"), Ok(Keep::For(Duration::from_secs(5))));
-        assert!(Keep::parse("ever").unwrap_err().contains("never"));
+    fn retention_may_be_forever() {
+        assert_eq!(Retention::parse("never"), Ok(Retention::Forever));
+        assert_eq!(Retention::parse("5s"), Ok(Retention::For(Duration::from_secs(5))));
+        assert!(Retention::parse("ever").unwrap_err().contains("never"));
     }
 }

@@ -9,18 +9,16 @@ use task_engine::Store;
 use task_engine_core::ParseError;
 use task_engine_web::{Access, Dashboard, InvalidAccess, Recorder, Role};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::Console;
-use crate::exit::Fault;
-use crate::hang_up::HangUp;
+use crate::error::CliError;
 
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:8642";
 const PASSWORD_VARIABLE: &str = "TASK_ENGINE_WEB_PASSWORD";
 
-/// Who may come to the dashboard.
+/// Access to the dashboard.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Dashboard")]
 pub(crate) struct WebOptions {
@@ -30,14 +28,14 @@ pub(crate) struct WebOptions {
     web_url: Option<String>,
     /// What users on this machine may do without a password or token: viewer,
     /// operator, admin, or none [default: admin, and none with a password or a URL]
-    #[arg(long, value_name = "ROLE", value_parser = Anybody::parse)]
-    web_role: Option<Anybody>,
+    #[arg(long, value_name = "ROLE", value_parser = AnonymousRole::parse)]
+    web_role: Option<AnonymousRole>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Anybody(Option<Role>);
+pub(crate) struct AnonymousRole(Option<Role>);
 
-impl Anybody {
+impl AnonymousRole {
     fn parse(text: &str) -> Result<Self, ParseError> {
         if text == "none" { Ok(Self(None)) } else { text.parse().map(|role| Self(Some(role))) }
     }
@@ -57,14 +55,14 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 impl WebOptions {
     fn access(&self, address: SocketAddr) -> Result<Access, InvalidAccess> {
         let password = std::env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty());
-        let anybody = match (self.web_role, &password) {
-            (Some(Anybody(role)), _) => role,
+        let anonymous = match (self.web_role, &password) {
+            (Some(AnonymousRole(role)), _) => role,
             (None, Some(_)) => None,
-            // What has a URL of its own has a proxy, and so is not of this machine alone.
+            // A public URL means a proxy, so users come from other machines.
             (None, None) if self.web_url.is_some() => None,
             (None, None) => address.ip().is_loopback().then_some(Role::Admin),
         };
-        let mut access = anybody.map_or_else(Access::closed, Access::open_to);
+        let mut access = anonymous.map_or_else(Access::closed, Access::open_to);
         if let Some(password) = password {
             access = access.password(password)?;
         }
@@ -75,72 +73,45 @@ impl WebOptions {
     }
 }
 
-/// The signals that end a dashboard: there is nothing to be finished first.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: HangUp,
-}
-
-impl Signals {
-    pub(crate) fn listen() -> Result<Self, Fault> {
-        let on =
-            |kind| signal(kind).map_err(|e| Fault::Failure(format!("no signal handlers: {e}")));
-        Ok(Self {
-            terminate: on(SignalKind::terminate())?,
-            interrupt: on(SignalKind::interrupt())?,
-            hang_up: HangUp::listen()?,
-        })
-    }
-
-    pub(crate) async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            () = self.hang_up.comes() => {}
-        }
-    }
-}
-
-/// Keeps the metrics of the engine in this process, for `/metrics`.
-pub(crate) fn keep_metrics() -> Result<Recorder, Fault> {
-    let recorder = Recorder::install().map_err(|taken| Fault::Failure(taken.to_string()))?;
+/// Records the metrics of the engine in this process, for `/metrics`.
+pub(crate) fn keep_metrics() -> Result<Recorder, CliError> {
+    let recorder = Recorder::install().map_err(|taken| CliError::Failure(taken.to_string()))?;
     tokio::spawn(recorder.clone().keep());
     Ok(recorder)
 }
 
-/// A dashboard that is being served.
-pub(crate) struct Serving {
-    /// Where browsers find it.
+/// A running dashboard.
+pub(crate) struct DashboardServer {
+    /// Its address for browsers.
     pub(crate) url: String,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-impl Serving {
-    /// Binds first, so that whoever sees the address can use it.
+impl DashboardServer {
+    /// Binds before it prints the address, so that the address works at once.
     pub(crate) async fn begin(
         console: &Console,
         store: Arc<dyn Store>,
         address: SocketAddr,
         options: &WebOptions,
         metrics: Option<Recorder>,
-    ) -> Result<Self, Fault> {
-        let access = options.access(address).map_err(|bad| Fault::Usage(bad.to_string()))?;
+    ) -> Result<Self, CliError> {
+        let access = options.access(address).map_err(|bad| CliError::Usage(bad.to_string()))?;
         let tokens = store.tokens().await.unwrap_or_default();
         let has_tokens = tokens.iter().any(|token| token.revoked_at.is_none());
         access.check(address, has_tokens).map_err(|bad| {
-            Fault::Usage(format!(
-                "{bad}. A password is read from {PASSWORD_VARIABLE}; a token is made by `task-engine tokens create NAME --role admin`"
+            CliError::Usage(format!(
+                "{bad}. Set a password in {PASSWORD_VARIABLE}, or create a token with `task-engine tokens create NAME --role admin`"
             ))
         })?;
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let advice = match error.kind() {
-                ErrorKind::AddrInUse => "; something listens there already, perhaps another dashboard: choose another port",
+                ErrorKind::AddrInUse => "; another program uses this port, perhaps another dashboard: choose another port",
                 ErrorKind::PermissionDenied => "; choose a port from 1024 up",
                 _ => "",
             };
-            Fault::Failure(format!("the dashboard cannot listen on {address}: {error}{advice}"))
+            CliError::Failure(format!("the dashboard cannot listen on {address}: {error}{advice}"))
         })?;
         let bound = listener.local_addr().unwrap_or(address);
         let url = options.web_url.clone().unwrap_or_else(|| format!("http://{bound}/"));
@@ -154,19 +125,19 @@ impl Serving {
         Ok(Self { url, stop, task })
     }
 
-    /// Ends it, with what is being answered.
+    /// Stops it after the open requests.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         let _ = self.task.await;
     }
 
-    /// Until it breaks.
-    pub(crate) async fn broken(&mut self) -> Fault {
+    /// Waits until it fails.
+    pub(crate) async fn failed(&mut self) -> CliError {
         let why = match (&mut self.task).await {
             Ok(Ok(())) => "it ended".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        Fault::Failure(format!("the dashboard broke: {why}"))
+        CliError::Failure(format!("the dashboard failed: {why}"))
     }
 }

@@ -1,20 +1,20 @@
-//! What can happen to an attempt, and what comes next: the one place where the
-//! fate of a task is decided.
+//! How an attempt can end ([`AttemptEnd`]), and what follows ([`decide_end`]): the
+//! one place that decides it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cancel::CancelResponse;
+use crate::cancel::{CancelReaction, CancelResponse};
 use crate::claim::ClaimId;
 use crate::instance::InstanceId;
 use crate::json::Json;
 use crate::retry::{DELAY_MAX, RetryRule};
 use crate::task::{TaskId, TaskStatus};
 
-/// One attempt at a task. It ends exactly once: this pair is the primary key
-/// of the record of its end, and so the fence against everything that is late.
+/// One attempt at a task. It ends exactly once: this pair is the primary key of
+/// the record of its end, so a late result cannot replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId {
     /// The task.
@@ -45,17 +45,22 @@ pub struct TaskError {
 impl TaskError {
     /// The engine of the attempt died, or was declared dead.
     pub const INSTANCE_LOST: &'static str = "InstanceLost";
-    /// The engine stopped before the attempt ended, and gave the task back.
+    /// The engine stopped before the attempt ended, and released the task.
     pub const ENGINE_STOPPED: &'static str = "EngineStopped";
     /// The task was claimed, but its attempt never began.
     pub const NEVER_STARTED: &'static str = "NeverStarted";
-    /// Somebody cancelled the task.
+    /// A user cancelled the task.
     pub const CANCELLED: &'static str = "Cancelled";
-    /// The attempt was to complete its task inside a transaction, and returned
-    /// without a commit.
+    /// The code called `complete_in` and returned without a commit.
     pub const NOT_COMMITTED: &'static str = "NotCommitted";
     /// The stored task cannot be read, so its code was never called.
     pub const UNREADABLE_TASK: &'static str = "UnreadableTask";
+    /// The code exceeded the time limit of its class.
+    pub const TIMEOUT: &'static str = "Timeout";
+    /// The code panicked.
+    pub const PANIC: &'static str = "Panic";
+    /// The result cannot be encoded, or the store refuses it.
+    pub const RESULT_NOT_STORABLE: &'static str = "ResultNotStorable";
     /// The attempt postponed its task. Not a failure, although it is stored in
     /// the place of one: see [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
     pub const SNOOZED: &'static str = "Snoozed";
@@ -73,7 +78,7 @@ impl TaskError {
         self
     }
 
-    /// What a store can keep: no NUL, and not longer than a page of text.
+    /// What a store can keep: no NUL, and a limited length.
     #[must_use]
     pub fn storable(mut self) -> Self {
         const MESSAGE_BYTES_MAX: usize = 16 * 1024;
@@ -96,23 +101,211 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// Everything that may happen to an attempt.
+/// How an attempt ends. The list is closed: whatever happens to an attempt is one
+/// of these, and [`decide_end`] alone says what follows.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// The task did its work.
+pub enum AttemptEnd {
+    /// The code returned a result.
     Success(Json),
-    /// The task failed: an error, a panic, a timeout, parameters that do not
-    /// decode. The rule decides about a retry, unless the error has its own idea.
+    /// The code returned a result that cannot be encoded, or that the store
+    /// refuses. The work was done: another attempt would repeat its effects, so
+    /// the task fails without a retry.
+    ResultNotStorable(TaskError),
+    /// The code returned an error, or the parameters do not decode.
     Failure(TaskError, RetryAdvice),
-    /// Somebody asked for the task to be cancelled, and it was.
-    Cancelled(TaskError),
-    /// Not the task's doing: given back, at no cost.
-    Released(TaskError),
-    /// The attempt postponed its task by this time. No retry is used.
+    /// The code panicked.
+    Panic(TaskError),
+    /// The code exceeded the time limit of its class.
+    Timeout(TaskError),
+    /// The code called `complete_in`, and its transaction was not committed.
+    NotCommitted(TaskError),
+    /// The code postponed the task by this time. No retry is used.
     Snoozed(TaskError, Duration),
-    /// The engine died. A failure like any other, so that a task that kills
-    /// its engine comes to an end.
+    /// A user requested the cancellation of the task, and the attempt obeyed or
+    /// was dropped.
+    Cancelled(TaskError),
+    /// The engine stopped first. The task waits again, and no retry is used.
+    Released(TaskError),
+    /// The task was claimed, but the attempt never started. No retry is used.
+    NeverStarted(TaskError),
+    /// The stored task cannot be read. Another attempt would read the same, so
+    /// the task fails without a retry.
+    Unreadable(TaskError),
+    /// The engine died. Counts as a failure, so that a task that kills its engine
+    /// ends after its last retry.
     Lost(TaskError),
+}
+
+impl AttemptEnd {
+    /// The code took longer than the time limit of its class.
+    #[must_use]
+    pub fn timeout(limit: Duration) -> Self {
+        Self::Timeout(TaskError::new(TaskError::TIMEOUT, format!("not finished after {limit:?}")))
+    }
+
+    /// The result cannot be encoded, or the store refuses it.
+    #[must_use]
+    pub fn result_not_storable(why: impl fmt::Display) -> Self {
+        let message = format!("the result cannot be stored: {why}");
+        Self::ResultNotStorable(TaskError::new(TaskError::RESULT_NOT_STORABLE, message))
+    }
+
+    /// `complete_in` was called, and nothing was committed.
+    #[must_use]
+    pub fn not_committed() -> Self {
+        let message = "complete_in was called, but its transaction was not committed, \
+            so the attempt has failed; call complete_in last, return its error, and commit";
+        Self::NotCommitted(TaskError::new(TaskError::NOT_COMMITTED, message))
+    }
+
+    /// The engine stopped before the code had finished.
+    #[must_use]
+    pub fn released() -> Self {
+        let message = "the engine stopped before the task had finished";
+        Self::Released(TaskError::new(TaskError::ENGINE_STOPPED, message))
+    }
+
+    /// The attempt never started.
+    #[must_use]
+    pub fn never_started(why: impl Into<String>) -> Self {
+        Self::NeverStarted(TaskError::new(TaskError::NEVER_STARTED, why))
+    }
+
+    /// The stored task cannot be read.
+    #[must_use]
+    pub fn unreadable(id: TaskId, why: impl fmt::Display) -> Self {
+        let message = format!("task {id} cannot be read: {why}");
+        Self::Unreadable(TaskError::new(TaskError::UNREADABLE_TASK, message))
+    }
+
+    fn cancelled(message: impl fmt::Display) -> Self {
+        let message = format!("cancelled while it ran; {message}");
+        Self::Cancelled(TaskError::new(TaskError::CANCELLED, message))
+    }
+
+    /// How an attempt ends whose code returned `code`, or was dropped (`None`).
+    /// The second value is how the code reacted to a cancel request, if it got one.
+    ///
+    /// - A result counts, whatever else happened meanwhile.
+    /// - Then the time limit counts, unless the whole process is forced to stop.
+    /// - An error after a cancel request means that the code obeyed it.
+    /// - An error after the engine was stopped or declared lost means that the
+    ///   code gave up because of that. A snooze and a panic stay what they are.
+    #[must_use]
+    pub fn of_code(code: Option<Self>, during: &Interruption) -> (Self, Option<CancelReaction>) {
+        use InterruptCause::{CancelRequested, EngineStopped, InstanceLost};
+        let did_its_work = matches!(code, Some(Self::Success(_) | Self::ResultNotStorable(_)));
+        let reaction = (during.cause == Some(CancelRequested)).then_some(match code {
+            Some(_) if did_its_work => CancelReaction::Ignored,
+            Some(_) => CancelReaction::Acknowledged,
+            None => CancelReaction::Killed,
+        });
+        let time_limit = during.timed_out_after.filter(|_| !during.forced_stop);
+        let end = match (code, time_limit, during.cause) {
+            (Some(code), _, _) if did_its_work => code,
+            (_, Some(limit), _) => Self::timeout(limit),
+            (Some(Self::Failure(error, _)), _, Some(CancelRequested)) => {
+                match Self::cancelled(format_args!("its code returned {error}")) {
+                    Self::Cancelled(end) => Self::Cancelled(end.with_backtrace(error.backtrace)),
+                    end => end,
+                }
+            }
+            (Some(Self::Snoozed(error, _)), _, Some(CancelRequested)) => {
+                Self::cancelled(format_args!("its code returned {error}"))
+            }
+            (Some(Self::Failure(..)), _, Some(EngineStopped | InstanceLost)) => Self::released(),
+            (Some(code), _, _) => code,
+            (None, _, Some(CancelRequested)) if during.forced_stop => {
+                Self::cancelled("its engine stopped before its code had ended")
+            }
+            (None, _, Some(CancelRequested)) => Self::cancelled(format_args!(
+                "its code did not end within {:?}, and was dropped",
+                during.grace
+            )),
+            (None, _, _) => Self::released(),
+        };
+        (end, reaction)
+    }
+
+    /// Whether the code of the attempt may have run.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        !matches!(self, Self::NeverStarted(_))
+    }
+
+    /// The error that is recorded; `None` for a success.
+    #[must_use]
+    pub fn error(&self) -> Option<&TaskError> {
+        match self {
+            Self::Success(_) => None,
+            Self::ResultNotStorable(error)
+            | Self::Failure(error, _)
+            | Self::Panic(error)
+            | Self::Timeout(error)
+            | Self::NotCommitted(error)
+            | Self::Snoozed(error, _)
+            | Self::Cancelled(error)
+            | Self::Released(error)
+            | Self::NeverStarted(error)
+            | Self::Unreadable(error)
+            | Self::Lost(error) => Some(error),
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn error_mut(&mut self) -> Option<&mut TaskError> {
+        match self {
+            Self::Success(_) => None,
+            Self::ResultNotStorable(error)
+            | Self::Failure(error, _)
+            | Self::Panic(error)
+            | Self::Timeout(error)
+            | Self::NotCommitted(error)
+            | Self::Snoozed(error, _)
+            | Self::Cancelled(error)
+            | Self::Released(error)
+            | Self::NeverStarted(error)
+            | Self::Unreadable(error)
+            | Self::Lost(error) => Some(error),
+        }
+    }
+
+    /// The result and the error that are recorded: one of them.
+    #[must_use]
+    pub fn into_parts(mut self) -> (Option<Json>, Option<TaskError>) {
+        if let Some(error) = self.error_mut() {
+            let error = std::mem::replace(error, TaskError::new("", ""));
+            return (None, Some(error.storable()));
+        }
+        match self {
+            Self::Success(result) => (Some(result), None),
+            _ => (None, None),
+        }
+    }
+}
+
+/// What else happened while the code of an attempt ran.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interruption {
+    /// Why the engine asked the code to end, if it did.
+    pub cause: Option<InterruptCause>,
+    /// The time limit of the class, if it was exceeded.
+    pub timed_out_after: Option<Duration>,
+    /// How long the code had to end by itself before it was dropped.
+    pub grace: Duration,
+    /// Whether the whole engine is forced to end now.
+    pub forced_stop: bool,
+}
+
+/// Why an engine asks the code of an attempt to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InterruptCause {
+    /// A user requested the cancellation of the task.
+    CancelRequested,
+    /// The engine is forced to stop.
+    EngineStopped,
+    /// The engine was declared lost, so the result no longer counts.
+    InstanceLost,
 }
 
 /// What an error says about a retry.
@@ -127,10 +320,10 @@ pub enum RetryAdvice {
     RetryAfter(Duration),
 }
 
-/// What comes after the end of an attempt.
+/// What follows the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextState {
-    /// The task has come to its end, in this status.
+    /// The task has ended, in this status.
     End(TaskStatus),
     /// The task waits for its next attempt.
     Wait {
@@ -141,31 +334,97 @@ pub enum NextState {
     },
 }
 
-/// The fate of a task after an attempt. `chance` is for the rule's jitter.
+impl NextState {
+    /// What follows if a cancel request for the attempt is stored when its end is
+    /// recorded: a task that would wait is cancelled instead.
+    ///
+    /// This is the only part of the decision that a store executes by itself,
+    /// because only its transaction sees the request. `record.sql` of PostgreSQL
+    /// states the same rule in SQL.
+    #[must_use]
+    pub fn with_cancel_request(self) -> Self {
+        match self {
+            Self::Wait { .. } => Self::End(TaskStatus::Cancelled),
+            end @ Self::End(_) => end,
+        }
+    }
+}
+
+/// What decides about retries of one attempt.
+#[derive(Clone, Copy)]
+pub struct RetryPolicy<'a> {
+    /// The rule of the class, with what the task overrides.
+    pub rule: RetryRule,
+    /// Replaces the rule for errors without advice: the delay before the next
+    /// attempt, or `None` for no retry.
+    pub function: Option<&'a dyn Fn(&TaskError) -> Option<Duration>>,
+    /// A random number from 0 to 1, for the jitter of the rule.
+    pub chance: f64,
+}
+
+impl fmt::Debug for RetryPolicy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, function, chance } = self;
+        let has_function = function.is_some();
+        write!(f, "RetryPolicy {{ {rule:?}, function: {has_function}, chance: {chance} }}")
+    }
+}
+
+impl RetryPolicy<'_> {
+    /// A rule alone, without jitter.
+    #[must_use]
+    pub fn of(rule: RetryRule) -> Self {
+        Self { rule, function: None, chance: 0.0 }
+    }
+}
+
+/// Decides what follows the end of an attempt. Engines and recovery call it;
+/// stores execute the decision, with the one exception of
+/// [`NextState::with_cancel_request`].
 #[must_use]
-pub fn transition(
-    outcome: &Outcome,
-    rule: &RetryRule,
+pub fn decide_end(
+    end: &AttemptEnd,
+    attempt: i32,
     retry_number: u32,
-    chance: f64,
+    policy: &RetryPolicy<'_>,
 ) -> NextState {
-    let wait = |after| NextState::Wait { after, retry_number: retry_number.saturating_add(1) };
+    let rule = policy.rule;
     let failed = NextState::End(TaskStatus::Failed);
-    match outcome {
-        Outcome::Success(_) => NextState::End(TaskStatus::Stopped),
-        Outcome::Cancelled(_) => NextState::End(TaskStatus::Cancelled),
-        Outcome::Released(_) => NextState::Wait { after: Duration::ZERO, retry_number },
-        Outcome::Snoozed(_, time) => {
+    let retry = |delay: Option<Duration>| match delay {
+        Some(delay) => NextState::Wait {
+            after: delay.min(DELAY_MAX),
+            retry_number: retry_number.saturating_add(1),
+        },
+        None => failed,
+    };
+    let next = match end {
+        AttemptEnd::Success(_) => NextState::End(TaskStatus::Stopped),
+        AttemptEnd::Cancelled(_) => NextState::End(TaskStatus::Cancelled),
+        AttemptEnd::ResultNotStorable(_)
+        | AttemptEnd::Unreadable(_)
+        | AttemptEnd::Failure(_, RetryAdvice::NoRetry) => failed,
+        AttemptEnd::Released(_) | AttemptEnd::NeverStarted(_) => {
+            NextState::Wait { after: Duration::ZERO, retry_number }
+        }
+        AttemptEnd::Snoozed(_, time) => {
             NextState::Wait { after: (*time).min(DELAY_MAX), retry_number }
         }
-        Outcome::Failure(_, RetryAdvice::NoRetry) => failed,
-        Outcome::Failure(_, RetryAdvice::RetryAfter(delay)) if retry_number < rule.maximum => {
-            wait((*delay).min(DELAY_MAX))
+        AttemptEnd::Failure(_, RetryAdvice::RetryAfter(delay)) => {
+            retry((retry_number < rule.maximum).then_some(*delay))
         }
-        Outcome::Failure(_, RetryAdvice::RetryAfter(_)) => failed,
-        Outcome::Failure(_, RetryAdvice::ByRule) | Outcome::Lost(_) => {
-            rule.delay(retry_number, chance).map_or(failed, wait)
-        }
+        AttemptEnd::Failure(error, RetryAdvice::ByRule)
+        | AttemptEnd::Panic(error)
+        | AttemptEnd::Timeout(error)
+        | AttemptEnd::NotCommitted(error) => retry(match policy.function {
+            Some(function) => function(error),
+            None => rule.delay(retry_number, policy.chance),
+        }),
+        AttemptEnd::Lost(_) => retry(rule.delay(retry_number, policy.chance)),
+    };
+    match next {
+        // There is no number for another attempt.
+        NextState::Wait { .. } if attempt == i32::MAX => failed,
+        next => next,
     }
 }
 
@@ -176,27 +435,27 @@ pub struct Ending {
     pub id: AttemptId,
     /// Its retry number.
     pub retry_number: u32,
-    /// The claim that it came with.
+    /// The claim that it belongs to.
     pub claim_id: ClaimId,
     /// The engine that held it.
     pub instance_id: InstanceId,
-    /// When it ran; `None` if it never began.
+    /// When it ran; `None` if it never started.
     pub ran: Option<Ran>,
     /// The result of a success.
     pub result: Option<Json>,
     /// The error of everything else.
     pub error: Option<TaskError>,
-    /// What comes next.
+    /// What follows.
     pub next: NextState,
-    /// How its code took it, if it was told that somebody wants it cancelled.
-    pub told: Option<CancelResponse>,
+    /// How its code reacted to a cancel request, if it got one.
+    pub cancel_response: Option<CancelResponse>,
 }
 
-/// When an attempt ran, on the engine's own steady clock. Stores turn it into
-/// times of the database's clock: only durations cross the wire.
+/// When an attempt ran, on the engine's monotonic clock. Stores convert it to the
+/// database's clock: only durations are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ran {
-    /// The worker that ran it, if the writer of its end knows.
+    /// The worker that ran it; unknown to recovery.
     pub worker: Option<i32>,
     /// How long it took.
     pub lasted: Duration,
@@ -205,21 +464,16 @@ pub struct Ran {
 }
 
 impl Ending {
-    /// Splits an outcome into what is written about it.
-    #[must_use]
-    pub fn parts(outcome: Outcome) -> (Option<Json>, Option<TaskError>) {
-        match outcome {
-            Outcome::Success(result) => (Some(result), None),
-            Outcome::Failure(error, _)
-            | Outcome::Cancelled(error)
-            | Outcome::Released(error)
-            | Outcome::Snoozed(error, _)
-            | Outcome::Lost(error) => (None, Some(error.storable())),
-        }
+    /// Replaces a result that the store refuses.
+    pub fn refuse_result(&mut self, why: impl fmt::Display) {
+        let end = AttemptEnd::result_not_storable(why);
+        let policy = RetryPolicy::of(RetryRule::never());
+        self.next = decide_end(&end, self.id.attempt, self.retry_number, &policy);
+        (self.result, self.error) = end.into_parts();
     }
 }
 
-/// Cuts at a character boundary, and shows NUL, which no `jsonb` can hold.
+/// Cuts at a character boundary, and replaces NUL, which `jsonb` cannot hold.
 pub fn clean(text: &str, bytes_max: usize) -> String {
     let text = text.replace('\0', "\u{2400}");
     if text.len() <= bytes_max {
@@ -230,60 +484,4 @@ pub fn clean(text: &str, bytes_max: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error() -> TaskError {
-        TaskError::new("E", "m")
-    }
-
-    fn wait(secs: u64, retry_number: u32) -> NextState {
-        NextState::Wait { after: Duration::from_secs(secs), retry_number }
-    }
-
-    #[test]
-    fn the_transition_table() {
-        use Outcome::*;
-        use RetryAdvice::*;
-        let rule = RetryRule::times(3);
-        let in_5s = RetryAfter(Duration::from_secs(5));
-        let stopped = NextState::End(TaskStatus::Stopped);
-        let failed = NextState::End(TaskStatus::Failed);
-        let cancelled = NextState::End(TaskStatus::Cancelled);
-        for (outcome, retry_number, next) in [
-            (Success(Json::null()), 0, stopped),
-            (Success(Json::null()), 99, stopped),
-            (Failure(error(), ByRule), 0, wait(60, 1)),
-            (Failure(error(), ByRule), 2, wait(240, 3)),
-            (Failure(error(), ByRule), 3, failed),
-            (Failure(error(), NoRetry), 0, failed),
-            (Failure(error(), in_5s), 2, wait(5, 3)),
-            (Failure(error(), in_5s), 3, failed),
-            (Failure(error(), RetryAfter(Duration::MAX)), 0, wait(366 * 86_400, 1)),
-            (Lost(error()), 0, wait(60, 1)),
-            (Lost(error()), 3, failed),
-            (Cancelled(error()), 0, cancelled),
-            (Released(error()), 0, wait(0, 0)),
-            (Released(error()), 3, wait(0, 3)),
-            (Snoozed(error(), Duration::from_secs(5)), 0, wait(5, 0)),
-            (Snoozed(error(), Duration::from_secs(5)), 99, wait(5, 99)),
-            (Snoozed(error(), Duration::MAX), 1, wait(366 * 86_400, 1)),
-        ] {
-            assert_eq!(transition(&outcome, &rule, retry_number, 0.0), next, "{outcome:?}");
-        }
-    }
-
-    #[test]
-    fn a_crash_of_a_class_that_must_not_be_retried_ends_it() {
-        let next = transition(&Outcome::Lost(error()), &RetryRule::never(), 0, 0.0);
-        assert_eq!(next, NextState::End(TaskStatus::Failed));
-    }
-
-    #[test]
-    fn an_error_is_made_storable() {
-        let error = TaskError::new("E", format!("a\0b{}", "é".repeat(20_000))).storable();
-        assert!(error.message.starts_with("a\u{2400}bé"));
-        assert!(error.message.len() < 17_000);
-        assert!(error.message.ends_with("bytes in all)"), "{}", error.message);
-    }
-}
+mod tests;

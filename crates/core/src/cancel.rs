@@ -1,4 +1,4 @@
-//! What became of a wish to cancel a running attempt.
+//! Cancel requests for running attempts: how they were delivered and answered.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use serde::Serialize;
 
 use crate::parse_error::ParseError;
 
-/// How the code of an attempt took it that it was told to end.
+/// How the code of an attempt reacted to a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelReaction {
-    /// It ended, without having done its work.
+    /// It ended without a result.
     Acknowledged,
-    /// It did not end in time, and was dropped half-way.
+    /// It did not end in time, and was dropped.
     Killed,
-    /// It went on, and did its work in spite of it.
+    /// It went on and returned a result.
     Ignored,
 }
 
 impl CancelReaction {
-    /// The word, as it is stored.
+    /// The token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,29 +37,28 @@ impl FromStr for CancelReaction {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let all = [Self::Acknowledged, Self::Killed, Self::Ignored];
-        let found = all.into_iter().find(|answer| answer.as_str() == text);
-        found.ok_or_else(|| ParseError(format!("no answer to a wish to cancel: {text:?}")))
+        let found = all.into_iter().find(|reaction| reaction.as_str() == text);
+        found.ok_or_else(|| ParseError(format!("unknown reaction to a cancel request: {text:?}")))
     }
 }
 
-/// The word of an engine about an attempt that it told to end, because somebody
-/// wanted it cancelled.
+/// When an engine delivered a cancel request to the code of an attempt, and how the
+/// code reacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CancelResponse {
-    /// When it was told, on the engine's own steady clock.
-    pub at: Instant,
-    /// How it took it.
-    pub answer: CancelReaction,
+    /// When it was delivered, on the engine's monotonic clock.
+    pub delivered: Instant,
+    /// How the code reacted.
+    pub reaction: CancelReaction,
 }
 
-/// What became of a wish.
+/// The state of a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CancelOutcome {
     /// The attempt still runs.
     Pending,
-    /// The attempt ended before its code could answer: it was faster than the
-    /// wish, or its engine died.
+    /// The attempt ended before the request was delivered, or its engine died.
     Unanswered,
     /// See [`CancelReaction::Acknowledged`].
     Acknowledged,
@@ -70,10 +69,10 @@ pub enum CancelOutcome {
 }
 
 impl CancelOutcome {
-    /// Of an attempt that runs or has ended, with the answer that is on record.
+    /// For an attempt that runs or has ended, with the recorded reaction.
     #[must_use]
-    pub fn of(runs: bool, answer: Option<CancelReaction>) -> Self {
-        match answer {
+    pub fn of(runs: bool, reaction: Option<CancelReaction>) -> Self {
+        match reaction {
             Some(CancelReaction::Acknowledged) => Self::Acknowledged,
             Some(CancelReaction::Killed) => Self::Killed,
             Some(CancelReaction::Ignored) => Self::Ignored,
@@ -82,7 +81,7 @@ impl CancelOutcome {
         }
     }
 
-    /// The word.
+    /// The token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -101,13 +100,13 @@ impl fmt::Display for CancelOutcome {
     }
 }
 
-/// A wish to cancel an attempt, on record.
+/// A recorded cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CancelRow {
-    /// When somebody asked for it.
+    /// When a user requested it.
     pub requested_at: Timestamp,
-    /// When the attempt's code was told; known once it has answered.
-    pub told_at: Option<Timestamp>,
-    /// What became of it.
+    /// When it was delivered to the attempt's code; known once the code has reacted.
+    pub delivered_at: Option<Timestamp>,
+    /// Its state.
     pub outcome: CancelOutcome,
 }

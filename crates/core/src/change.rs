@@ -1,5 +1,4 @@
-//! What an operator may change about a task: edit it while it waits, remove it
-//! when it has ended, or have it done once more.
+//! Changes of an operator: edit a waiting task, delete an ended one, run a task again.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +8,25 @@ use crate::json::Json;
 use crate::secret::request;
 use crate::task::{Due, InvalidTask, NewTask, TaskDetails, TaskStatus};
 
-/// What is to be different about a task that waits. What is `None` stays.
+/// Changes of a waiting task. A field that is `None` is left unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Edit {
-    /// Its parameters, all of them.
+    /// New parameters; they replace all of the old ones.
     pub parameters: Option<Json>,
-    /// Its time.
+    /// A new time.
     pub due: Option<Due>,
-    /// Its priority.
+    /// A new priority.
     pub priority: Option<i32>,
-    /// Its queue.
+    /// A new queue.
     pub queue: Option<String>,
 }
 
-/// What became of an edit.
+/// The outcome of an edit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EditReport {
-    /// It waited, and is changed. Its attempts and retries stay counted.
+    /// The task was changed. Its attempts and retries stay counted.
     Changed,
-    /// It does not wait: it is in this status, and is as it was.
+    /// The task is in this status, not waiting, and was left unchanged.
     NotWaiting(TaskStatus),
     /// There is no such task.
     NotFound,
@@ -36,12 +35,12 @@ pub enum EditReport {
 /// The outcome of a request to delete a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeleteReport {
-    /// It had ended, and is deleted with everything recorded about it.
+    /// The ended task and its attempts were deleted.
     Deleted,
-    /// It has not ended, and stays.
+    /// The task has not ended and was not deleted.
     Open(TaskStatus),
-    /// It has ended, but is still in use: by an engine whose batch it
-    /// belongs to, or by the creation of a task with its key. Try again later.
+    /// The task has ended but is locked: by an engine that records its batch, or by a
+    /// creation with its unique key. Try again later.
     Busy,
     /// There is no such task.
     NotFound,
@@ -55,12 +54,12 @@ impl Edit {
     }
 }
 
-/// The field of the context that says which task this one does once more.
+/// The field of the context with the id of the task that this one runs again.
 const RERUN_OF: &str = "rerun_of";
 
-/// What belongs to the old task alone: who created it, by which request, under
-/// which span, what made it unique, and what the engine has counted.
-const NOT_AGAIN: [&str; 6] = [
+/// Fields of the context that belong to the old task only: its creator, request, span,
+/// unique key and retries.
+const NOT_COPIED: [&str; 6] = [
     "parent_id",
     "traceparent",
     "unique_key",
@@ -70,16 +69,16 @@ const NOT_AGAIN: [&str; 6] = [
 ];
 
 impl NewTask {
-    /// A new task that does once more what this one was to do: due at once, in
-    /// the same flow, with all retries, and with the old one's id in its context.
+    /// A new task with the class and parameters of an old one: due at once, in the same
+    /// flow, with all retries, and with the old id in its context.
     pub fn rerun_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::new(old.row.task_class.clone(), old.task_parameters.clone())?
             .priority(old.row.priority)
             .queue(old.row.queue.clone())?;
         let mut context: BTreeMap<String, Box<RawValue>> = old.context.decode().unwrap_or_default();
-        context.retain(|name, _| !NOT_AGAIN.contains(&name.as_str()));
-        let wrong = |why| InvalidTask::Context { class: old.row.task_class.clone(), why };
-        task.context = Json::encode(&context).map_err(wrong)?;
+        context.retain(|name, _| !NOT_COPIED.contains(&name.as_str()));
+        let invalid = |why| InvalidTask::Context { class: old.row.task_class.clone(), why };
+        task.context = Json::encode(&context).map_err(invalid)?;
         task.add_context(RERUN_OF, &old.row.id)?;
         task.correlation(&old.correlation_id)
     }

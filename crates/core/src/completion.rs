@@ -1,5 +1,5 @@
-//! The end of an attempt in a transaction of the application's own: what the
-//! task did and that it is done commit together, or neither does.
+//! The end of an attempt inside a transaction of the application: the task's
+//! effects and its end commit together, or neither does.
 
 use std::time::Instant;
 
@@ -7,20 +7,20 @@ use crate::attempt::AttemptId;
 use crate::claim::ClaimId;
 use crate::json::Json;
 
-/// That an attempt has done its work, ready to be written into the transaction
-/// that holds the work. A `Run` makes it; the stores' crates write it.
+/// The successful end of an attempt, to be written in the application's
+/// transaction. A `Run` makes it; the stores' crates write it.
 ///
-/// Whoever has one must write it or fail: the engine asks the store afterwards
-/// whether it is on record, and an attempt of which it is not has failed.
+/// The engine asks the store afterwards whether it was committed. If not, the
+/// attempt has failed.
 #[derive(Debug, Clone)]
 pub struct Completion {
     /// Which attempt.
     pub id: AttemptId,
-    /// The claim that it came with.
+    /// The claim that it belongs to.
     pub claim_id: ClaimId,
     /// The worker that runs it.
     pub worker: Option<i32>,
-    /// When it began, on the engine's own steady clock.
+    /// When it began, on the engine's monotonic clock.
     pub began: Instant,
     /// The result.
     pub result: Json,
@@ -30,15 +30,17 @@ pub struct Completion {
     pub schema: String,
 }
 
-/// What became of an attempt that may have completed its task by itself.
+/// The state of an attempt that may have completed its task in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// It has, and that is on record.
+    /// The completion is committed.
     Completed,
-    /// It has not, and never will: the ending that was sent is on record.
+    /// It was not committed and cannot be any more: the ending that was sent is
+    /// recorded.
     Recorded,
-    /// Somebody else had ended the attempt. What was sent is kept as evidence.
+    /// The attempt had been ended before. The ending that was sent is kept as
+    /// evidence.
     Late,
-    /// Nobody knows yet: the transaction in which it did is still open.
+    /// Not known yet: the transaction is still open.
     Open,
 }

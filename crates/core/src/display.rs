@@ -1,17 +1,16 @@
-//! What is known, in words for people: the same on a terminal and on a page.
+//! Text for people, the same on a terminal and on a page.
 //!
-//! These are plain texts. Where data of tasks is in them (names, errors), it is
-//! as it is: whoever shows it makes it safe for the place where it is shown.
+//! Names and errors of tasks are not escaped here: the caller escapes them for its output.
 
 mod cancelled;
 mod endings;
 mod times;
 
-use crate::queue::Count;
+use crate::queue::BoundedCount;
 use crate::report::ProgressRow;
 
-pub use cancelled::{cancel_answer, cancel_history_text};
-pub use endings::{next_state_text, verdict};
+pub use cancelled::{cancel_history_text, cancel_outcome_text};
+pub use endings::{next_state_text, outcome_text};
 pub use times::{clock, clock_and_relative, relative, span};
 
 /// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
@@ -28,16 +27,16 @@ pub fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// With a capital letter: the beginning of a sentence.
+/// The text with a capital first letter.
 #[must_use]
-pub fn capital(words: &str) -> String {
-    let mut letters = words.chars();
+pub fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `12,345`, or `100,000+` where counting has stopped.
+/// `12,345`, or `100,000+` if counting stopped at its limit.
 #[must_use]
-pub fn counted(count: Count) -> String {
+pub fn count_text(count: BoundedCount) -> String {
     let digits = count.counted.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -49,7 +48,7 @@ pub fn counted(count: Count) -> String {
     if count.and_more { text + "+" } else { text }
 }
 
-/// How far an attempt is: `40 %, rendering`.
+/// The progress of an attempt: `40 %, rendering`.
 #[must_use]
 pub fn progress_text(progress: &ProgressRow) -> String {
     let percent = format!("{:.1}", progress.percent);
@@ -60,7 +59,7 @@ pub fn progress_text(progress: &ProgressRow) -> String {
     }
 }
 
-/// The first line, cut to so many characters; an ellipsis says that it was cut.
+/// The first line, cut to `chars_max` characters, with an ellipsis if it was cut.
 #[must_use]
 pub fn brief(text: &str, chars_max: usize) -> String {
     let mut lines = text.trim_start().lines();
@@ -81,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_say_where_they_stopped() {
-        let shown = |number, and_more| counted(Count { counted: number, and_more });
+    fn counts_show_their_limit() {
+        let shown = |number, and_more| count_text(BoundedCount { counted: number, and_more });
         assert_eq!(shown(0, false), "0");
         assert_eq!(shown(1234, false), "1,234");
         assert_eq!(shown(100_000, true), "100,000+");
@@ -91,11 +90,11 @@ mod tests {
             (count(0, "class"), count(4, "retry")),
             ("0 classes".into(), "4 retries".into())
         );
-        assert_eq!((capital(""), capital("é a")), (String::new(), "É a".into()));
+        assert_eq!((capitalize(""), capitalize("é a")), (String::new(), "É a".into()));
     }
 
     #[test]
-    fn progress_in_few_digits() {
+    fn progress_has_one_decimal() {
         let text = |percent, message: &str| {
             let reported_at = Timestamp::UNIX_EPOCH;
             progress_text(&ProgressRow { percent, message: message.to_owned(), reported_at })
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_brief_has_one_line_that_fits() {
+    fn brief_keeps_one_line() {
         assert_eq!(brief("short", 10), "short");
         assert_eq!(brief("first\nsecond", 10), "first…");
         assert_eq!(brief("\n first", 10), "first");

@@ -1,26 +1,27 @@
-//! Which tasks somebody means: one small language for every command and page.
+//! Filters select tasks: one small language for every command and page.
 //!
 //! ```text
-//! status=failed,cancelled class=send_mail error~"429" created>2h params.user.id=42
+//! status=failed,cancelled class=send_mail error~"429" created>now-2h params.user.id=42
 //! ```
 //!
-//! A filter is a list of terms, and a task is meant if all of them hold. A term
-//! is a field, an operator, and a value; several values with commas between mean
-//! any of them. A value with spaces, commas or quotes stands in double quotes.
+//! A filter is a list of terms. A task matches if all of them hold. A term is a
+//! field, an operator and a value; of several values, separated by commas, any may
+//! hold. A value with spaces, commas or quotes is written in double quotes.
 //!
 //! | field | operators | value |
 //! |---|---|---|
 //! | `status` | `=` `!=` | `waiting`, `running`, `stopped` (or `succeeded`), `failed`, `cancelled` |
 //! | `class` `queue` `instance` `correlation` `error` | `=` `!=` `~` `!~` | a text; `~` finds it anywhere inside, in either case |
 //! | `id` `priority` `attempts` `retries` | `=` `!=` `>` `>=` `<` `<=` | a whole number |
-//! | `created` `updated` `due` `started` `ended` | `>` `>=` `<` `<=` | an age: `created>2h` was created **more than two hours ago**, `created<2h` **within the last two hours**; or a time: `created>2026-12-24` was created **after** it |
+//! | `created` `updated` `due` `started` `ended` | `>` `>=` `<` `<=` | a point in time: `2026-12-24`, `"2026-12-24 18:00"`, `2026-12-24T18:00:00Z`, `now`, `now-2h`, `now+10m`. `>` is later, `<` is earlier: `created>now-2h` was created within the last two hours |
 //! | `params.…` `context.…` | all of them | the path of a field, and its value |
 //!
-//! `started` and `ended` are about the last attempt of a task. What ran between A and
-//! B is `started<B ended>A`; a task without an attempt is not meant.
+//! `started` and `ended` are the times of a task's last attempt; a task without an
+//! attempt does not match. Tasks that ran between A and B are `started<B ended>A`.
 //!
-//! `!=` and `!~` hold wherever `=` and `~` do not: also where there is nothing.
-//! Reading and printing are in `filter/parse.rs`; to find the tasks, see
+//! `!=` and `!~` hold wherever `=` and `~` do not: also where there is no value.
+//! A duration alone (`created>2h`) is refused: it could mean "older than" or "later
+//! than". Parsing and printing are in `filter/parse.rs`; to find the tasks, see
 //! [`task_engine_operations::search`].
 
 mod parse;
@@ -28,7 +29,7 @@ mod parse;
 use std::fmt;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as JsonValue;
 
 use crate::json::Json;
@@ -38,7 +39,7 @@ use crate::unique::CONTEXT_KEY;
 
 pub use parse::InvalidFilter;
 
-/// Which tasks are meant: those for which every term holds. Without terms, all.
+/// Selects the tasks for which every term holds; without terms, all tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     terms: Vec<Term>,
@@ -48,7 +49,7 @@ pub struct Filter {
 /// it comes from the parser, or from a constructor here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// What is compared.
+    /// The field that is compared.
     pub field: Field,
     /// How.
     pub operator: Operator,
@@ -56,7 +57,7 @@ pub struct Term {
     pub values: Vec<Value>,
 }
 
-/// What a term is about.
+/// The field that a term compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
 pub enum Field {
@@ -93,23 +94,41 @@ pub enum Operator {
     Most,
 }
 
-/// What a term compares with.
+/// The value that a term compares with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
 pub enum Value {
     Text(String),
     Number(i64),
     Status(TaskStatus),
-    Age(Duration),
-    At(Timestamp),
+    Time(FilterTime),
 }
 
-/// A task with all that a filter can ask for.
+/// A point in time, fixed or relative to the time of the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // The names say it.
+pub enum FilterTime {
+    At(Timestamp),
+    FromNow(SignedDuration),
+}
+
+impl FilterTime {
+    /// The point in time, seen from now.
+    #[must_use]
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::FromNow(offset) => now.saturating_add(offset).unwrap_or(now),
+        }
+    }
+}
+
+/// A task with all fields that a filter can ask for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundTask {
     /// The task as it is now.
     pub row: TaskRow,
-    /// What it shares with all tasks of its flow.
+    /// The id that all tasks of its flow share.
     pub correlation_id: String,
     /// Its parameters; empty if the filter did not ask.
     pub parameters: Json,
@@ -129,7 +148,7 @@ impl Filter {
         Self { terms: vec![Term { field: Field::Id, operator: Operator::Is, values }] }
     }
 
-    /// Whether it means every task.
+    /// Whether it matches every task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
@@ -141,8 +160,8 @@ impl Filter {
         self.terms.iter().any(|term| term.field == Field::Status)
     }
 
-    /// Whether it asks about parameters. Whoever may not see them must not ask,
-    /// either: `params.password~a` and its answer would tell them letter by letter.
+    /// Whether it asks about parameters. A reader who may not see them must not ask
+    /// either: the answers to `params.password~a` reveal them letter by letter.
     #[must_use]
     pub fn asks_about_parameters(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.field, Field::Params(_)))
@@ -190,7 +209,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: Operator::HasNot, values }] }
     }
 
-    /// The statuses that a task may have which is meant.
+    /// The statuses that a matching task may have.
     #[must_use]
     pub fn statuses(&self) -> Vec<TaskStatus> {
         let mut statuses = TaskStatus::ALL.to_vec();
@@ -244,12 +263,13 @@ impl Filter {
     /// The same, and the task last changed at least this long ago.
     #[must_use]
     pub fn and_unchanged_for(mut self, age: Duration) -> Self {
-        let values = vec![Value::Age(age)];
-        self.terms.push(Term { field: Field::Updated, operator: Operator::Least, values });
+        let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+        let values = vec![Value::Time(FilterTime::FromNow(-age))];
+        self.terms.push(Term { field: Field::Updated, operator: Operator::Most, values });
         self
     }
 
-    /// The same without what it says about the status.
+    /// The same without its terms about the status.
     #[must_use]
     pub fn without_status(mut self) -> Self {
         self.terms.retain(|term| term.field != Field::Status);
@@ -263,13 +283,13 @@ impl Filter {
         self
     }
 
-    /// Whether a task is meant, at this time by the database's clock.
+    /// Whether a task matches, at this time by the database's clock.
     #[must_use]
     pub fn matches(&self, task: &FoundTask, now: Timestamp) -> bool {
         self.terms.iter().all(|term| term.holds(task, now))
     }
 
-    /// Whether the JSON of tasks has to be at hand.
+    /// Whether it needs the JSON of tasks.
     pub fn needs_json(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.field, Field::Params(_) | Field::Context(_)))
     }
@@ -348,16 +368,10 @@ impl Term {
         }
     }
 
-    /// An age grows into the past, so it compares the other way round.
     fn time(&self, found: Option<Timestamp>, now: Timestamp) -> bool {
         let Some(found) = found else { return false };
         self.any(|value| match value {
-            Value::At(wanted) => self.operator.compares(found.cmp(wanted)),
-            Value::Age(age) => {
-                let age = i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
-                let found = now.as_nanosecond() - found.as_nanosecond();
-                self.operator.compares(found.cmp(&age))
-            }
+            Value::Time(wanted) => self.operator.compares(found.cmp(&wanted.resolve(now))),
             _ => false,
         })
     }
@@ -407,8 +421,8 @@ impl Term {
 }
 
 impl Operator {
-    /// Whether this order is meant. A negation asks for the opposite of `=`, and
-    /// is turned round by whoever asks.
+    /// Whether the operator accepts this order. For a negation, this is the answer for
+    /// `=`; the caller inverts it.
     fn compares(self, order: std::cmp::Ordering) -> bool {
         match self {
             Self::Is | Self::IsNot | Self::Has | Self::HasNot => order.is_eq(),
@@ -445,116 +459,4 @@ impl fmt::Display for Filter {
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::tz::TimeZone;
-
-    use super::*;
-    use crate::attempt::TaskError;
-
-    fn now() -> Timestamp {
-        "2026-12-24T12:00:00Z".parse().unwrap()
-    }
-
-    fn task() -> FoundTask {
-        let created_at: Timestamp = "2026-12-24T09:00:00Z".parse().unwrap();
-        let row = TaskRow {
-            id: TaskId(17),
-            status: TaskStatus::Failed,
-            task_class: "send_mail".into(),
-            queue: "mail".into(),
-            priority: 5,
-            created_at,
-            scheduled_at: created_at,
-            updated_at: now(),
-            attempts: 3,
-            retry_number: 2,
-            instance: Some("web-1".into()),
-            error: Some(TaskError::new("Http", "429 Too Many Requests")),
-        };
-        let parameters = Json::parse(
-            r#"{"user":{"id":42,"name":"Ann","vip":true,"none":null},"tags":["a","b"],"a.b":1.50}"#,
-        );
-        FoundTask {
-            row,
-            correlation_id: "order-17".into(),
-            parameters: parameters.unwrap(),
-            context: Json::parse(r#"{"rerun_of":9}"#).unwrap(),
-            started_at: Some("2026-12-24T11:00:00Z".parse().unwrap()),
-            ended_at: Some("2026-12-24T11:30:00Z".parse().unwrap()),
-        }
-    }
-
-    #[test]
-    fn terms_hold_or_do_not() {
-        for (text, holds) in [
-            ("", true),
-            ("status=failed class=send_mail queue=mail", true),
-            ("status=failed class=other", false),
-            ("status=stopped,failed", true),
-            ("status!=stopped,failed", false),
-            ("class=a,send_mail", true),
-            ("class~MAIL", true),
-            ("class!~mail", false),
-            ("class!=a,b", true),
-            ("started>2026-12-24T10:00:00Z started<2026-12-24T11:10:00Z", true),
-            ("started<2026-12-24T11:10:00Z ended>2026-12-24T11:20:00Z", true),
-            ("ended>2026-12-24T11:30:00Z", false),
-            ("ended<1h ended>20m", true),
-            ("started<30m", false),
-            ("error~429", true),
-            (r#"error~"too many""#, true),
-            ("error=Http", true),
-            (r#"error="429 Too Many Requests""#, true),
-            (r#"error="Http: 429 Too Many Requests""#, true),
-            ("error=429", false),
-            ("error!~429", false),
-            ("id=17", true),
-            ("id>=17 id<=17 id>16 id<18", true),
-            ("id>17", false),
-            ("id!=1,2,17", false),
-            ("priority>=5 attempts=3 retries<3", true),
-            ("instance=web-1 correlation=order-17", true),
-            ("created>2h", true),
-            ("created>3h", false),
-            ("created>=3h", true),
-            ("created<2h", false),
-            ("created<1d", true),
-            ("created>2026-12-24", true),
-            ("created<2026-12-24T09:00:01Z", true),
-            ("updated<1s due>1h", true),
-            ("params.user.id=42 params.user.id=42.0", true),
-            ("params.user.id>41 params.user.id<=42", true),
-            ("params.user.id=4,42", true),
-            ("params.user.id~4", true),
-            ("params.user.name=Ann params.user.name~nn", true),
-            ("params.user.name>Al params.user.name<B", true),
-            ("params.user.vip=true params.user.none=null", true),
-            ("params.user.vip>0", false),
-            ("params.tags.1=b", true),
-            ("params.tags.2=b", false),
-            (r#"params."a.b"=1.5"#, true),
-            ("params.nothing=1", false),
-            ("params.nothing!=1", true),
-            ("params.user.id.deeper!=1", true),
-            ("context.rerun_of=9", true),
-        ] {
-            let filter = Filter::parse(text, &TimeZone::UTC).unwrap();
-            assert_eq!(filter.matches(&task(), now()), holds, "{text}");
-        }
-    }
-
-    #[test]
-    fn where_there_is_nothing_only_negations_hold() {
-        let mut task = task();
-        (task.row.instance, task.row.error) = (None, None);
-        for (text, holds) in [
-            ("instance=web-1", false),
-            ("instance!=web-1", true),
-            (r#"error~"""#, false),
-            ("error!~429", true),
-        ] {
-            let filter = Filter::parse(text, &TimeZone::UTC).unwrap();
-            assert_eq!(filter.matches(&task, now()), holds, "{text}");
-        }
-    }
-}
+mod tests;

@@ -1,9 +1,8 @@
-//! Flows: which tasks belong together, and which of them created which.
+//! Flows: tasks that belong together, and which task created which.
 //!
-//! All tasks of a flow share a correlation id. Nothing is stored for a task
-//! that begins a flow of its own: its correlation id is its own id, as text.
-//! Others have it in their context: given, of the trace that they were created
-//! in, or of the task that created them, together with its id.
+//! All tasks of a flow share a correlation id. A task that starts a flow stores none: its
+//! correlation id is its own id, as text. Other tasks have it in their context: it was
+//! given, or comes from the trace or the task that created them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +24,7 @@ const TRACEPARENT: &str = "traceparent";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Origin {
-    /// What it shares with all tasks of its flow.
+    /// Shared by all tasks of its flow.
     pub correlation_id: String,
     /// The task that created it, if one did.
     pub parent_id: Option<TaskId>,
@@ -34,11 +33,11 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Reads it from the context of a task. What somebody's SQL has put there
-    /// and cannot be meant is as good as not there: a task runs all the same.
+    /// Reads it from the context of a task. Invalid values, which SQL of an application
+    /// may have written, are ignored: the task runs anyway.
     #[must_use]
     pub fn of(id: TaskId, context: &Json) -> Self {
-        // The usual case costs no parsing.
+        // The common case needs no parsing.
         let stored = if context.as_str() == "{}" {
             Stored::default()
         } else {
@@ -57,13 +56,13 @@ impl Origin {
         }
     }
 
-    /// What tasks get that are created by the task `id`, whose origin this is.
+    /// The origin of tasks that the task `id` creates, whose own origin this is.
     #[must_use]
     pub fn for_children_of(&self, id: TaskId) -> Self {
         Self { parent_id: Some(id), ..self.clone() }
     }
 
-    /// Puts it into the context of a new task. What the task says itself stays.
+    /// Adds it to the context of a new task. Fields that the task has are kept.
     #[must_use]
     pub fn stamp(&self, mut task: NewTask) -> NewTask {
         let fields = [
@@ -72,7 +71,7 @@ impl Origin {
             (TRACEPARENT, self.traceparent.map(|traceparent| raw(&traceparent))),
         ];
         let fields = fields.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        task.context = with_fields(&task.context, fields, Mode::Fill);
+        task.context = with_fields(&task.context, fields, FieldMode::Keep);
         task
     }
 }
@@ -84,47 +83,48 @@ struct Stored {
     traceparent: Option<Box<RawValue>>,
 }
 
-/// The context with the correlation id in it, as the code of a task sees it.
+/// The context with the correlation id, as task code sees it.
 #[must_use]
 pub fn with_correlation(context: &Json, correlation_id: &str) -> Json {
-    with_fields(context, [(CORRELATION_ID, raw(&correlation_id))], Mode::Fill)
+    with_fields(context, [(CORRELATION_ID, raw(&correlation_id))], FieldMode::Keep)
 }
 
 pub fn set_correlation(task: &mut NewTask, id: &str) {
-    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], Mode::Replace);
+    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], FieldMode::Replace);
 }
 
 pub fn set_traceparent(task: &mut NewTask, traceparent: Traceparent) {
-    task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], Mode::Replace);
+    task.context =
+        with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], FieldMode::Replace);
 }
 
 pub fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
-    task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], Mode::Fill);
+    task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], FieldMode::Keep);
 }
 
-/// All that one trace creates belongs together, unless it says otherwise.
+/// Tasks created in one trace form a flow, unless they have a correlation id.
 pub fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
     let trace_id = format!("{:032x}", traceparent.trace_id());
-    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&trace_id))], Mode::Fill);
+    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&trace_id))], FieldMode::Keep);
 }
 
-/// What becomes of a field that is there already.
+/// What happens to a field that exists.
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    Fill,
+enum FieldMode {
+    Keep,
     Replace,
 }
 
-/// All other fields stay as they are, digit by digit.
+/// Raw values keep all other fields unchanged, to the last digit.
 fn with_fields<'a>(
     context: &Json,
     new: impl IntoIterator<Item = (&'a str, Box<RawValue>)>,
-    mode: Mode,
+    mode: FieldMode,
 ) -> Json {
     let mut fields: BTreeMap<String, Box<RawValue>> = context.decode().unwrap_or_default();
     for (key, value) in new {
-        let there = fields.get(key).is_some_and(|raw| raw.get() != "null");
-        if mode == Mode::Replace || !there {
+        let exists = fields.get(key).is_some_and(|raw| raw.get() != "null");
+        if mode == FieldMode::Replace || !exists {
             fields.insert(key.to_owned(), value);
         }
     }
@@ -135,25 +135,24 @@ fn raw(value: &impl Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).expect("a text or a number is JSON")
 }
 
-/// Which part of a flow to read: oldest first, so that parents come before
-/// their children.
+/// A page of a flow, oldest task first, so that parents come before their children.
 #[derive(Debug, Clone)]
 pub struct FlowPage {
     /// The flow.
     pub correlation_id: String,
-    /// Only tasks younger than this one: the last row of the page before.
+    /// Only tasks newer than this one: the last row of the previous page.
     pub after: Option<TaskId>,
-    /// How many at the most.
+    /// The most to return.
     pub limit: u32,
 }
 
 impl FlowPage {
-    /// The task that begins the flow if it is the task's own: the one whose id
-    /// the correlation id is, if that has none of its own.
+    /// The task that starts the flow, if the correlation id is a task id. That task may
+    /// have another correlation id.
     #[must_use]
     pub fn own_task(&self) -> Option<TaskId> {
         let id: TaskId = self.correlation_id.parse().ok()?;
-        // `+7` and `007` are numbers, too, but nobody's id.
+        // `+7` and `007` parse as numbers but are not ids.
         (id.to_string() == self.correlation_id).then_some(id)
     }
 }
@@ -166,7 +165,7 @@ pub struct FlowTask {
     pub row: TaskRow,
     /// The task that created it, if one did.
     pub parent_id: Option<TaskId>,
-    /// From when on it might run for the first time.
+    /// The earliest time of its first attempt.
     pub due_at: Timestamp,
     /// Its attempts, oldest first.
     pub executions: Vec<FlowAttempt>,
@@ -181,20 +180,20 @@ pub struct FlowAttempt {
     pub status: ExecutionStatus,
     /// The engine.
     pub instance: Option<String>,
-    /// When it began; `None` if it never did.
+    /// When it began; `None` if it never began.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub stopped_at: Option<Timestamp>,
-    /// When the next attempt was to begin.
+    /// The earliest time of the next attempt.
     pub retry_at: Option<Timestamp>,
     /// The error of a failure, without its backtrace.
     pub error: Option<TaskError>,
 }
 
 impl FlowTask {
-    /// How long each attempt waited from when it was due until it began.
-    /// Nobody knows it of one that never began, that an operator sent back, or
-    /// that began before its time because an operator said so.
+    /// How long each attempt waited between being due and starting. `None` for an
+    /// attempt that never started, that an operator retried, or that an operator started
+    /// early.
     #[must_use]
     pub fn waits(&self) -> Vec<Option<Duration>> {
         let mut due_at = Some(self.due_at);
@@ -213,78 +212,10 @@ impl FlowTask {
 impl FlowAttempt {
     /// How long it ran, if it began and has ended.
     #[must_use]
-    pub fn lasted(&self) -> Option<Duration> {
-        let lasted = self.stopped_at?.duration_since(self.started_at?);
-        Some(lasted.unsigned_abs())
+    pub fn run_time(&self) -> Option<Duration> {
+        Some(self.stopped_at?.duration_since(self.started_at?).unsigned_abs())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
-    fn json(text: &str) -> Json {
-        Json::parse(text).unwrap()
-    }
-
-    fn task(context: &str) -> NewTask {
-        NewTask { context: json(context), ..NewTask::new("a", Json::empty_object()).unwrap() }
-    }
-
-    #[test]
-    fn a_task_without_a_word_about_it_is_its_own_flow() {
-        for context in ["{}", r#"{"retry":{}}"#, r#"{"correlation_id":null}"#] {
-            let origin = Origin::of(TaskId(17), &json(context));
-            assert_eq!(origin.correlation_id, "17");
-            assert_eq!((origin.parent_id, origin.traceparent), (None, None));
-        }
-    }
-
-    #[test]
-    fn nonsense_in_one_field_does_not_hide_the_others() {
-        let odd = json(r#"{"correlation_id":"a","parent_id":"x","traceparent":7}"#);
-        let origin = Origin::of(TaskId(17), &odd);
-        assert_eq!(origin.correlation_id, "a");
-        assert_eq!((origin.parent_id, origin.traceparent), (None, None));
-        let odd = json(r#"{"correlation_id":[1],"parent_id":5,"traceparent":"00-x"}"#);
-        let origin = Origin::of(TaskId(17), &odd);
-        assert_eq!(origin.correlation_id, "17");
-        assert_eq!((origin.parent_id, origin.traceparent), (Some(TaskId(5)), None));
-    }
-
-    #[test]
-    fn children_inherit_and_say_who_their_parent_is() {
-        let context = format!(r#"{{"correlation_id":"a","traceparent":"{TRACE}"}}"#);
-        let parent = Origin::of(TaskId(3), &json(&context));
-        let child = parent.for_children_of(TaskId(3)).stamp(task("{}"));
-        assert_eq!(
-            child.context.as_str(),
-            format!(r#"{{"correlation_id":"a","parent_id":3,"traceparent":"{TRACE}"}}"#)
-        );
-        let origin = Origin::of(TaskId(4), &child.context);
-        assert_eq!(origin.for_children_of(TaskId(4)).parent_id, Some(TaskId(4)));
-        assert_eq!(origin.correlation_id, "a");
-    }
-
-    #[test]
-    fn what_a_task_says_itself_stays() {
-        let origin = Origin::of(TaskId(3), &json("{}")).for_children_of(TaskId(3));
-        let long = r#"{"correlation_id":"b","n":12345678901234567890123}"#;
-        let child = origin.stamp(task(long));
-        assert_eq!(
-            child.context.as_str(),
-            r#"{"correlation_id":"b","n":12345678901234567890123,"parent_id":3}"#
-        );
-    }
-
-    #[test]
-    fn a_flow_begins_with_the_task_whose_id_it_is() {
-        let page = |id: &str| FlowPage { correlation_id: id.into(), after: None, limit: 1 };
-        assert_eq!(page("17").own_task(), Some(TaskId(17)));
-        for other in ["order-17", "+17", "017", "0", "-1", "", "99999999999999999999"] {
-            assert_eq!(page(other).own_task(), None, "{other}");
-        }
-    }
-}
+mod tests;

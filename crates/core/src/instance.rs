@@ -1,4 +1,4 @@
-//! Engines as the database sees them, and who may use a name.
+//! Registered engines, and whether a starting engine may use a name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::queue::Pool;
 use crate::task::ClassRules;
 
-/// How long a life that has ended is listed among those of all names, and kept at
-/// the least. In a cluster every start may bring a new name.
-pub const KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// How long ended instances are kept, and listed among those of all names. In a
+/// cluster every start may register a new name.
+pub const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
-/// One *life* of an engine: a restarted engine has the same name and a new id.
+/// One registration of an engine, from its start to its end. A restarted engine has
+/// the same name and a new id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceId(pub i64);
@@ -28,14 +29,14 @@ impl fmt::Display for InstanceId {
 /// What an engine says about itself when it registers.
 #[derive(Debug, Clone)]
 pub struct NewInstance {
-    /// Its name, unique among the living.
+    /// Its name. No two live engines share a name.
     pub name: String,
     /// The machine.
     pub host: String,
     /// The process.
     pub pid: i32,
-    /// A mark that tells this process from a later one with the same number on
-    /// the same machine; `None` where the system has no such mark.
+    /// Identifies the process even if a later one on the same machine gets its pid:
+    /// see [`process::mark`](crate::process::mark). `None` if the system has no mark.
     pub process: Option<String>,
     /// The version of the engine.
     pub version: String,
@@ -47,14 +48,14 @@ pub struct NewInstance {
     pub queues: Vec<String>,
     /// Which of its workers take from which of them.
     pub pools: Vec<Pool>,
-    /// The classes that it knows, with their rules.
+    /// The classes that it has handlers for, with their rules.
     pub classes: BTreeMap<String, ClassRules>,
 }
 
-/// What is known about one life of an engine.
+/// An instance as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InstanceRow {
-    /// This life.
+    /// Its id.
     pub id: InstanceId,
     /// The name.
     pub name: String,
@@ -72,11 +73,11 @@ pub struct InstanceRow {
     pub queues: Vec<String>,
     /// Which of its workers take from which of them.
     pub pools: Vec<Pool>,
-    /// The classes that it knows, with their rules.
+    /// The classes that it has handlers for, with their rules.
     pub classes: BTreeMap<String, ClassRules>,
     /// When it registered.
     pub started_at: Timestamp,
-    /// When it was last heard of.
+    /// The time of its last heartbeat.
     pub heartbeat_at: Timestamp,
     /// How long ago that is, by the database's clock.
     pub heartbeat_age: Duration,
@@ -88,24 +89,23 @@ pub struct InstanceRow {
     pub lost_at: Option<Timestamp>,
     /// How many attempts it holds that have not ended.
     pub held: i64,
-    /// Whether its process is known to be gone from the machine that this was
-    /// read on, though this life is not over on record. Always false on other
-    /// machines: there only its lease tells.
+    /// Whether its process has ended on the machine that reads this, although the
+    /// instance has not ended. Always false on other machines: they rely on its lease.
     pub process_gone: bool,
 }
 
-/// How a life of an engine is.
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum InstanceState {
-    /// It is heard of.
+    /// Its last heartbeat is younger than its lease.
     Alive,
-    /// Its process is gone from the machine that asks.
+    /// Its process has ended on the machine that reads this.
     ProcessGone,
-    /// It has not been heard of within its lease.
+    /// Its lease has expired.
     Dead,
-    /// It stopped in good order.
+    /// It unregistered.
     Stopped,
     /// It was declared lost.
     Lost,
@@ -124,7 +124,7 @@ impl InstanceState {
         }
     }
 
-    /// The words that people read.
+    /// The label that people read.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -181,20 +181,19 @@ impl From<&InstanceRow> for InstanceSummary {
 }
 
 impl InstanceRow {
-    /// Whether this life is over on record.
+    /// Whether it stopped or was declared lost.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.stopped_at.is_some() || self.lost_at.is_some()
     }
 
-    /// Whether it counts as alive: not over, its process not known to be gone,
-    /// and heard of within its lease.
+    /// Whether its state is [`InstanceState::Alive`].
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.state() == InstanceState::Alive
     }
 
-    /// How it is.
+    /// Its state.
     #[must_use]
     pub fn state(&self) -> InstanceState {
         match self {
@@ -211,30 +210,29 @@ impl InstanceRow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Recovery {
     /// Engines recover them: at their start those of their own name and of
-    /// processes that are gone from their machine, later on those of all engines
-    /// that are dead.
+    /// processes that ended on their machine, later those of all dead engines.
     #[default]
     Auto,
     /// An operator decides: an engine whose name left tasks refuses to start.
     Manual,
 }
 
-/// What a starting engine does about a former holder of its name.
+/// What a starting engine does about an earlier instance of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing stands in the way of this one.
+    /// The name is free.
     Free,
     /// The holder is alive: refuse.
     Taken,
-    /// The holder may be alive: wait this long, then look again.
+    /// The holder may be alive: wait this long, then check again.
     Wait(Duration),
     /// The holder is dead and left tasks: refuse, and list them.
     LeftTasks,
-    /// The holder is dead: declare it lost, and recover what it left.
+    /// The holder is dead: declare it lost and recover its tasks.
     Recover,
 }
 
-/// Decides about one former holder of a name.
+/// Decides about one earlier instance of a name.
 #[must_use]
 pub fn admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
     match (holder.is_alive(), recovery) {
@@ -248,101 +246,31 @@ pub fn admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
     }
 }
 
-/// The name of an engine that is not given one: that of its machine, or the
-/// first of `machine-2`, `machine-3`, … that is free. So a restarted engine gets
-/// its name back, and lists of engines stay short.
+/// The default name of an engine: the name of its machine, or the first free one of
+/// `machine-2`, `machine-3`, …. So a restarted engine gets its name back, and lists
+/// of engines stay short.
 ///
-/// `last` is the name that this engine had in its life before: it keeps it if it
-/// can. After an outage of the database all leases have run out, also those of
-/// live engines; so with automatic recovery a name is free only if its holder
-/// has ended or its process is gone. Without it, the tasks that a dead holder
-/// left are a reason to refuse.
+/// `last` is the name that this engine had before; it is kept if it is free. After
+/// an outage of the database all leases have expired, even those of live engines, so
+/// with automatic recovery a name is free only if its holder has ended or its process
+/// is gone. With manual recovery a dead holder is enough: if it left tasks, the engine
+/// refuses to start.
 #[must_use]
 pub fn free_name(
-    lives: &[InstanceRow],
+    instances: &[InstanceRow],
     machine: &str,
     last: Option<&str>,
     recovery: Recovery,
 ) -> String {
-    let holds = |life: &InstanceRow| match recovery {
-        Recovery::Auto => !life.has_ended() && !life.process_gone,
-        Recovery::Manual => life.is_alive(),
+    let holds = |instance: &InstanceRow| match recovery {
+        Recovery::Auto => !instance.has_ended() && !instance.process_gone,
+        Recovery::Manual => instance.is_alive(),
     };
-    let is_free = |name: &String| !lives.iter().any(|life| life.name == *name && holds(life));
+    let is_free = |name: &String| !instances.iter().any(|it| it.name == *name && holds(it));
     let numbered = (2_u32..).map(|number| format!("{machine}-{number}"));
     let mut names = last.map(str::to_owned).into_iter().chain([machine.to_owned()]).chain(numbered);
     names.find(is_free).unwrap_or_else(|| machine.to_owned())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn holder(age_secs: u64, ended: bool, held: i64) -> InstanceRow {
-        InstanceRow {
-            id: InstanceId(1),
-            name: "a".into(),
-            host: "h".into(),
-            pid: 1,
-            process: None,
-            version: String::new(),
-            workers: 5,
-            queues: vec![],
-            pools: vec![],
-            classes: BTreeMap::new(),
-            started_at: Timestamp::UNIX_EPOCH,
-            heartbeat_at: Timestamp::UNIX_EPOCH,
-            heartbeat_age: Duration::from_secs(age_secs),
-            lease: Duration::from_secs(30),
-            stopped_at: None,
-            lost_at: ended.then_some(Timestamp::UNIX_EPOCH),
-            held,
-            process_gone: false,
-        }
-    }
-
-    #[test]
-    fn the_admission_table() {
-        use Admission::*;
-        use Recovery::*;
-        for (age, ended, held, gone, recovery, expected) in [
-            (5, false, 0, false, Manual, Taken),
-            (5, false, 3, false, Manual, Taken),
-            (5, false, 3, false, Auto, Wait(Duration::from_secs(25))),
-            (5, false, 3, true, Manual, LeftTasks),
-            (5, false, 0, true, Manual, Recover),
-            (5, false, 3, true, Auto, Recover),
-            (31, false, 3, false, Manual, LeftTasks),
-            (31, false, 0, false, Manual, Recover),
-            (31, false, 3, false, Auto, Recover),
-            (31, true, 0, false, Manual, Free),
-            (31, true, 3, false, Manual, LeftTasks),
-            (31, true, 3, false, Auto, Recover),
-        ] {
-            let holder = InstanceRow { process_gone: gone, ..holder(age, ended, held) };
-            assert_eq!(
-                admission(&holder, recovery),
-                expected,
-                "heartbeat {age} s ago, ended {ended}, holds {held}, gone {gone}, {recovery:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn default_names_do_not_collide() {
-        use Recovery::*;
-        let named = |name: &str, age| InstanceRow { name: name.into(), ..holder(age, false, 0) };
-        let gone = InstanceRow { process_gone: true, ..named("web-3", 1) };
-        let lives = [named("web", 1), named("web-2", 31), gone];
-        for (lives, last, recovery, expected) in [
-            (&[][..], None, Auto, "web"),
-            (&lives[..1], None, Auto, "web-2"),
-            (&lives[..], None, Auto, "web-3"),
-            (&lives[..], None, Manual, "web-2"),
-            (&lives[..], Some("old"), Auto, "old"),
-            (&lives[..], Some("web"), Auto, "web-3"),
-        ] {
-            assert_eq!(free_name(lives, "web", last, recovery), expected, "{last:?} {recovery:?}");
-        }
-    }
-}
+mod tests;

@@ -1,14 +1,14 @@
 //! JSON text that every store accepts.
 //!
-//! Parameters, context and results are carried as text, so numbers of any size
-//! arrive as they were sent, and nothing is parsed twice. What PostgreSQL's
-//! `jsonb` would refuse, or what would exhaust a parser, is refused here first,
-//! with the place named, so that both stores say the same thing.
+//! Parameters, context and results are kept as text, so that numbers of any size stay
+//! unchanged and nothing is parsed twice. Text that PostgreSQL's `jsonb` would refuse, or
+//! that would exhaust a parser, is refused here with its position, so that both stores
+//! give the same error.
 //!
-//! The size that counts is that of the text as PostgreSQL prints it: `jsonb`
-//! writes every number out in full, so that `1e131071` in a request becomes
-//! 131 kB in every answer. The tables of PostgreSQL check the same limits
-//! (`task_engine.json_problem`), because anybody may create tasks by SQL.
+//! The limit applies to the text as PostgreSQL prints it: `jsonb` writes every number in
+//! full, so `1e131071` in a request becomes 131 kB in every response. The tables of
+//! PostgreSQL check the same limits (`task_engine.json_problem`), because applications may
+//! create tasks by SQL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 /// The longest JSON text accepted for parameters, context or a result: as it is
-/// sent, and as PostgreSQL prints it (numbers in full, a blank after each comma
+/// sent, and as PostgreSQL prints it (numbers in full, a space after each comma
 /// and colon).
 pub const BYTES_MAX: usize = 1024 * 1024;
 /// The deepest nesting accepted.
@@ -33,11 +33,11 @@ pub const FRACTION_DIGITS_MAX: usize = 16_383;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 
-/// Why a text is not acceptable JSON; the message names the place.
+/// Why a text is not acceptable JSON; the message has the position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJson {
-    /// Not JSON, or not the shape that was wanted.
+    /// Not JSON, or not of the expected type.
     #[error("not valid JSON: {0}")]
     Syntax(String),
     /// A valid JSON value, but parameters and context are objects.
@@ -45,7 +45,7 @@ pub enum InvalidJson {
     NotAnObject(&'static str),
     /// Longer than [`BYTES_MAX`].
     #[error(
-        "{bytes} bytes of JSON are too many (at most {BYTES_MAX}, with numbers written out in full and a blank after each comma and colon); keep the data elsewhere and pass a reference to it"
+        "{bytes} bytes of JSON are too many (at most {BYTES_MAX}, with numbers written out in full and a space after each comma and colon); keep the data elsewhere and pass a reference to it"
     )]
     TooLong {
         /// The length of the text, as sent or as PostgreSQL prints it.
@@ -114,17 +114,15 @@ impl Json {
         Self::encode(value)?.into_object()
     }
 
-    /// Takes a text that a store has given back: it was checked when it went in.
-    // For stores alone: from anywhere else it is a `Json` that may not be JSON.
+    /// Takes a text from a store without a check: it was checked when it was stored.
     #[doc(hidden)]
     #[must_use]
     pub fn from_store(text: String) -> Self {
         Self(text.into_boxed_str())
     }
 
-    /// What is shown in place of a stored value that cannot be read: an object
-    /// with the reason as `unreadable`, as PostgreSQL's `task_engine.readable`
-    /// makes it.
+    /// Replaces a stored value that cannot be read: an object with the reason as
+    /// `unreadable`, like PostgreSQL's `task_engine.readable`.
     #[must_use]
     pub fn unreadable(reason: &str) -> Self {
         Self(serde_json::json!({ "unreadable": reason }).to_string().into())
@@ -141,7 +139,7 @@ impl Json {
         &self.0
     }
 
-    /// The same, if it is an object.
+    /// Checks that it is an object.
     pub fn into_object(self) -> Result<Self, InvalidJson> {
         match self.0.trim_start().as_bytes().first() {
             Some(b'{') => Ok(self),
@@ -234,7 +232,7 @@ fn scan(text: &str) -> Result<(), InvalidJson> {
     Ok(())
 }
 
-/// How a number is written, and how many digits it has in full, at the most.
+/// A number in a text, and an upper bound of its digits when written in full.
 struct Number {
     is_negative: bool,
     length: usize,
@@ -243,8 +241,8 @@ struct Number {
 }
 
 impl Number {
-    /// Reads on until something follows that cannot belong to a number: whether
-    /// it is one, the parser decides later.
+    /// Reads all characters that may belong to a number. The parser decides later whether
+    /// they are one.
     fn at(bytes: &[u8], start: usize) -> Self {
         let mut at = start + usize::from(bytes[start] == b'-');
         let digits = |at: &mut usize| {
@@ -267,8 +265,8 @@ impl Number {
             let exponent = bytes[digits(&mut at)].iter().fold(0_usize, |all, digit| {
                 all.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
             });
-            let moved = if negative { &mut after } else { &mut before };
-            *moved = moved.saturating_add(exponent);
+            let side = if negative { &mut after } else { &mut before };
+            *side = side.saturating_add(exponent);
         }
         Self { is_negative: bytes[start] == b'-', length: at - start, before, after }
     }
@@ -303,117 +301,4 @@ fn unicode_escape(text: &str, at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accepts_what_every_store_keeps() {
-        for text in [
-            "{}",
-            r#"{"a":[1,2,{"b":null}]}"#,
-            r#"{"big":1970670598291982290123456789}"#,
-            r#"{"quote":"\"\\"}"#,
-            r#"{"emoji":"\ud83d\ude00"}"#,
-        ] {
-            assert_eq!(Json::parse_object(text).map(|j| j.to_string()), Ok(text.into()));
-        }
-    }
-
-    #[test]
-    fn refuses_with_the_place_named() {
-        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(Json::parse(deep), Err(InvalidJson::TooDeep { at: DEPTH_MAX }));
-        let nul = InvalidJson::Unstorable { escape: "\\u0000".into(), at: 6 };
-        assert_eq!(Json::parse(r#"{"a":"\u0000"}"#), Err(nul));
-        assert!(matches!(Json::parse(r#"["\ud800"]"#), Err(InvalidJson::Unstorable { .. })));
-        assert!(matches!(Json::parse(r#"["\udc00"]"#), Err(InvalidJson::Unstorable { .. })));
-        assert!(matches!(Json::parse("{"), Err(InvalidJson::Syntax(_))));
-        assert!(matches!(Json::parse("{} {}"), Err(InvalidJson::Syntax(_))));
-        assert_eq!(Json::parse_object("[1]"), Err(InvalidJson::NotAnObject("an array")));
-        assert_eq!(Json::parse_object(" 1"), Err(InvalidJson::NotAnObject("a number")));
-        let long = format!("\"{}\"", "x".repeat(BYTES_MAX));
-        assert!(matches!(Json::parse(long), Err(InvalidJson::TooLong { .. })));
-    }
-
-    #[test]
-    fn counts_numbers_as_they_are_printed() {
-        for text in ["1e999", "-1E+999", "1e-16383", "0.5e-999", "1.7976931348623157e308", "5e-324"]
-        {
-            assert!(Json::parse(text).is_ok(), "{text}");
-        }
-        for text in ["1e1000", "1e131071", "1e-16384", "0e99999999999999999999999", "[0.1e-16383]"]
-        {
-            assert!(matches!(Json::parse(text), Err(InvalidJson::NumberTooLong { .. })), "{text}");
-        }
-        assert_eq!(
-            Json::parse(format!("{{\"a\": {}}}", "7".repeat(INTEGER_DIGITS_MAX + 1))),
-            Err(InvalidJson::NumberTooLong { at: 6 })
-        );
-        let strings = r#"["1e131071",{"1e131071":"9e9999"}]"#;
-        assert!(Json::parse(strings).is_ok(), "digits in a string are text");
-        let many = format!("[{}1]", "1e999,".repeat(2000));
-        assert!(
-            matches!(Json::parse(many), Err(InvalidJson::TooLong { bytes }) if bytes > 2_000_000)
-        );
-        let wide = format!("[{}1]", "1,".repeat(BYTES_MAX / 2 - 2));
-        assert!(matches!(Json::parse(wide), Err(InvalidJson::TooLong { .. })), "blanks count");
-        for text in ["-", "1e", "1.", "--1", "1e+", "+1", "01", "-a"] {
-            assert!(matches!(Json::parse(text), Err(InvalidJson::Syntax(_))), "{text}");
-        }
-    }
-
-    /// For a second, or for `FUZZ_SECONDS`: no text makes the check panic, and what
-    /// it accepts is JSON within the limits.
-    #[test]
-    fn accepts_only_json_within_limits() {
-        let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
-        let begun = std::time::Instant::now();
-        let pieces = [
-            "{",
-            "}",
-            "[",
-            "]",
-            ",",
-            ":",
-            "\"",
-            "\"a\"",
-            "\\",
-            "\\u0000",
-            "\\ud800",
-            "\\udc00",
-            "\\u00e9",
-            "1",
-            "-",
-            "0",
-            "e",
-            "E",
-            "+",
-            ".",
-            "1e999",
-            "1e-99",
-            "9e9999",
-            "true",
-            "null",
-            " ",
-            "é",
-            "\0",
-            "{\"a\":[1.5e3]}",
-            "[[[[[[[[[[[[[[[[",
-            "]]]]]]]]]]]]]]]]",
-        ];
-        while begun.elapsed().as_secs_f64() < seconds.unwrap_or(1.0) {
-            let count = fastrand::usize(..24);
-            let text: String =
-                (0..count).map(|_| pieces[fastrand::usize(..pieces.len())]).collect();
-            if let Ok(json) = Json::parse(text.as_str()) {
-                assert!(serde_json::from_str::<&RawValue>(json.as_str()).is_ok(), "{text}");
-                assert!(Json::parse(json.to_string()).is_ok(), "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn keeps_an_escaped_backslash_apart_from_an_escape() {
-        assert!(Json::parse(r#"["\\u0000"]"#).is_ok());
-    }
-}
+mod tests;

@@ -8,15 +8,17 @@
 //! [`task-engine`]: https://docs.rs/task-engine
 //!
 //! # Map
-//! - [`task`], [`unique`], [`retry`], [`secret`], [`json`]: what an application says about a
-//!   task;
+//! - [`task`], [`unique`], [`retry`], [`secret`], [`json`]: tasks as applications write them;
 //! - [`schedule`]: recurring tasks, and when they run;
-//! - [`claim`], [`attempt`], [`completion`], [`report`], [`cancel`]: what happens to an
-//!   attempt, and what comes next;
-//! - [`recovery`], [`instance`], [`process`], [`queue`]: engines, and what becomes of the
-//!   attempts of a dead one;
-//! - [`flow`], [`traceparent`]: which tasks belong together;
-//! - [`filter`], [`change`]: which tasks a user selects, and what can be changed;
+//! - [`claim`], [`attempt`], [`completion`], [`report`], [`cancel`]: attempts, and what
+//!   happens after them;
+//! - [`recovery`], [`instance`], [`process`], [`queue`]: engines, and the recovery of attempts
+//!   of dead ones;
+//! - [`flow`], [`traceparent`]: tasks that belong together;
+//! - [`filter`], [`change`]: which tasks an operator selects, and what can be changed.
+
+#[cfg(not(unix))]
+compile_error!("Task Engine supports Unix systems only");
 
 pub mod attempt;
 pub mod cancel;
@@ -41,6 +43,7 @@ pub mod report;
 pub mod retry;
 pub mod schedule;
 pub mod secret;
+pub mod suggest;
 pub mod task;
 pub mod traceparent;
 pub mod unique;

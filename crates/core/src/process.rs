@@ -1,4 +1,7 @@
-//! This process, as other processes on the same machine can recognise it.
+//! Identifies this process to other processes on the same machine.
+//!
+//! Reads `/proc`. On systems without it a process has no mark, and other engines rely on
+//! the lease of an instance alone.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,42 +18,41 @@ pub fn host_name() -> String {
         .unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// The number of this process.
+/// The id of this process.
 #[must_use]
 pub fn pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Boot, namespaces of pids and of time, user, pid and start time: no two processes
-/// share them all. Host names repeat (containers), and so do process numbers; a
-/// start time reads differently in another time namespace; the user is there
-/// because the processes of another one may be hidden.
+/// Boot, pid namespace, time namespace, user, pid and start time: no two processes
+/// share them all. Host names and pids repeat in containers, a start time reads
+/// differently in another time namespace, and the processes of another user may be
+/// hidden.
 #[must_use]
 pub fn mark() -> Option<String> {
     let pid = pid();
     Some(format!("{}/{pid}/{}", machine()?, start_time(pid)?))
 }
 
-/// The first argument of a process that watches over a program of an engine; the
+/// The first argument of a process that supervises an executable of an engine; the
 /// second is the mark of that engine.
 pub const SUPERVISOR_ARGUMENT: &str = "supervise-executable";
 
-/// Whether the process with this [`mark`] is known to be gone from this machine,
-/// and all programs that it ran. False for processes of other machines: only their
-/// lease tells.
+/// Whether the process with this [`mark`] and all executables that it ran have ended on
+/// this machine. False for processes of other machines: there only the lease tells.
 #[must_use]
 pub fn is_gone(mark: &str) -> bool {
     has_ended(mark) && !has_supervisor(mark)
 }
 
-/// Whether the process is gone while programs that it ran have not ended yet: they
-/// get a second after its death. Until then its tasks must not begin again.
+/// Whether the process has ended while executables that it ran have not: they get a
+/// second after its death. Until then its tasks must not start again.
 #[must_use]
 pub fn is_ending(mark: &str) -> bool {
     has_ended(mark) && has_supervisor(mark)
 }
 
-/// Whether a process watches over a program of this engine.
+/// Whether a process supervises an executable of this engine.
 fn has_supervisor(mark: &str) -> bool {
     let Ok(processes) = fs::read_dir("/proc") else {
         return false;
@@ -75,7 +77,7 @@ pub fn has_ended(mark: &str) -> bool {
     pid.parse().is_ok_and(|pid: i32| start_time(pid).as_deref() != Some(started))
 }
 
-/// Read once: lists of engines ask for each of their rows.
+/// Read once, because lists of engines compare it for each row.
 fn machine() -> Option<&'static str> {
     static MACHINE: OnceLock<Option<String>> = OnceLock::new();
     let read = || {
@@ -89,10 +91,10 @@ fn machine() -> Option<&'static str> {
     MACHINE.get_or_init(read).as_deref()
 }
 
-/// When a process began, if it is there and not a corpse.
+/// When a process started, if it exists and is not a zombie.
 fn start_time(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may contain anything; the rest is after it.
+    // The name, in parentheses, may contain anything; the other fields follow it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let (state, started) = (fields.first()?, fields.get(19)?);
     (!matches!(*state, "Z" | "X")).then(|| (*started).to_owned())
@@ -103,11 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_differs_from_later_namesake() {
+    fn process_differs_from_later_one() {
         let mark = mark().unwrap();
         assert!(!is_gone(&mark), "this process is here");
         let (same, started) = mark.rsplit_once('/').unwrap();
-        assert!(is_gone(&format!("{same}/1{started}")), "another one has its number now");
-        assert!(!is_gone(&format!("elsewhere/{mark}")), "another machine: only its lease tells");
+        assert!(is_gone(&format!("{same}/1{started}")), "another process has its pid now");
+        assert!(!is_gone(&format!("elsewhere/{mark}")), "another machine: rely on its lease");
     }
 }

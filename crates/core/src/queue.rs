@@ -1,4 +1,4 @@
-//! Queues: who serves them, what waits in them, and which of them are paused.
+//! Queues: which workers serve them, which tasks wait in them, and which are paused.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::instance::InstanceRow;
-use crate::task::{InvalidTask, checked_name};
+use crate::task::{InvalidTask, check_name};
 
-/// Some of an engine's workers, and what they take.
+/// A group of an engine's workers, and which tasks they take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// The queues that they take tasks from.
     pub queues: Vec<String>,
-    /// How many they are.
+    /// How many workers.
     pub workers: i32,
-    /// They leave tasks of a lower priority to others.
+    /// They take only tasks of this priority or a higher one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_priority: Option<i32>,
-    /// They take tasks of these classes only, and no other worker of their engine
-    /// takes those.
+    /// They take only tasks of these classes, and no other worker of their engine
+    /// takes tasks of these classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,
 }
@@ -31,18 +31,18 @@ impl Pool {
         Self { queues, workers, lowest_priority: None, classes: None }
     }
 
-    /// Whether these workers take tasks of a class. `others` are all pools of
-    /// their engine: a class with workers of its own is left to those.
+    /// Whether these workers take tasks of a class. `pools` are all pools of their
+    /// engine: a class with workers of its own is left to those.
     #[must_use]
-    pub fn takes_class(&self, class: &str, others: &[Self]) -> bool {
+    pub fn takes_class(&self, class: &str, pools: &[Self]) -> bool {
         let has = |pool: &Self| pool.classes.iter().flatten().any(|name| name == class);
-        if self.classes.is_some() { has(self) } else { !others.iter().any(has) }
+        if self.classes.is_some() { has(self) } else { !pools.iter().any(has) }
     }
 }
 
-/// Whether a queue can have this name.
+/// Checks the name of a queue.
 pub fn check_queue_name(name: &str) -> Result<(), InvalidTask> {
-    checked_name("queue", name.to_owned()).map(drop)
+    check_name("queue", name.to_owned()).map(drop)
 }
 
 /// Which tasks a claimer takes.
@@ -66,8 +66,8 @@ impl Lanes {
         Self { queues, classes, lowest_priority: i32::MIN, divided_by_class: false }
     }
 
-    /// What the workers of a pool take, of these classes. `pools` are all of its
-    /// engine.
+    /// The tasks that the workers of a pool take, of these classes. `pools` are all
+    /// pools of its engine.
     #[must_use]
     pub fn of(pool: &Pool, pools: &[Pool], mut classes: Vec<String>) -> Self {
         classes.retain(|class| pool.takes_class(class, pools));
@@ -79,34 +79,34 @@ impl Lanes {
     }
 }
 
-/// A wish that a queue be left alone for a while.
+/// A request to pause a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pause {
+pub struct QueuePause {
     queue: String,
     reason: Option<String>,
 }
 
-/// The longest reason that is kept.
+/// The longest reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 1000;
 
-/// What is wrong with a pause.
+/// Why a queue cannot be paused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPause {
-    /// The name of the queue.
+    /// The name of the queue is invalid.
     #[error(transparent)]
     Queue(#[from] InvalidTask),
-    /// The reason.
+    /// The reason is invalid.
     #[error(
-        "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; leave it out if there is none"
+        "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; omit it if there is none"
     )]
     Reason,
 }
 
-impl Pause {
-    /// Of this queue, for this reason.
+impl QueuePause {
+    /// Pauses this queue for this reason.
     pub fn new(queue: impl Into<String>, reason: Option<String>) -> Result<Self, InvalidPause> {
-        let queue = checked_name("queue", queue.into())?;
+        let queue = check_name("queue", queue.into())?;
         let fits = |reason: &String| {
             (1..=REASON_BYTES_MAX).contains(&reason.len()) && !reason.chars().any(char::is_control)
         };
@@ -122,94 +122,93 @@ impl Pause {
         &self.queue
     }
 
-    /// Why, if somebody has said so.
+    /// The reason, if one was given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 }
 
-/// A queue that no task is taken from.
+/// A paused queue: no engine takes tasks from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PausedQueue {
     /// Its name.
     #[serde(skip)]
     pub queue: String,
-    /// Why, if somebody has said so.
+    /// The reason, if one was given.
     pub reason: Option<String>,
     /// Since when.
     pub paused_at: Timestamp,
 }
 
-/// A queue as it is now: one that has tasks waiting or running, is paused, or
-/// is served by an engine.
+/// The current state of a queue that has tasks waiting or running, is paused, or is
+/// served by an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
     /// Its name.
     pub name: String,
-    /// Waiting tasks whose time has come.
-    pub due: Count,
-    /// Waiting tasks whose time is still to come.
-    pub later: Count,
-    /// Tasks in engines' hands.
+    /// Waiting tasks that are due.
+    pub due: BoundedCount,
+    /// Waiting tasks that are due later.
+    pub later: BoundedCount,
+    /// Running tasks.
     pub running: i64,
     /// Set while it is paused.
     pub paused: Option<PausedQueue>,
 }
 
-/// How many there are, counted up to a limit: a crowd costs no more to count
-/// than that.
+/// A count up to a limit, so that counting many tasks stays cheap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Count {
-    /// So many were counted.
+pub struct BoundedCount {
+    /// How many were counted.
     pub counted: i64,
-    /// There are more than that.
+    /// Whether there are more.
     pub and_more: bool,
 }
 
-impl Count {
-    /// Tasks of one lane are counted no further than this.
+impl BoundedCount {
+    /// The most tasks that are counted in one lane.
     pub const PER_LANE_MAX: i64 = 100_000;
 
-    /// What one lane adds, of which one more than the limit was looked at.
-    pub fn add(&mut self, seen: i64) {
-        self.counted += seen.min(Self::PER_LANE_MAX);
-        self.and_more |= seen > Self::PER_LANE_MAX;
+    /// Adds the tasks of one lane, counted up to one more than the limit.
+    pub fn add(&mut self, tasks: i64) {
+        self.counted += tasks.min(Self::PER_LANE_MAX);
+        self.and_more |= tasks > Self::PER_LANE_MAX;
     }
 }
 
-/// A list of queues, put together from what a store finds in its tables.
+/// Builds the list of queues from the tables of a store.
 #[derive(Debug, Default)]
 pub struct QueueList(BTreeMap<String, QueueRow>);
 
 impl QueueList {
-    /// More lanes than these are not counted.
+    /// The most lanes that are counted.
     pub const LANES_MAX: i32 = 10_000;
 
-    /// What waits in a lane of this queue; one more than the limit is enough.
+    /// Adds the waiting tasks of a lane, counted up to one more than the limit.
     pub fn waiting(&mut self, queue: &str, due: i64, later: i64) {
         let row = self.row(queue);
         row.due.add(due);
         row.later.add(later);
     }
 
-    /// How many tasks of this queue run.
+    /// Sets how many tasks of this queue run.
     pub fn running(&mut self, queue: &str, count: i64) {
         self.row(queue).running = count;
     }
 
-    /// Some engine serves it.
+    /// Adds a queue that an engine serves.
     pub fn served(&mut self, queue: &str) {
         self.row(queue);
     }
 
-    /// It is paused.
+    /// Marks a queue as paused.
     pub fn paused(&mut self, paused: PausedQueue) {
         let row = self.row(&paused.queue);
         row.paused = Some(paused);
     }
 
-    /// All of them, by name.
+    /// The queues, by name.
     #[must_use]
     pub fn into_rows(self) -> Vec<QueueRow> {
         self.0.into_values().collect()
@@ -218,8 +217,8 @@ impl QueueList {
     fn row(&mut self, queue: &str) -> &mut QueueRow {
         self.0.entry(queue.to_owned()).or_insert_with(|| QueueRow {
             name: queue.to_owned(),
-            due: Count::default(),
-            later: Count::default(),
+            due: BoundedCount::default(),
+            later: BoundedCount::default(),
             running: 0,
             paused: None,
         })
@@ -228,26 +227,26 @@ impl QueueList {
 
 /// The workers of one engine that may take tasks from a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Service {
+pub struct QueueService {
     /// The engine.
     pub instance: String,
-    /// Workers that take its tasks, whatever their priority. They may serve
-    /// other queues as well.
+    /// Workers that take its tasks of every priority. They may also serve other
+    /// queues.
     pub workers: i32,
-    /// Workers that take tasks of a higher priority only.
+    /// Workers that take only tasks of a higher priority.
     pub reserved: i32,
 }
 
-/// Which living engines serve a queue.
+/// The live engines that serve a queue.
 #[must_use]
-pub fn services(queue: &str, engines: &[InstanceRow]) -> Vec<Service> {
+pub fn queue_services(queue: &str, engines: &[InstanceRow]) -> Vec<QueueService> {
     let alive = engines.iter().filter(|engine| engine.is_alive());
     let services = alive.map(|engine| {
         let pools = engine.pools.iter().filter(|pool| pool.queues.iter().any(|name| name == queue));
         let (reserved, open): (Vec<_>, Vec<_>) =
             pools.partition(|pool| pool.lowest_priority.is_some());
         let sum = |pools: Vec<&Pool>| pools.iter().map(|pool| pool.workers).sum();
-        Service { instance: engine.name.clone(), workers: sum(open), reserved: sum(reserved) }
+        QueueService { instance: engine.name.clone(), workers: sum(open), reserved: sum(reserved) }
     });
     services.filter(|service| service.workers + service.reserved > 0).collect()
 }
@@ -257,23 +256,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_says_what_can_be_stored() {
-        let reason = |text: &str| Pause::new("mail", Some(text.to_owned()));
+    fn pause_checks_queue_and_reason() {
+        let reason = |text: &str| QueuePause::new("mail", Some(text.to_owned()));
         assert_eq!(reason("provider is down").unwrap().reason(), Some("provider is down"));
-        assert_eq!(Pause::new("mail", None).unwrap().reason(), None);
+        assert_eq!(QueuePause::new("mail", None).unwrap().reason(), None);
         for bad in ["", "a\nb", "a\0b", &"x".repeat(1001)] {
             assert_eq!(reason(bad), Err(InvalidPause::Reason), "{bad:?}");
         }
-        assert!(matches!(Pause::new("", None), Err(InvalidPause::Queue(_))));
+        assert!(matches!(QueuePause::new("", None), Err(InvalidPause::Queue(_))));
     }
 
     #[test]
-    fn a_count_stops_at_its_limit_in_every_lane() {
-        let mut count = Count::default();
+    fn count_stops_at_lane_limit() {
+        let mut count = BoundedCount::default();
         count.add(7);
-        assert_eq!(count, Count { counted: 7, and_more: false });
-        count.add(Count::PER_LANE_MAX + 1);
+        assert_eq!(count, BoundedCount { counted: 7, and_more: false });
+        count.add(BoundedCount::PER_LANE_MAX + 1);
         count.add(2);
-        assert_eq!(count, Count { counted: Count::PER_LANE_MAX + 9, and_more: true });
+        assert_eq!(count, BoundedCount { counted: BoundedCount::PER_LANE_MAX + 9, and_more: true });
     }
 }

@@ -1,37 +1,37 @@
-//! What becomes of attempts whose engine no longer works on them. Stores ask
-//! here, inside the transaction that takes them back, so that the answer is the
-//! same on every one of them.
+//! How attempts end whose engine no longer works on them. Stores call
+//! [`HoldingEngine::decide`] inside the transaction that reclaims them, so every
+//! store decides the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::attempt::{AttemptId, NextState, Outcome, TaskError, transition};
+use crate::attempt::{AttemptEnd, AttemptId, NextState, RetryPolicy, TaskError, decide_end};
 use crate::claim::ClaimId;
 use crate::instance::InstanceId;
 use crate::json::Json;
 use crate::retry::RetryOverride;
-use crate::task::{ClassRules, TaskStatus};
+use crate::task::ClassRules;
 
-/// Which claims to take back, and why.
+/// Which claims to reclaim, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reclaim {
-    /// Claims of this engine that it does not know, because the answer was
-    /// lost. Their tasks never started: no cost.
+    /// Claims that this engine does not know, because the reply was lost. Their
+    /// tasks never started, so no retry is used.
     Unknown(InstanceId, Vec<ClaimId>),
-    /// All claims of a life that is over. A failure like any other.
+    /// All claims of an instance that is over. Each attempt ends as a failure.
     Lost(InstanceId),
 }
 
-/// An attempt that was taken back.
+/// An attempt that was reclaimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReclaimedAttempt {
     /// Which.
     pub id: AttemptId,
     /// The class of its task.
     pub class: String,
-    /// What comes next.
+    /// What follows.
     pub next: NextState,
 }
 
@@ -46,7 +46,7 @@ pub struct HeldTask {
     pub claimed_at: Timestamp,
 }
 
-/// The engine that held them, as it is on record.
+/// The engine that held the attempts, as recorded.
 #[derive(Debug, Clone)]
 pub struct HoldingEngine {
     /// Its name.
@@ -55,13 +55,13 @@ pub struct HoldingEngine {
     pub host: String,
     /// Its process.
     pub pid: i32,
-    /// How long ago it was last heard of.
+    /// Time since its last heartbeat.
     pub silent: Duration,
-    /// The classes that it knew, with their rules.
+    /// Its classes, with their rules.
     pub classes: BTreeMap<String, ClassRules>,
 }
 
-/// An attempt that has not ended.
+/// What is stored about an attempt that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenAttempt<'a> {
     /// Its number.
@@ -72,49 +72,46 @@ pub struct OpenAttempt<'a> {
     pub context: &'a Json,
     /// Its retry number.
     pub retry_number: u32,
-    /// Whether somebody wants it cancelled.
+    /// Whether a cancel request is stored.
     pub cancel_requested: bool,
 }
 
 impl HoldingEngine {
-    /// How the attempt ends, and what comes next: by the rule that the engine
-    /// itself would have applied. A rule that cannot be read stops no recovery:
-    /// then the one of the class holds, or the default.
+    /// How the attempt ends, and what follows, by the rule that the engine itself
+    /// would have applied. If the rule in the task's context cannot be read, the
+    /// rule of the class applies, or the default.
     #[must_use]
     pub fn decide(
         &self,
         what: &Reclaim,
         attempt: OpenAttempt<'_>,
         chance: f64,
-    ) -> (Outcome, NextState) {
+    ) -> (AttemptEnd, NextState) {
         let rule = self.classes.get(attempt.class).map(|rules| rules.retry).unwrap_or_default();
         let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
-        let outcome = self.outcome(what, attempt.cancel_requested);
-        let next = match transition(&outcome, &rule, attempt.retry_number, chance) {
-            // There is no number for another attempt.
-            NextState::Wait { .. } if attempt.attempt == i32::MAX => {
-                NextState::End(TaskStatus::Failed)
-            }
-            next => next,
-        };
-        (outcome, next)
+        let end = self.end(what, attempt.cancel_requested);
+        let policy = RetryPolicy { rule, function: None, chance };
+        let next = decide_end(&end, attempt.attempt, attempt.retry_number, &policy);
+        (end, next)
     }
 
-    fn outcome(&self, what: &Reclaim, cancel_requested: bool) -> Outcome {
+    fn end(&self, what: &Reclaim, cancel_requested: bool) -> AttemptEnd {
         let Self { name, host, pid, silent, .. } = self;
         let engine = format!("engine {name} (process {pid} on {host})");
         match what {
-            _ if cancel_requested => Outcome::Cancelled(TaskError::new(
+            _ if cancel_requested => AttemptEnd::Cancelled(TaskError::new(
                 TaskError::CANCELLED,
-                format!("cancelled on request, when it was taken back from {engine}"),
+                format!("cancelled on request, when it was reclaimed from {engine}"),
             )),
-            Reclaim::Unknown(..) => Outcome::Released(TaskError::new(
-                TaskError::NEVER_STARTED,
-                format!("{engine} claimed it, but the answer was lost on its way"),
+            Reclaim::Unknown(..) => AttemptEnd::never_started(format!(
+                "{engine} claimed it, but the reply of the store was lost"
             )),
-            Reclaim::Lost(_) => Outcome::Lost(TaskError::new(
+            Reclaim::Lost(_) => AttemptEnd::Lost(TaskError::new(
                 TaskError::INSTANCE_LOST,
-                format!("{engine} is gone; it was last heard of {:.1} s ago", silent.as_secs_f64()),
+                format!(
+                    "{engine} is dead; its last heartbeat was {:.1} s ago",
+                    silent.as_secs_f64()
+                ),
             )),
         }
     }
@@ -123,14 +120,14 @@ impl HoldingEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::InstanceId;
     use crate::retry::RetryRule;
+    use crate::task::TaskStatus;
 
     const LOST: Reclaim = Reclaim::Lost(InstanceId(1));
 
     fn decide(what: &Reclaim, context: &str, cancel_requested: bool) -> NextState {
         let rules = ClassRules::default().retry(RetryRule::every(Duration::from_secs(7), 3));
-        let former = HoldingEngine {
+        let engine = HoldingEngine {
             name: "a".into(),
             host: "h".into(),
             pid: 1,
@@ -145,11 +142,11 @@ mod tests {
             retry_number: 1,
             cancel_requested,
         };
-        former.decide(what, attempt, 0.0).1
+        engine.decide(what, attempt, 0.0).1
     }
 
     #[test]
-    fn the_engines_own_rule_decides() {
+    fn rule_of_engine_decides() {
         let wait =
             |secs, retry_number| NextState::Wait { after: Duration::from_secs(secs), retry_number };
         assert_eq!(decide(&LOST, "{}", false), wait(7, 2));

@@ -1,8 +1,8 @@
-//! What an attempt says while it runs: how far it is, and the lines of its log.
+//! Progress and log lines of a running attempt.
 //!
-//! Only the holder of an attempt reports about it, and every claim has an
-//! attempt number of its own; so the key (task, attempt, line) is the fence. A
-//! report that is sent again changes nothing.
+//! Only the engine that holds an attempt reports about it, and every claim has its
+//! own attempt number. So the key (task, attempt, line) makes a report idempotent:
+//! sending it again changes nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,20 +14,20 @@ use serde::Serialize;
 use crate::attempt::{AttemptId, clean};
 use crate::parse_error::ParseError;
 
-/// How many lines of an attempt are kept: one half of them the first, the other
-/// the last. Those between them are counted.
+/// How many log lines of an attempt are kept: the first half and the last half of
+/// this number. The lines between them are only counted.
 pub const LINES_MAX: usize = 1000;
-/// How many bytes of an attempt's lines are kept, one half for the first lines.
+/// How many bytes of an attempt's log are kept, one half for the first lines.
 pub const LOG_BYTES_MAX: usize = 256 * 1024;
 /// A longer line is cut.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
-/// Longer words beside a percentage are cut.
+/// A longer progress message is cut.
 const PROGRESS_BYTES_MAX: usize = 1024;
 
 /// How important a line is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // The words say it.
+#[allow(missing_docs)] // The names say it.
 pub enum LogLevel {
     Debug,
     #[default]
@@ -40,7 +40,7 @@ impl LogLevel {
     /// All of them, the least important first.
     pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
 
-    /// The word, as it is stored.
+    /// The token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,44 +64,44 @@ impl FromStr for LogLevel {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|level| level.as_str() == text);
         found.ok_or_else(|| {
-            ParseError(format!("no level {text:?}; there are debug, info, warn, error"))
+            ParseError(format!("unknown level {text:?}; use debug, info, warn or error"))
         })
     }
 }
 
-/// What is new about one attempt, on its way to the store.
+/// New progress and log lines of one attempt, to be written to the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Which attempt.
     pub id: AttemptId,
-    /// Grows with all that an attempt says: what comes late, because a connection
-    /// hung, does not replace what is newer.
+    /// Grows with each change, so that a report that arrives late, because a
+    /// connection hung, does not replace a newer one.
     pub version: i64,
-    /// How many lines it has said in all. Numbers without a line were dropped.
-    pub lines_said: i32,
-    /// How far it is, if it has said so.
+    /// How many lines it has logged in total. Numbers without a line were dropped.
+    pub lines_total: i32,
+    /// Its progress, if it reported any.
     pub progress: Option<Progress>,
-    /// The lines that are not on record yet, in order.
+    /// The lines that are not stored yet, in order.
     pub lines: Vec<LogLine>,
 }
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// From 0 to 100.
     pub percent: f64,
     /// What it is doing.
     pub message: String,
-    /// When it said so, on the engine's own steady clock.
-    pub said: Instant,
+    /// When it was reported, on the engine's monotonic clock.
+    pub at: Instant,
 }
 
 impl Progress {
-    /// Said now. A percentage out of bounds becomes the nearest one that is not.
+    /// Reported now. A percentage out of bounds becomes the nearest valid one.
     #[must_use]
     pub fn new(percent: f64, message: &str) -> Self {
         let percent = if percent.is_nan() { 0.0 } else { percent.clamp(0.0, 100.0) };
-        Self { percent, message: clean(message, PROGRESS_BYTES_MAX), said: Instant::now() }
+        Self { percent, message: clean(message, PROGRESS_BYTES_MAX), at: Instant::now() }
     }
 }
 
@@ -114,38 +114,37 @@ pub struct LogLine {
     pub level: LogLevel,
     /// The text.
     pub message: String,
-    /// When it was said, on the engine's own steady clock.
-    pub said: Instant,
+    /// When it was logged, on the engine's monotonic clock.
+    pub at: Instant,
 }
 
 impl LogLine {
-    /// Said now. What is too long is cut, between characters.
+    /// Logged now. A longer message is cut, between characters.
     #[must_use]
     pub fn new(line: i32, level: LogLevel, message: &str) -> Self {
-        Self { line, level, message: clean(message, LINE_BYTES_MAX), said: Instant::now() }
+        Self { line, level, message: clean(message, LINE_BYTES_MAX), at: Instant::now() }
     }
 }
 
-/// How far an attempt was when it last said so.
+/// The last reported progress of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgressRow {
     /// From 0 to 100.
     pub percent: f64,
     /// What it was doing.
     pub message: String,
-    /// When it said so.
+    /// When it was reported.
     pub reported_at: Timestamp,
 }
 
-/// A line of a log, on record.
+/// A stored log line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogRow {
-    /// The attempt that said it.
+    /// The attempt that logged it.
     pub attempt: i32,
-    /// Its number, from 1. A number that is missing belongs to a line that was
-    /// dropped.
+    /// Its number, from 1. A missing number belongs to a line that was dropped.
     pub line: i32,
-    /// When it was said.
+    /// When it was logged.
     pub logged_at: Timestamp,
     /// How important it is.
     pub level: LogLevel,
@@ -156,21 +155,20 @@ pub struct LogRow {
 /// Which lines of a task's log to read. They come in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogFilter {
-    /// Only those of this attempt.
+    /// Only lines of this attempt.
     pub attempt: Option<i32>,
-    /// Only those after this attempt and line.
+    /// Only lines after this attempt and line.
     pub after: Option<(i32, i32)>,
-    /// Only those before this attempt and line.
+    /// Only lines before this attempt and line.
     pub before: Option<(i32, i32)>,
-    /// If there are more than the limit: the newest, not the oldest.
+    /// If there are more than the limit: the newest instead of the oldest.
     pub newest: bool,
-    /// How many at the most.
+    /// How many at most.
     pub limit: u32,
 }
 
 impl LogFilter {
-    /// What to read, as stores need it: after the first attempt and line, and
-    /// before the second.
+    /// The range to read: after the first attempt and line, and before the second.
     #[must_use]
     pub fn bounds(&self) -> ((i32, i32), (i32, i32)) {
         let after = self.after.unwrap_or((0, 0));
@@ -190,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_made_storable() {
+    fn reports_are_made_storable() {
         let line = LogLine::new(1, LogLevel::Info, &format!("a\0{}", "é".repeat(LINE_BYTES_MAX)));
         assert!(line.message.starts_with("a\u{2400}é"), "{}", line.message);
         assert!(line.message.len() < LINE_BYTES_MAX + 50);
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_a_range_of_the_key() {
+    fn filter_is_range_of_key() {
         let bounds = |attempt, after| LogFilter { attempt, after, ..LogFilter::default() }.bounds();
         let end = (i32::MAX, i32::MAX);
         assert_eq!(bounds(None, None), ((0, 0), end));

@@ -1,4 +1,4 @@
-//! When a failed attempt is tried again.
+//! When a failed attempt is retried.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::Json;
 
-/// How often, and after which waits, a failed task is tried again.
+/// How often, and after which waits, a failed task is retried.
 ///
 /// The default is the book's: ten retries, after 2⁰, 2¹, … 2⁹ minutes.
-/// The rule of a class is stored with every engine that knows the class, so
+/// The rule of a class is stored with every engine that has a handler for it, so
 /// that recovery after a crash decides as that engine would have done.
 ///
 /// ```
@@ -21,10 +21,10 @@ use crate::json::Json;
 /// let rule = RetryRule::default();
 /// assert_eq!(rule.delay(0, 0.0), Some(minute));
 /// assert_eq!(rule.delay(3, 0.0), Some(minute * 8));
-/// assert_eq!(rule.delay(10, 0.0), None); // given up
+/// assert_eq!(rule.delay(10, 0.0), None); // no more retries
 ///
-/// let patient = RetryRule::times(50).cap(minute * 10).jitter(0.2);
-/// assert_eq!(patient.delay(40, 0.0), Some(minute * 10));
+/// let slow = RetryRule::times(50).cap(minute * 10).jitter(0.2);
+/// assert_eq!(slow.delay(40, 0.0), Some(minute * 10));
 /// assert_eq!(RetryRule::every(minute, 3).delay(2, 0.0), Some(minute));
 /// assert_eq!(RetryRule::never().delay(0, 0.0), None);
 /// ```
@@ -32,22 +32,22 @@ use crate::json::Json;
 #[serde(default)]
 #[non_exhaustive]
 pub struct RetryRule {
-    /// How many retries at the most; 0 for a class that must not be retried.
+    /// How many retries at most; 0 for a class that must not be retried.
     pub maximum: u32,
     /// The wait before the first retry.
     #[serde(rename = "first_delay_ms", with = "millis")]
     pub first_delay: Duration,
-    /// By how much each wait is longer than the one before.
+    /// The factor by which each wait is longer than the one before.
     pub factor: f64,
     /// The longest wait.
     #[serde(rename = "cap_ms", with = "millis")]
     pub cap: Duration,
-    /// The part of each wait, from 0 to 1, that is left to chance, so that
-    /// tasks that failed together do not come back together.
+    /// The part of each wait, from 0 to 1, that is random, so that tasks that
+    /// failed together are not retried together.
     pub jitter: f64,
 }
 
-/// What one task says differently from its class, in its context under `retry`.
+/// What one task overrides in the rule of its class, in its context under `retry`.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -77,7 +77,7 @@ pub struct RetryOverride {
     pub jitter: Option<f64>,
 }
 
-/// No wait is longer: beyond a year a retry is a mistake in the rule.
+/// No wait is longer than a year.
 pub const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 impl Default for RetryRule {
@@ -132,7 +132,7 @@ impl RetryRule {
         self
     }
 
-    /// The same with this part of each wait left to chance, from 0 to 1.
+    /// The same with this part of each wait random, from 0 to 1.
     #[must_use]
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = part;
@@ -140,7 +140,7 @@ impl RetryRule {
     }
 
     /// The wait after a failure of the attempt with this retry number (0 for
-    /// the first one), or `None` when the rule gives up.
+    /// the first one), or `None` if the rule allows no more retries.
     ///
     /// `chance` is a random number from 0 to 1; the caller draws it, so that
     /// this function stays pure.
@@ -157,7 +157,7 @@ impl RetryRule {
         Some(Duration::try_from_secs_f64(full * kept).unwrap_or(Duration::ZERO))
     }
 
-    /// This rule with what one task says differently.
+    /// This rule with what one task overrides.
     #[must_use]
     pub fn with(self, task: &RetryOverride) -> Self {
         Self {
@@ -171,7 +171,7 @@ impl RetryRule {
 }
 
 impl RetryOverride {
-    /// Reads it from the context of a task; empty if that says nothing.
+    /// Reads it from the context of a task; empty if there is none.
     pub fn of(context: &Json) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Context {
@@ -213,7 +213,7 @@ impl RetryOverride {
         self
     }
 
-    /// The same with this part of each wait left to chance, from 0 to 1.
+    /// The same with this part of each wait random, from 0 to 1.
     #[must_use]
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = Some(part);
@@ -277,7 +277,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn the_book_waits_2_to_the_n_minutes_ten_times() {
+    fn default_waits_double_ten_times() {
         let rule = RetryRule::default();
         for n in 0..10 {
             assert_eq!(rule.delay(n, 0.5), Some(MINUTE * 2_u32.pow(n)), "retry {n}");
@@ -288,19 +288,19 @@ mod tests {
     }
 
     #[test]
-    fn never_means_never() {
+    fn never_allows_no_retry() {
         assert_eq!(RetryRule::never().delay(0, 0.0), None);
     }
 
     #[test]
-    fn jitter_shortens_a_wait_and_never_lengthens_it() {
+    fn jitter_only_shortens_waits() {
         let rule = RetryRule { jitter: 0.5, ..RetryRule::default() };
         assert_eq!(rule.delay(0, 0.0), Some(MINUTE));
         assert_eq!(rule.delay(0, 1.0), Some(MINUTE / 2));
     }
 
     #[test]
-    fn a_hand_written_rule_cannot_overflow() {
+    fn extreme_rules_do_not_overflow() {
         let rule = RetryRule { maximum: u32::MAX, factor: 1e300, ..RetryRule::default() };
         assert_eq!(rule.delay(u32::MAX - 1, 0.0), Some(DELAY_MAX));
         let rule = RetryRule { factor: f64::NAN, ..RetryRule::default() };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_overrides_what_it_names_alone() {
+    fn task_overrides_named_fields_only() {
         let rule = RetryRule::default()
             .with(&RetryOverride { maximum: Some(2), ..RetryOverride::default() });
         assert_eq!(rule, RetryRule::times(2));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_rule_overrides_all() {
+    fn whole_rule_overrides_all() {
         let rule = RetryRule::every(Duration::from_secs(5), 3).jitter(0.5).cap(MINUTE);
         assert_eq!(RetryRule::times(7).with(&rule.into()), rule);
     }

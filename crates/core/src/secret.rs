@@ -1,15 +1,13 @@
-//! Parameters that are nobody's business but the code's.
+//! Secret parameters: only the code of a task may see them.
 //!
-//! A class names them ([`Task::SECRETS`](crate::task::Task::SECRETS)), and each task
-//! remembers the names in its context, so that it stays protected when no engine
-//! is known. The store keeps the values, because the code needs them, and an
-//! export carries them. Everywhere else `[secret]` stands in their place: an
-//! engine takes them out of errors, logs and progress before it writes those, and
-//! whoever shows a task takes them out of all the rest ([`Redactor`]).
+//! A class lists their paths ([`Task::SECRETS`](crate::task::Task::SECRETS)), and each task
+//! has the paths in its context, so that it stays protected when no engine is registered.
+//! The store keeps the values, because the code needs them, and an export contains them.
+//! Everywhere else they are replaced by `[secret]`: an engine redacts errors, logs and
+//! progress before it writes them, and readers redact the rest ([`Redactor`]).
 //!
-//! A secret is found in a text as it is, and with the escapes of JSON, of string
-//! literals and of addresses. What the code makes of it otherwise (a hash, a part,
-//! base64) is another text, which nothing here can know.
+//! A secret is found in plain text and with the escapes of JSON, string literals and URLs.
+//! A value derived from it (a hash, a part, base64) is not recognised.
 
 mod placeholder;
 pub mod request;
@@ -26,39 +24,39 @@ use crate::attempt::TaskError;
 use crate::instance::InstanceRow;
 use crate::json::Json;
 use crate::report::LogRow;
-use crate::schedule::Definition;
+use crate::schedule::ScheduleDefinition;
 use crate::schedule::row::ScheduleRow;
 use crate::task::{ClassRules, TaskDetails};
 
 pub use placeholder::{UnexpectedPlaceholder, refuse_placeholders, restore};
 
-/// What stands in the place of a secret.
-pub const SHOWN: &str = "[secret]";
-/// Under this name, the context of a task has the paths of its secrets.
+/// Replaces a secret in output.
+pub const PLACEHOLDER: &str = "[secret]";
+/// The field of the context with the paths of a task's secrets.
 pub(crate) const CONTEXT_NAME: &str = "secret_parameters";
-/// The longest path.
+/// The longest path, in bytes.
 pub const PATH_BYTES_MAX: usize = 200;
-/// More paths than these have no class.
+/// The most paths of a class.
 pub const PATHS_MAX: usize = 100;
-/// Shorter texts are everywhere: to take them out of a message would spoil it,
-/// and hide nothing.
+/// Shorter texts are not redacted in messages: they occur everywhere, so replacing them
+/// would garble the message and hide nothing.
 const CHARS_MIN: usize = 4;
 
-/// Why something is not the path of a secret.
+/// Why a path of a secret is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSecretPath {
-    /// No path.
+    /// Not a path.
     #[error(
-        "{0:?} is not the path of a secret parameter; write names with dots between, like \"password\" or \"card.number\", of at most {PATH_BYTES_MAX} bytes and without control characters"
+        "{0:?} is not the path of a secret parameter; use names separated by dots, like \"password\" or \"card.number\", of at most {PATH_BYTES_MAX} bytes and without control characters"
     )]
     Path(String),
-    /// Too many.
+    /// Too many paths.
     #[error("{0} secret parameters are too many (at most {PATHS_MAX}); name a whole object")]
     TooMany(usize),
 }
 
-/// Whether all of these are paths of parameters.
+/// Checks paths of secret parameters.
 pub fn check(paths: &[impl AsRef<str>]) -> Result<(), InvalidSecretPath> {
     if paths.len() > PATHS_MAX {
         return Err(InvalidSecretPath::TooMany(paths.len()));
@@ -72,16 +70,14 @@ pub fn check(paths: &[impl AsRef<str>]) -> Result<(), InvalidSecretPath> {
     Ok(())
 }
 
-/// Takes the secrets of one task out of whatever is shown of it. Without
-/// secrets, it changes nothing.
+/// Redacts the secrets of one task. Without secrets it changes nothing.
 #[derive(Clone, Default, PartialEq)]
 pub struct Redactor {
-    /// What must not be seen.
+    /// The secret texts.
     texts: Vec<String>,
-    /// The parameters without it; `None` if there are no secrets.
+    /// The redacted parameters; `None` if there are no secrets.
     parameters: Option<Json>,
-    /// Whether the marks of a request are hidden; not by a redactor that hides
-    /// nothing at all, the default.
+    /// Whether it hides the marks of an HTTP request. The default redactor does not.
     hides_request: bool,
 }
 
@@ -91,21 +87,21 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// The parameters of a task as a log may have them.
-pub fn shown<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
+/// The parameters of a task without its secrets, for logs.
+pub fn redacted<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
     match Redactor::of(parameters, context, &[""; 0]).parameters {
-        Some(without) => Cow::Owned(without),
+        Some(redacted) => Cow::Owned(redacted),
         None => Cow::Borrowed(parameters),
     }
 }
 
 impl Redactor {
-    /// For a task with these parameters and this context, of a class that has
-    /// these secrets. Those that the context names are secrets, too.
+    /// For a task with these parameters and this context, of a class with these secret
+    /// paths. The paths in the context are added.
     #[must_use]
     pub fn of(parameters: &Json, context: &Json, paths: &[impl AsRef<str>]) -> Self {
         let Some(own) = paths_in(context) else {
-            // Somebody meant something, and nobody knows what.
+            // The paths are unreadable: treat every parameter as secret.
             return Self::with(parameters, &["*".to_owned()]);
         };
         let mut all: Vec<String> = paths.iter().map(|path| path.as_ref().to_owned()).collect();
@@ -126,21 +122,20 @@ impl Redactor {
         redactor
     }
 
-    /// Whether there is nothing to hide.
+    /// Whether there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parameters.is_none()
     }
 
-    /// The parameters as they may be seen; `None` if there are no secrets, and
-    /// they may be seen as they are.
+    /// The redacted parameters; `None` if there are no secrets.
     #[must_use]
     pub fn parameters(&self) -> Option<&Json> {
         self.parameters.as_ref()
     }
 
-    /// A text without the secrets. One that ends in the middle of a secret,
-    /// because somebody has cut it, ends before it.
+    /// Redacts a text. The beginning of a secret at the end of a text that was cut is
+    /// redacted, too.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.texts.is_empty() {
@@ -148,26 +143,26 @@ impl Redactor {
         }
         let mut places = self.places(text);
         for reading in unescape::readings(text) {
-            let found = self.places(&reading.text);
-            places.extend(found.into_iter().map(|(begin, end)| reading.place(begin, end)));
+            let in_reading = self.places(&reading.text);
+            places.extend(in_reading.into_iter().map(|(begin, end)| reading.place(begin, end)));
         }
         if places.is_empty() {
             return Cow::Borrowed(text);
         }
         places.sort_unstable();
-        let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
+        let (mut redacted, mut at) = (String::with_capacity(text.len()), 0);
         for (begin, end) in places {
             if begin >= at {
-                shown.push_str(&text[at..begin]);
-                shown.push_str(SHOWN);
+                redacted.push_str(&text[at..begin]);
+                redacted.push_str(PLACEHOLDER);
             }
             at = at.max(end);
         }
-        shown.push_str(&text[at..]);
-        Cow::Owned(shown)
+        redacted.push_str(&text[at..]);
+        Cow::Owned(redacted)
     }
 
-    /// Where secrets are in a text, from byte to byte.
+    /// The byte ranges of secrets in a text.
     fn places(&self, text: &str) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for secret in &self.texts {
@@ -175,15 +170,15 @@ impl Redactor {
             while let Some(at) = text[from..].find(secret.as_str()) {
                 let begin = from + at;
                 places.push((begin, begin + secret.len()));
-                // The next may begin inside this one.
+                // The next occurrence may overlap this one.
                 from = begin + text[begin..].chars().next().map_or(1, char::len_utf8);
             }
-            places.extend(cut_at_the_end(text, secret).map(|begin| (begin, text.len())));
+            places.extend(secret_cut_at_end(text, secret).map(|begin| (begin, text.len())));
         }
         places
     }
 
-    /// JSON without the secrets in its texts, names and numbers.
+    /// Redacts the strings, names and numbers of a JSON value.
     #[must_use]
     pub fn json(&self, json: &Json) -> Json {
         if self.texts.is_empty() {
@@ -192,12 +187,12 @@ impl Redactor {
         rewrite::without_texts(json, self)
     }
 
-    /// Whether this is, whole, a secret.
+    /// Whether the whole text is a secret.
     pub fn is_secret(&self, text: &str) -> bool {
         self.texts.iter().any(|secret| secret == text)
     }
 
-    /// An error without the secrets.
+    /// Redacts an error.
     pub fn error(&self, error: &mut TaskError) {
         let lines = error.backtrace.iter_mut();
         for text in lines.chain([&mut error.exception, &mut error.message]) {
@@ -205,7 +200,7 @@ impl Redactor {
         }
     }
 
-    /// A task without the secrets, with all that is recorded about it.
+    /// Redacts a task and everything recorded about it.
     pub fn task(&self, task: &mut TaskDetails) {
         if self.hides_request {
             request::hide(&mut task.context);
@@ -216,37 +211,37 @@ impl Redactor {
         self.replace(&mut task.correlation_id);
         task.row.error.iter_mut().for_each(|error| self.error(error));
         for execution in &mut task.executions {
-            self.ending(&mut execution.result, &mut execution.error);
+            self.end(&mut execution.result, &mut execution.error);
             execution.progress.iter_mut().for_each(|it| self.replace(&mut it.message));
         }
         for late in &mut task.late_results {
-            self.ending(&mut late.result, &mut late.error);
+            self.end(&mut late.result, &mut late.error);
         }
     }
 
-    fn ending(&self, result: &mut Option<Json>, error: &mut Option<TaskError>) {
+    fn end(&self, result: &mut Option<Json>, error: &mut Option<TaskError>) {
         result.iter_mut().for_each(|result| *result = self.json(result));
         error.iter_mut().for_each(|error| self.error(error));
     }
 
-    /// Lines of a log without the secrets.
+    /// Redacts lines of a log.
     pub fn log(&self, lines: &mut [LogRow]) {
         lines.iter_mut().for_each(|line| self.replace(&mut line.message));
     }
 
     fn replace(&self, text: &mut String) {
-        if let Cow::Owned(shown) = self.text(text) {
-            *text = shown;
+        if let Cow::Owned(redacted) = self.text(text) {
+            *text = redacted;
         }
     }
 }
 
-/// The secrets of classes, as engines have said.
+/// The secret paths of classes, as engines declared them.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(BTreeMap<String, BTreeSet<String>>);
 
 impl Secrets {
-    /// What these engines have declared about their classes.
+    /// The secret paths that these engines declared.
     #[must_use]
     pub fn of(engines: &[InstanceRow]) -> Self {
         let mut secrets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -258,53 +253,53 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Whether any class has one.
+    /// Whether any class has secrets.
     #[must_use]
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// The paths of a class.
+    /// The secret paths of a class.
     #[must_use]
     pub fn of_class(&self, class: &str) -> Vec<String> {
         self.0.get(class).into_iter().flatten().cloned().collect()
     }
 
-    /// What takes the secrets out of a task.
+    /// The redactor for a task.
     #[must_use]
     pub fn redactor(&self, class: &str, parameters: &Json, context: &Json) -> Redactor {
         Redactor::of(parameters, context, &self.of_class(class))
     }
 
-    /// Takes the secrets of its tasks out of a schedule, also out of one that only
-    /// another version of this program understands.
+    /// Redacts the parameters of a schedule, also of one that another version of this
+    /// program wrote.
     pub fn schedule(&self, row: &mut ScheduleRow) {
         #[derive(Deserialize)]
-        struct Known {
+        struct TaskFields {
             task_class: String,
             context: Box<RawValue>,
         }
         let definition = &mut row.state.definition;
-        let Ok(known) = definition.decode::<Known>() else { return };
-        let context = Json::from_store(known.context.get().to_owned());
+        let Ok(fields) = definition.decode::<TaskFields>() else { return };
+        let context = Json::from_store(fields.context.get().to_owned());
         let paths = match paths_in(&context) {
-            Some(own) => [own, self.of_class(&known.task_class)].concat(),
+            Some(own) => [own, self.of_class(&fields.task_class)].concat(),
             None => vec!["*".to_owned()],
         };
         let paths: Vec<_> = paths.iter().map(|path| format!("task_parameters.{path}")).collect();
         let redactor = Redactor::of(definition, &Json::empty_object(), &paths);
-        if let Some(shown) = redactor.parameters() {
-            *definition = shown.clone();
+        if let Some(redacted) = redactor.parameters() {
+            *definition = redacted.clone();
         }
     }
 
-    /// What somebody wrote who has seen `stored` without its secrets: placeholders
-    /// become what is stored, and what was secret stays so. Nothing moves to
-    /// another class, where it may be no secret.
+    /// Restores secrets in a definition that a user edited without seeing them:
+    /// placeholders become the stored values, and secret paths stay secret. Values never
+    /// move to another class, where they may not be secret.
     pub fn restore(
         &self,
-        new: &mut Definition,
-        stored: &Definition,
+        new: &mut ScheduleDefinition,
+        stored: &ScheduleDefinition,
     ) -> Result<(), UnexpectedPlaceholder> {
         if new.task_class != stored.task_class {
             return refuse_placeholders(&new.task_parameters, true);
@@ -313,47 +308,47 @@ impl Secrets {
         let redactor = self.redactor(&stored.task_class, before, &stored.context);
         new.task_parameters = restore(&new.task_parameters, before, redactor.parameters())?;
         if let Some(paths) = paths_in(&stored.context).filter(|paths| !paths.is_empty()) {
-            name_in(&mut new.context, paths);
+            add_paths(&mut new.context, paths);
         }
         Ok(())
     }
 
-    /// The same as [`Self::redactor`], for a task with all that is recorded about it.
+    /// The redactor for a task with its details.
     #[must_use]
     pub fn redactor_of(&self, task: &TaskDetails) -> Redactor {
         self.redactor(&task.row.task_class, &task.task_parameters, &task.context)
     }
 }
 
-/// The paths that a context names; `None` if what it has there is something else.
+/// The secret paths in a context; `None` if the field is not a list of texts.
 pub fn paths_in(context: &Json) -> Option<Vec<String>> {
     #[derive(Deserialize)]
-    struct Named {
+    struct SecretPaths {
         #[serde(default)]
         secret_parameters: Vec<String>,
     }
-    // The usual case costs no parsing.
+    // The common case needs no parsing.
     if !context.as_str().contains(CONTEXT_NAME) {
         return Some(Vec::new());
     }
-    context.decode::<Named>().ok().map(|named| named.secret_parameters)
+    context.decode::<SecretPaths>().ok().map(|paths| paths.secret_parameters)
 }
 
-/// Adds paths to those that a context names.
-fn name_in(context: &mut Json, mut paths: Vec<String>) {
+/// Adds secret paths to a context.
+fn add_paths(context: &mut Json, mut paths: Vec<String>) {
     let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else { return };
     paths.extend(paths_in(context).unwrap_or_default());
     paths.sort();
     paths.dedup();
-    if let Ok(named) = serde_json::value::to_raw_value(&paths) {
-        fields.insert(CONTEXT_NAME.to_owned(), named);
+    if let Ok(paths) = serde_json::value::to_raw_value(&paths) {
+        fields.insert(CONTEXT_NAME.to_owned(), paths);
     }
-    if let Ok(named) = Json::encode(&fields) {
-        *context = named;
+    if let Ok(with_paths) = Json::encode(&fields) {
+        *context = with_paths;
     }
 }
 
-/// The secrets, and their lines: a log has lines.
+/// The secrets, and the lines of secrets with several lines: logs have single lines.
 fn parts(secrets: BTreeSet<String>) -> Vec<String> {
     let mut parts = BTreeSet::new();
     for secret in secrets {
@@ -366,8 +361,8 @@ fn parts(secrets: BTreeSet<String>) -> Vec<String> {
     parts.into_iter().collect()
 }
 
-/// Where the beginning of a secret begins that a text ends with.
-fn cut_at_the_end(text: &str, secret: &str) -> Option<usize> {
+/// The position of the beginning of a secret at the end of a text.
+fn secret_cut_at_end(text: &str, secret: &str) -> Option<usize> {
     let lengths = secret.char_indices().skip(CHARS_MIN).map(|(length, _)| length);
     let cut = lengths.filter(|length| text.ends_with(&secret[..*length])).max();
     cut.map(|length| text.len() - length)

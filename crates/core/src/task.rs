@@ -252,7 +252,7 @@ impl fmt::Debug for NewTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewTask")
             .field("class", &self.class)
-            .field("parameters", &secret::shown(&self.parameters, &self.context))
+            .field("parameters", &secret::redacted(&self.parameters, &self.context))
             .field("context", &self.context)
             .field("queue", &self.queue)
             .field("priority", &self.priority)
@@ -339,7 +339,7 @@ pub enum InvalidTask {
 impl NewTask {
     /// A task of a class that is known only by name.
     pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, InvalidTask> {
-        let class = checked_name("class", class.into())?;
+        let class = check_name("class", class.into())?;
         let parameters = parameters
             .into_parameters()
             .map_err(|why| InvalidTask::Parameters { class: class.clone(), why })?;
@@ -390,7 +390,7 @@ impl NewTask {
 
     /// Puts it into a queue.
     pub fn queue(mut self, queue: impl Into<String>) -> Result<Self, InvalidTask> {
-        self.queue = checked_name("queue", queue.into())?;
+        self.queue = check_name("queue", queue.into())?;
         Ok(self)
     }
 
@@ -447,8 +447,8 @@ impl NewTask {
 
     /// Whether it can be stored, after code has set its fields directly.
     pub fn check(&self) -> Result<(), InvalidTask> {
-        let class = checked_name("class", self.class.clone())?;
-        checked_name("queue", self.queue.clone())?;
+        let class = check_name("class", self.class.clone())?;
+        check_name("queue", self.queue.clone())?;
         let object = |json: &Json| json.clone().into_object().map(|_| ());
         object(&self.parameters)
             .map_err(|why| InvalidTask::Parameters { class: class.clone(), why })?;
@@ -486,7 +486,7 @@ impl Json {
 }
 
 /// Checks the name of a class, queue or schedule.
-pub fn checked_name(what: &'static str, name: String) -> Result<String, InvalidTask> {
+pub fn check_name(what: &'static str, name: String) -> Result<String, InvalidTask> {
     if is_name(&name) { Ok(name) } else { Err(InvalidTask::Name { what, name }) }
 }
 

@@ -1,4 +1,4 @@
-//! The W3C trace context of a task: the span that it belongs under.
+//! The W3C trace context of a task: its parent span.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 
 use serde::{Serialize, Serializer};
 
-/// A `traceparent` as the W3C has it: `00-TRACE-SPAN-FLAGS`, in lower-case
-/// hexadecimal digits.
+/// A W3C `traceparent`: `00-TRACE-SPAN-FLAGS`, in lower-case hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Traceparent {
     trace_id: u128,
@@ -18,7 +17,7 @@ pub struct Traceparent {
 /// Why a text is not a `traceparent`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a traceparent looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, not like {text:?}: {why}"
+    "invalid traceparent {text:?}: {why}; it looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )]
 pub struct InvalidTraceparent {
     text: String,
@@ -26,8 +25,8 @@ pub struct InvalidTraceparent {
 }
 
 impl Traceparent {
-    /// A span by its trace, its own id and its flags; `None` if one of the ids
-    /// is zero, which means that there is none.
+    /// A span by its trace, its own id and its flags; `None` if an id is zero, which
+    /// means "no span".
     #[must_use]
     pub fn new(trace_id: u128, span_id: u64, flags: u8) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, flags })
@@ -51,8 +50,7 @@ impl Traceparent {
         self.flags
     }
 
-    /// The span that this thread is in, as far as this program knows: see
-    /// [`set_current_span`].
+    /// The current span of this thread, if [`set_current_span`] was called.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT_SPAN.get().and_then(|current| current())
@@ -61,9 +59,9 @@ impl Traceparent {
 
 static CURRENT_SPAN: OnceLock<fn() -> Option<Traceparent>> = OnceLock::new();
 
-/// Says how this program knows the span that a thread is in, so that tasks are
-/// created under it. This crate knows no tracing system; the feature `otlp` of
-/// the engine's crate calls this for OpenTelemetry. The first call counts.
+/// Sets how to find the current span of a thread, so that tasks are created under it.
+/// This crate depends on no tracing system; the feature `otlp` of the engine's crate
+/// calls this for OpenTelemetry. Only the first call has an effect.
 pub fn set_current_span(current: fn() -> Option<Traceparent>) {
     let _ = CURRENT_SPAN.set(current);
 }
@@ -73,7 +71,7 @@ impl FromStr for Traceparent {
 
     fn from_str(text: &str) -> Result<Self, InvalidTraceparent> {
         parse(text).map_err(|why| {
-            // Enough to recognise it; it may be anything, of any length.
+            // The text may have any length.
             let text = text.chars().take(80).collect();
             InvalidTraceparent { text, why }
         })
@@ -84,24 +82,24 @@ fn parse(text: &str) -> Result<Traceparent, &'static str> {
     let mut parts = text.splitn(5, '-');
     let mut hex = |digits: usize, why: &'static str| {
         let part = parts.next().unwrap_or_default();
-        let fine =
+        let is_valid =
             part.len() == digits && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if fine { u128::from_str_radix(part, 16).map_err(|_| why) } else { Err(why) }
+        if is_valid { u128::from_str_radix(part, 16).map_err(|_| why) } else { Err(why) }
     };
     let version = hex(2, "its version is not two digits")?;
     if version == 0xff {
-        return Err("there is no version ff");
+        return Err("version ff is invalid");
     }
     let trace_id = hex(32, "its trace id is not 32 lower-case hexadecimal digits")?;
     let span_id = hex(16, "its span id is not 16 lower-case hexadecimal digits")?;
     let flags = hex(2, "its flags are not two digits")?;
-    // Later versions may say more, and are read as this one.
+    // Later versions may have more fields and are read as this one.
     if version == 0 && parts.next().is_some() {
-        return Err("there is more after its flags");
+        return Err("there are more characters after its flags");
     }
-    // They have 16 and 2 digits.
+    // Checked above: 16 and 2 digits.
     let (span_id, flags) = (span_id as u64, flags as u8);
-    Traceparent::new(trace_id, span_id, flags).ok_or("an id of zeros means that there is none")
+    Traceparent::new(trace_id, span_id, flags).ok_or("an id is all zeros")
 }
 
 impl fmt::Display for Traceparent {
@@ -120,33 +118,33 @@ impl Serialize for Traceparent {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_good_one_goes_in_and_out() {
-        let read: Traceparent = GOOD.parse().unwrap();
+    fn valid_traceparent_round_trips() {
+        let read: Traceparent = VALID.parse().unwrap();
         assert_eq!(read.trace_id(), 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
         assert_eq!(read.span_id(), 0x00f0_67aa_0ba9_02b7);
         assert_eq!(read.flags(), 1);
-        assert_eq!(read.to_string(), GOOD);
-        let later = GOOD.replacen("00", "cc", 1) + "-what-the-future-will-be-like";
-        assert_eq!(later.parse::<Traceparent>().unwrap(), read, "read as the version we know");
+        assert_eq!(read.to_string(), VALID);
+        let later = VALID.replacen("00", "cc", 1) + "-what-the-future-will-be-like";
+        assert_eq!(later.parse::<Traceparent>().unwrap(), read, "read as version 00");
     }
 
     #[test]
-    fn a_bad_one_is_refused_with_the_reason() {
+    fn invalid_traceparent_names_the_reason() {
         for (text, why) in [
             ("", "its version"),
             ("order-17", "its version"),
-            (&GOOD.replacen("00", "ff", 1), "no version ff"),
-            (&GOOD.to_uppercase(), "lower-case"),
-            (&GOOD.replace("4bf9", "4bg9"), "trace id"),
-            (&GOOD.replace("4bf9", ""), "trace id"),
-            (&GOOD.replace("00f067aa0ba902b7", "+0f067aa0ba902b7"), "span id"),
-            (&GOOD.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)), "zeros"),
-            (&GOOD.replace("00f067aa0ba902b7", &"0".repeat(16)), "zeros"),
-            (&GOOD[..GOOD.len() - 1], "flags"),
-            (&format!("{GOOD}-x"), "more after"),
+            (&VALID.replacen("00", "ff", 1), "version ff"),
+            (&VALID.to_uppercase(), "lower-case"),
+            (&VALID.replace("4bf9", "4bg9"), "trace id"),
+            (&VALID.replace("4bf9", ""), "trace id"),
+            (&VALID.replace("00f067aa0ba902b7", "+0f067aa0ba902b7"), "span id"),
+            (&VALID.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)), "zeros"),
+            (&VALID.replace("00f067aa0ba902b7", &"0".repeat(16)), "zeros"),
+            (&VALID[..VALID.len() - 1], "flags"),
+            (&format!("{VALID}-x"), "more characters"),
             (&"é".repeat(1000), "its version"),
         ] {
             let error = text.parse::<Traceparent>().unwrap_err().to_string();

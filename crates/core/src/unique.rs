@@ -1,9 +1,9 @@
-//! Unique tasks: what happens when a task is created whose key another one has.
+//! Unique tasks: what happens when a new task has the key of another one.
 //!
-//! A key belongs to one task of a class at a time: the last one that was
-//! created with it. Whether that one stands in the way of a new one is a
-//! question of [`Scope`]; what happens if it does, of [`OnConflict`]. Stores
-//! answer both without a race, whoever creates at the same time.
+//! A key belongs to one task of a class at a time: the last one that was created with
+//! it. [`Scope`] decides whether that task conflicts with a new one, and [`OnConflict`]
+//! what happens then. Stores decide without a race between concurrent creations.
+//! Uniqueness is checked only at creation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,10 @@ use crate::task::{InvalidTask, TaskId, TaskStatus};
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 500;
 
-/// Where the key of a unique task is in its context.
+/// The field of the context with the key of a unique task.
 pub(crate) const CONTEXT_KEY: &str = "unique_key";
 
-/// What makes a task unique.
+/// The uniqueness of a task.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -35,30 +35,30 @@ pub(crate) const CONTEXT_KEY: &str = "unique_key";
 pub struct Unique {
     /// The key, unique within the class: 1 to [`KEY_BYTES_MAX`] bytes.
     pub key: String,
-    /// Which tasks stand in the way.
+    /// Which tasks conflict.
     pub scope: Scope,
-    /// What happens if one does.
+    /// What happens on a conflict.
     pub on_conflict: OnConflict,
 }
 
 impl Unique {
-    /// Unique by this key among active tasks; on conflict the old one is kept.
+    /// Unique by this key among active tasks; on conflict the old task is kept.
     #[must_use]
     pub fn by(key: impl Into<String>) -> Self {
         Self { key: key.into(), scope: Scope::default(), on_conflict: OnConflict::default() }
     }
 
-    /// The same with another scope.
+    /// Sets which tasks conflict.
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// The same with another answer to a conflict.
+    /// Sets what happens on a conflict.
     #[must_use]
-    pub fn on_conflict(mut self, answer: OnConflict) -> Self {
-        self.on_conflict = answer;
+    pub fn on_conflict(mut self, action: OnConflict) -> Self {
+        self.on_conflict = action;
         self
     }
 
@@ -78,21 +78,21 @@ impl Unique {
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Which task with the same key stands in the way of a new one.
+/// Which task with the same key conflicts with a new one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// One that waits, also for a retry. One that runs does not: it may have
-    /// begun with what was true before.
+    /// A waiting task, also one that waits for a retry. A running task does not
+    /// conflict: it may have started with outdated data.
     Waiting,
-    /// One that waits or runs.
+    /// A waiting or running task.
     #[default]
     Active,
-    /// One that was created less than this ago, in whatever status it is.
+    /// A task in any status that was created less than this ago.
     Within(Duration),
 }
 
 impl Scope {
-    /// Whether a task stands in the way.
+    /// Whether a task conflicts.
     #[must_use]
     pub fn covers(self, status: TaskStatus, age: Duration) -> bool {
         match self {
@@ -103,28 +103,28 @@ impl Scope {
     }
 }
 
-/// What happens if a task with the same key stands in the way. Only one that
-/// waits can be changed: one that runs or has ended is kept as it is.
+/// What happens on a conflict. Only a waiting task can be changed: a running or ended
+/// one is kept unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
-    /// The old one is kept as it is.
+    /// The old task is kept unchanged.
     #[default]
     Keep,
-    /// The old one becomes what the new one would have been: parameters,
-    /// context, queue, priority and time.
+    /// The old task gets the parameters, context, queue, priority and time of the new
+    /// one.
     Replace,
-    /// The old one gets the parameters of the new one, and keeps its time.
+    /// The old task gets the parameters of the new one and keeps its time.
     ReplaceParameters,
-    /// The old one gets the time of the new one, and keeps its parameters.
+    /// The old task gets the time of the new one and keeps its parameters.
     ReplaceTime,
 }
 
 impl OnConflict {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 4] =
         [Self::Keep, Self::Replace, Self::ReplaceParameters, Self::ReplaceTime];
 
-    /// The word, as SQL has it.
+    /// The token in SQL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -141,13 +141,13 @@ impl OnConflict {
         self != Self::Keep && status == TaskStatus::Waiting
     }
 
-    /// Whether the parameters are the new ones afterwards.
+    /// Whether it replaces the parameters.
     #[must_use]
     pub fn takes_parameters(self) -> bool {
         matches!(self, Self::Replace | Self::ReplaceParameters)
     }
 
-    /// Whether the time is the new one afterwards.
+    /// Whether it replaces the time.
     #[must_use]
     pub fn takes_time(self) -> bool {
         matches!(self, Self::Replace | Self::ReplaceTime)
@@ -164,28 +164,28 @@ impl FromStr for OnConflict {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let word = text.replace('-', "_");
-        Self::ALL.into_iter().find(|answer| answer.as_str() == word).ok_or_else(|| {
+        let token = text.replace('-', "_");
+        Self::ALL.into_iter().find(|action| action.as_str() == token).ok_or_else(|| {
             ParseError(format!(
-                "{text:?} is none of keep, replace, replace-parameters, replace-time"
+                "unknown action {text:?}; use keep, replace, replace-parameters or replace-time"
             ))
         })
     }
 }
 
-/// What became of a task that was to be created.
+/// The outcome of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Creation {
-    /// It is new.
+    /// The task was created.
     Created(TaskId),
-    /// This one has its key, and was left as it is. Nothing was created.
+    /// This task has the key and was kept unchanged. No task was created.
     Kept(TaskId),
-    /// This one had its key, waited, and was changed. Nothing was created.
+    /// This waiting task has the key and was changed. No task was created.
     Replaced(TaskId),
 }
 
 impl Creation {
-    /// The task that there is now.
+    /// The task that was created, kept or changed.
     #[must_use]
     pub fn id(self) -> TaskId {
         match self {
@@ -193,7 +193,7 @@ impl Creation {
         }
     }
 
-    /// Whether it is new.
+    /// Whether a task was created.
     #[must_use]
     pub fn is_new(self) -> bool {
         matches!(self, Self::Created(_))
@@ -206,7 +206,7 @@ impl From<Creation> for TaskId {
     }
 }
 
-/// The key that a task was created with, as its context has it.
+/// The key that a task was created with, from its context.
 #[must_use]
 pub fn key_of(context: &Json) -> Option<String> {
     let context: serde_json::Map<String, serde_json::Value> = context.decode().ok()?;
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_stands_in_the_way() {
+    fn scope_decides_conflicts() {
         use TaskStatus::{Cancelled, Failed, Running, Stopped, Waiting};
         let (young, old) = (Duration::from_secs(59), Duration::from_secs(60));
         let minute = Scope::Within(old);
@@ -234,9 +234,9 @@ mod tests {
                 assert_eq!(Scope::Active.covers(status, age), active, "{status}");
             }
             assert!(minute.covers(status, young) && !minute.covers(status, old), "{status}");
-            for answer in OnConflict::ALL {
-                let changes = answer != OnConflict::Keep && status == Waiting;
-                assert_eq!(answer.changes(status), changes, "{answer:?} of {status}");
+            for action in OnConflict::ALL {
+                let changes = action != OnConflict::Keep && status == Waiting;
+                assert_eq!(action.changes(status), changes, "{action:?} of {status}");
             }
         }
     }
@@ -256,16 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_they_are_written() {
-        for answer in OnConflict::ALL {
-            assert_eq!(answer.as_str().parse(), Ok(answer));
-            assert_eq!(answer.as_str().replace('_', "-").parse(), Ok(answer));
+    fn tokens_parse_as_written() {
+        for action in OnConflict::ALL {
+            assert_eq!(action.as_str().parse(), Ok(action));
+            assert_eq!(action.as_str().replace('_', "-").parse(), Ok(action));
         }
         assert!("drop".parse::<OnConflict>().unwrap_err().0.contains("keep, replace"));
     }
 
     #[test]
-    fn the_key_is_in_the_context() {
+    fn key_is_read_from_context() {
         let context = Json::parse(r#"{"a":1,"unique_key":"k"}"#).unwrap();
         assert_eq!(key_of(&context).as_deref(), Some("k"));
         for none in ["{}", r#"{"unique_key":7}"#] {

@@ -1,6 +1,5 @@
-//! Slots against a second implementation: the loop of Vixie's cron as Debian has
-//! it, minute by minute, with its own reading of expressions. It knows nothing
-//! of calendars but what a date is.
+//! Compares slots with a second implementation: the minute-by-minute loop of Debian's cron
+//! (Vixie), with its own parser.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -17,7 +16,7 @@ const ZONES: [&str; 6] = [
     "UTC",
 ];
 
-/// A crontab entry: five sets, and the flags that cron keeps.
+/// A crontab entry: five sets, and the flags of cron.
 struct Entry {
     fields: [Vec<bool>; 5],
     wildcard: bool,
@@ -25,7 +24,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn read(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split(' ').collect();
         let read = |word: &str, min: usize, max: usize| {
             let mut set = vec![false; 60];
@@ -62,7 +61,7 @@ impl Entry {
         }
     }
 
-    fn fits(&self, time: DateTime) -> bool {
+    fn matches(&self, time: DateTime) -> bool {
         let has = |n: usize, value: i8| self.fields[n][usize::try_from(value).unwrap()];
         let (day, week) = (has(2, time.day()), has(4, time.weekday().to_sunday_zero_offset()));
         has(0, time.minute())
@@ -72,20 +71,20 @@ impl Entry {
     }
 }
 
-/// What cron would start from one minute to another, both included.
+/// The minutes at which cron starts the entry, from `first` to `last`, both included.
 fn cron(entry: &Entry, zone: &TimeZone, first: Timestamp, last: Timestamp) -> Vec<Timestamp> {
     let minute = SignedDuration::from_mins(1);
     let mut started = Vec::new();
-    // The clock that cron believes in: where the last minute that it has dealt
-    // with lies. It never goes back.
-    let mut believed = zone.to_datetime(first - minute);
+    // The virtual clock of cron: the last minute that it has processed. It never goes
+    // back.
+    let mut virtual_clock = zone.to_datetime(first - minute);
     let mut now = first;
     while now <= last {
-        let shown = zone.to_datetime(now);
-        let mut starts = entry.wildcard && entry.fits(shown);
-        while believed < shown {
-            believed = believed.checked_add(minute).unwrap();
-            starts |= !entry.wildcard && entry.fits(believed);
+        let local = zone.to_datetime(now);
+        let mut starts = entry.wildcard && entry.matches(local);
+        while virtual_clock < local {
+            virtual_clock = virtual_clock.checked_add(minute).unwrap();
+            starts |= !entry.wildcard && entry.matches(virtual_clock);
         }
         if starts {
             started.push(now);
@@ -95,7 +94,7 @@ fn cron(entry: &Entry, zone: &TimeZone, first: Timestamp, last: Timestamp) -> Ve
     started
 }
 
-/// A random expression that fires now and then.
+/// A random expression.
 fn expression(chance: &mut fastrand::Rng) -> String {
     let mut field = |min: u32, max: u32, common: &[&str]| -> String {
         let one = |chance: &mut fastrand::Rng| match chance.u32(0..10) {
@@ -129,7 +128,7 @@ fn expression(chance: &mut fastrand::Rng) -> String {
     .join(" ")
 }
 
-/// Some days around a change of clocks, or anywhere.
+/// Some days, mostly around a change of clocks.
 fn window(chance: &mut fastrand::Rng, zone: &TimeZone) -> (Timestamp, Timestamp) {
     let begin: Timestamp = "2023-01-01T00:00:00Z".parse().unwrap();
     let somewhere = begin + SignedDuration::from_mins(chance.i64(0..8 * 366 * 1440));
@@ -142,7 +141,7 @@ fn window(chance: &mut fastrand::Rng, zone: &TimeZone) -> (Timestamp, Timestamp)
 }
 
 #[test]
-fn slots_are_what_cron_would_start() {
+fn slots_equal_those_of_cron() {
     let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("SEED={seed}");
@@ -157,7 +156,7 @@ fn slots_are_what_cron_would_start() {
         // Where cron begins inside an hour that comes twice, it knows nothing
         // of the first time; a schedule does. So both begin on plain days.
         let first = first - SignedDuration::from_hours(4);
-        let expected = cron(&Entry::read(&text), &zone, first, last);
+        let expected = cron(&Entry::parse(&text), &zone, first, last);
         let timetable =
             Timetable { rule: text.parse().unwrap(), zone, anchor: Timestamp::UNIX_EPOCH };
         let found = timetable.newest(first, last, usize::MAX);
@@ -173,10 +172,10 @@ fn slots_are_what_cron_would_start() {
     assert!(changes > 200, "{changes} changes are too few to mean anything");
 }
 
-/// Whatever is typed is understood or refused with a place in it; and what is
-/// understood can be searched.
+/// Every text is parsed or refused with a position in it, and a parsed expression can be
+/// searched.
 #[test]
-fn no_text_is_too_odd() {
+fn random_text_is_parsed_or_refused() {
     let letters: Vec<char> = "0123456789*/,-#LWlw? @MONJANsun\u{e9}".chars().collect();
     let mut chance = fastrand::Rng::with_seed(7);
     let mut understood = 0;

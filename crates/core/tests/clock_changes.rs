@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use task_engine_core::schedule::Timetable;
 
-/// A time zone, a rule, a time to begin at, and what comes: local times with
-/// their offset, each with a part of its note.
+/// A time zone, a rule, a start, and the expected slots: local times with their offset,
+/// each with a part of its note.
 type Case<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
 
 const CASES: &[Case<'_>] = &[
@@ -29,7 +29,7 @@ const CASES: &[Case<'_>] = &[
         "2027-03-14T00:00:00Z",
         &[("03-14 03:00 -04", "02:30 does not exist"), ("03-14 14:30 -04", "")],
     ),
-    // All that is left out runs once.
+    // All times that do not exist run once.
     (
         "America/New_York",
         "*/20 0,30 2,3 * * *",
@@ -47,7 +47,7 @@ const CASES: &[Case<'_>] = &[
         "2027-03-14T06:00:00Z",
         &[
             ("03-14 01:30 -05", ""),
-            ("03-14 03:00 -04", "02:00 does not exist on 2027-03-14 in America/New_York; left out"),
+            ("03-14 03:00 -04", "02:00 does not exist on 2027-03-14 in America/New_York; skipped"),
             ("03-14 03:30 -04", ""),
         ],
     ),
@@ -62,7 +62,7 @@ const CASES: &[Case<'_>] = &[
         "America/New_York",
         "*/30 2 * * *",
         "2027-03-14T05:00:00Z",
-        &[("03-15 02:00 -04", "left out"), ("03-15 02:30 -04", "")],
+        &[("03-15 02:00 -04", "skipped"), ("03-15 02:30 -04", "")],
     ),
     // New York, back: 2027-11-07, 02:00 becomes 01:00.
     (
@@ -245,7 +245,7 @@ const CASES: &[Case<'_>] = &[
 ];
 
 #[test]
-fn times_around_every_change() {
+fn slots_around_clock_changes() {
     for (zone, rule, after, expected) in CASES {
         let timetable = Timetable {
             rule: rule.parse().unwrap(),

@@ -1,21 +1,19 @@
-//! Whatever is written as a rule, in whatever time zone: an answer in bounded
-//! time, and a rule that was understood gives the same slots once it was stored
-//! and read again.
+//! Parses random rules in random time zones: every call returns in bounded time, and a rule
+//! has the same slots after it was stored and read again.
 //!
-//! `FUZZ_SECONDS=600 cargo test -p task-engine-model --test cron_fuzz` goes on for
-//! longer; `FUZZ_SEED` repeats a run.
+//! `FUZZ_SECONDS=600 cargo test -p task-engine-core --test cron_fuzz` runs longer;
+//! `FUZZ_SEED` repeats a run.
 
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
-use task_engine_core::schedule::{Definition, Rule, Schedule, Timetable};
+use task_engine_core::schedule::{Schedule, ScheduleDefinition, ScheduleRule, Timetable};
 use task_engine_core::task::NewTask;
 
-/// Almost all calls take microseconds. A rule whose time never comes may be
-/// searched for until the last year that there is: a second, without
-/// optimisation, and more on a loaded machine.
+/// Almost all calls take microseconds. A rule that never fires may be searched up to the
+/// last year of the calendar: a second without optimisation, more on a loaded machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 const RULES: [&str; 24] = [
@@ -106,7 +104,7 @@ const ZONES: [&str; 14] = [
 ];
 
 #[test]
-fn random_rules_answer_in_time() {
+fn random_rules_return_in_time() {
     let setting = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = setting("FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
     let until = Instant::now() + Duration::from_secs(setting("FUZZ_SECONDS").unwrap_or(3));
@@ -117,7 +115,7 @@ fn random_rules_answer_in_time() {
         let text = if random.bool() { mutated(&mut random) } else { composed(&mut random) };
         let zone = ZONES[random.usize(0..ZONES.len())];
         let begun = Instant::now();
-        let rule = text.parse::<Rule>();
+        let rule = text.parse::<ScheduleRule>();
         assert!(begun.elapsed() < CALL_MAX, "seed {seed}: reading {text:?} takes long");
         tried += 1;
         match rule {
@@ -162,8 +160,8 @@ fn composed(random: &mut fastrand::Rng) -> String {
     (0..fields).map(|_| field(random)).collect::<Vec<_>>().join(" ")
 }
 
-/// Also at the ends of all times that there are.
-fn some_time(random: &mut fastrand::Rng) -> Timestamp {
+/// A random time, also at both ends of the calendar.
+fn random_time(random: &mut fastrand::Rng) -> Timestamp {
     let seconds = match random.u32(0..10) {
         0 => random.i64(Timestamp::MIN.as_second()..=Timestamp::MAX.as_second()),
         1 => Timestamp::MAX.as_second() - random.i64(0..100_000),
@@ -173,15 +171,15 @@ fn some_time(random: &mut fastrand::Rng) -> Timestamp {
 }
 
 fn slots_follow_each_other(
-    rule: Rule,
+    rule: ScheduleRule,
     text: &str,
     zone: &str,
     random: &mut fastrand::Rng,
     seed: u64,
 ) {
     let zone_of = TimeZone::get(zone).expect("a time zone");
-    let timetable = Timetable { rule, zone: zone_of, anchor: some_time(random) };
-    let mut time = some_time(random);
+    let timetable = Timetable { rule, zone: zone_of, anchor: random_time(random) };
+    let mut time = random_time(random);
     let begun = Instant::now();
     for _ in 0..3 {
         let Some(next) = timetable.next_after(time) else { return };
@@ -199,13 +197,13 @@ fn slots_follow_each_other(
 fn stored_rule_is_the_same(text: &str, zone: &str, random: &mut fastrand::Rng, seed: u64) {
     let task = NewTask::new("a", Json::empty_object()).expect("a task");
     let schedule = Schedule::new("x", text).time_zone(zone).new_task(task);
-    // A day that never comes, or a text that cannot be stored.
+    // It never fires, or cannot be stored.
     let Ok(definition) = schedule.definition() else { return };
     let stored = definition.to_json().expect("JSON");
-    let read = Definition::from_json(&stored).expect("a definition");
+    let read = ScheduleDefinition::from_json(&stored).expect("a definition");
     assert_eq!(read, definition, "seed {seed}: {text:?}");
-    let (anchor, time) = (some_time(random), some_time(random));
-    let slots = |definition: &Definition| {
+    let (anchor, time) = (random_time(random), random_time(random));
+    let slots = |definition: &ScheduleDefinition| {
         let timetable = definition.timetable(anchor).expect("a timetable");
         (timetable.next_after(time), timetable.preview(time, 2))
     };

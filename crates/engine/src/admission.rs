@@ -1,4 +1,5 @@
-//! Which name an engine gets, and what becomes of what dead engines left.
+//! How an engine gets its name and registers, and how it recovers the tasks of dead
+//! engines.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,31 +16,31 @@ use task_engine_store::error::StoreError;
 use task_engine_store::lock::why_not_reclaimed;
 
 use crate::engine::EngineError;
-use crate::stop::{Phase, StopWatch};
+use crate::stop::{Phase, StopSignal};
 
-/// How long the programs of a dead engine may take to end: they get a second, and
-/// then SIGKILL. One that survives even that waits for a dead disk.
-const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(10);
-const PROGRAMS_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long to wait for the programs of a dead engine to end. They get a second,
+/// and then SIGKILL; a program that survives that hangs in the kernel.
+const PROGRAMS_END_TIMEOUT: Duration = Duration::from_secs(10);
+const PROGRAMS_POLL: Duration = Duration::from_millis(50);
 
 /// The name that an engine asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Name<'a> {
+pub(crate) enum RequestedName<'a> {
     /// This one and no other.
     Given(&'a str),
-    /// The machine's, with a number if live engines have it. With the name of the
-    /// life before, if there was one.
+    /// The machine's, with a number if a live engine has it. Carries the name of the
+    /// session before, if there was one.
     OfMachine(Option<&'a str>),
 }
 
-/// Registers an engine once its name is free. `None` if it was told to stop
-/// while it waited for that.
+/// Registers an engine once its name is free. `None` if it was stopped while it
+/// waited.
 pub(crate) async fn admit(
     store: &dyn Store,
     new: &mut NewInstance,
-    name: Name<'_>,
+    name: RequestedName<'_>,
     recovery: Recovery,
-    stop: &mut StopWatch,
+    stop: &mut StopSignal,
 ) -> Result<Option<InstanceId>, EngineError> {
     let mut silent_since: HashMap<InstanceId, Timestamp> = HashMap::new();
     programs_ended(store).await?;
@@ -47,13 +48,15 @@ pub(crate) async fn admit(
         recover_gone(store).await?;
     }
     loop {
-        let lives = store.instances(None).await?;
+        let instances = store.instances(None).await?;
         new.name = match name {
-            Name::Given(name) => name.to_owned(),
-            Name::OfMachine(last) => free_name(&lives, &process::host_name(), last, recovery),
+            RequestedName::Given(name) => name.to_owned(),
+            RequestedName::OfMachine(last) => {
+                free_name(&instances, &process::host_name(), last, recovery)
+            }
         };
         let mut wait = None;
-        for holder in lives.into_iter().filter(|life| life.name == new.name) {
+        for holder in instances.into_iter().filter(|instance| instance.name == new.name) {
             match admission(&holder, recovery) {
                 Admission::Free => {}
                 Admission::Taken => return Err(EngineError::NameTaken(Box::new(holder))),
@@ -62,7 +65,7 @@ pub(crate) async fn admit(
                 Admission::Wait(time) => {
                     let last = *silent_since.entry(holder.id).or_insert_with(|| {
                         tracing::info!(
-                            "engine {} was last heard of {} ago; waiting up to {} until it counts as dead",
+                            "the last heartbeat of engine {} was {} ago; waiting up to {} until it counts as dead",
                             identity(&holder),
                             span(holder.heartbeat_age),
                             span(time)
@@ -72,7 +75,7 @@ pub(crate) async fn admit(
                     if holder.heartbeat_at > last {
                         return Err(EngineError::NameTaken(Box::new(holder)));
                     }
-                    // It may also stop in good order before its lease is over.
+                    // It may also unregister before its lease expires.
                     wait = Some(time.clamp(Duration::from_millis(10), Duration::from_secs(1)));
                 }
             }
@@ -85,42 +88,40 @@ pub(crate) async fn admit(
         }
         match store.register(new).await {
             Ok(id) => return Ok(Some(id)),
-            // Another engine was faster: look which.
+            // Another engine was faster: find out which.
             Err(StoreError::NameTaken(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Waits until the programs of engines whose processes are gone from this machine
-/// have ended, too. They get a moment for it; an attempt that began before that
-/// would run beside the one before.
+/// Waits until the programs of dead engines of this machine have ended. An attempt
+/// that began earlier would run at the same time as the one before.
 async fn programs_ended(store: &dyn Store) -> Result<(), StoreError> {
     let began = Instant::now();
-    while began.elapsed() < PROGRAMS_END_WITHIN {
+    while began.elapsed() < PROGRAMS_END_TIMEOUT {
         if !store.instances(None).await?.iter().any(programs_end) {
             return Ok(());
         }
-        tokio::time::sleep(PROGRAMS_LOOK_EVERY).await;
+        tokio::time::sleep(PROGRAMS_POLL).await;
     }
     Ok(())
 }
 
-/// Whether the process of an engine is gone while programs that it ran are not.
-fn programs_end(life: &InstanceRow) -> bool {
-    let matters = !life.has_ended() || life.held > 0;
-    matters && life.process.as_deref().is_some_and(process::is_ending)
+/// Whether the process of an engine has ended, and programs that it ran have not.
+fn programs_end(instance: &InstanceRow) -> bool {
+    let matters = !instance.has_ended() || instance.held > 0;
+    matters && instance.process.as_deref().is_some_and(process::is_ending)
 }
 
-/// Recovers what engines left whose processes are gone from this machine: a
-/// restarted engine need not have their name. What cannot be done now is done by
-/// heartbeats later.
+/// Recovers the tasks of engines whose processes have ended on this machine,
+/// whatever their names. What fails now is repeated with a heartbeat.
 async fn recover_gone(store: &dyn Store) -> Result<(), StoreError> {
-    for life in store.instances(None).await?.iter().filter(|life| life.process_gone) {
-        if let Err(error) = recover(store, life).await {
+    for instance in store.instances(None).await?.iter().filter(|instance| instance.process_gone) {
+        if let Err(error) = recover(store, instance).await {
             tracing::warn!(
                 "the tasks of engine {} will be recovered later: {error}",
-                identity(life)
+                identity(instance)
             );
         }
     }
@@ -132,29 +133,29 @@ async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineErro
     Ok(EngineError::LeftTasks { holder: Box::new(holder), tasks })
 }
 
-/// Declares a dead engine lost and ends its attempts: a failure like any other.
-/// Nothing happens if it is alive after all. The log says what became of what.
-pub(crate) async fn recover(store: &dyn Store, life: &InstanceRow) -> Result<(), StoreError> {
-    let declared = store.declare_lost(life.id, life.process_gone).await?;
-    let taken = store.reclaim(Reclaim::Lost(life.id)).await?;
-    let left = if life.held > 0 { store.held_attempts(life.id).await? } else { Vec::new() };
-    let name = identity(life);
-    if !taken.is_empty() {
-        tracing::warn!("recovered {} of dead engine {name}", count(taken.len(), "task"));
+/// Declares a dead engine lost and ends its attempts as failures. Does nothing if
+/// the engine is alive after all.
+pub(crate) async fn recover(store: &dyn Store, instance: &InstanceRow) -> Result<(), StoreError> {
+    let declared = store.declare_lost(instance.id, instance.process_gone).await?;
+    let reclaimed = store.reclaim(Reclaim::Lost(instance.id)).await?;
+    let left = if instance.held > 0 { store.held_attempts(instance.id).await? } else { Vec::new() };
+    let name = identity(instance);
+    if !reclaimed.is_empty() {
+        tracing::warn!("recovered {} of dead engine {name}", count(reclaimed.len(), "task"));
     } else if declared && left.is_empty() {
         tracing::info!("engine {name} is dead and held no tasks; it is declared lost");
     }
-    for task in &taken {
+    for task in &reclaimed {
         tracing::warn!(
             "{} ({}), left by engine {}, {}",
             task.id,
             task.class,
-            life.name,
+            instance.name,
             next_state_text(task)
         );
     }
-    // One that is alive after all holds its tasks.
-    if (declared || life.has_ended()) && !left.is_empty() {
+    // An engine that is alive after all keeps its tasks.
+    if (declared || instance.has_ended()) && !left.is_empty() {
         let why = why_not_reclaimed(store).await?;
         tracing::warn!(
             "{} of dead engine {name} cannot be recovered yet: {why}; next try with a heartbeat",
@@ -164,11 +165,11 @@ pub(crate) async fn recover(store: &dyn Store, life: &InstanceRow) -> Result<(),
     Ok(())
 }
 
-fn identity(life: &InstanceRow) -> String {
-    format!("{} (process {} on {})", life.name, life.pid, life.host)
+fn identity(instance: &InstanceRow) -> String {
+    format!("{} (process {} on {})", instance.name, instance.pid, instance.host)
 }
 
-/// A list that fits a message.
+/// A list for a message, shortened.
 pub(crate) fn list(tasks: &[HeldTask]) -> String {
     const SHOWN_MAX: usize = 20;
     let mut lines: Vec<String> = tasks

@@ -1,4 +1,4 @@
-//! Creation for applications.
+//! Creates tasks.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::creation_hook::{CreationHook, Hooks};
+use crate::creation_hook::{CreationHook, CreationHooks};
 use task_engine_core::flow;
 use task_engine_core::flow::Origin;
 use task_engine_core::retry::RetryOverride;
@@ -42,39 +42,38 @@ use task_engine_store::schedules::Schedules;
 /// }
 /// ```
 ///
-/// Creation inside a transaction of the application's own is in the stores'
-/// crates, because it speaks to the application's driver: `Schema::create_in` on
-/// PostgreSQL, `create_in` on SQLite. [`Client::prepare`] makes of tasks what this
-/// client would have created.
+/// Creation inside a transaction of the application is in the stores' crates, because
+/// it uses the application's driver: `Schema::create_in` on PostgreSQL, `create_in` on
+/// SQLite. [`Client::prepare`] applies this client's hooks and context to such tasks.
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
-    hooks: Hooks,
-    /// What every task that is created here gets from the task that creates it.
+    hooks: CreationHooks,
+    /// The parent of every task that is created here.
     parent: Option<Arc<Origin>>,
 }
 
-/// Why a task was not created. Nothing was.
+/// Why tasks were not created. None of the call was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The task itself is wrong.
+    /// The task is invalid.
     #[error(transparent)]
     Task(#[from] InvalidTask),
-    /// The store did not take it.
+    /// The store failed or refused it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A hook on creation does not want it.
+    /// A creation hook refused it.
     #[error("a task of class {class} was refused by the creation hook {hook}: {why}")]
     Refused {
         /// The class of the task.
         class: String,
         /// The hook.
         hook: String,
-        /// Its words.
+        /// Its reason.
         why: String,
     },
-    /// A hook on creation has made something of it that cannot be stored.
+    /// A creation hook made it invalid.
     #[error("the creation hook {hook} made a task that cannot be stored: {why}")]
     InvalidAfterHook {
         /// The hook.
@@ -82,12 +81,12 @@ pub enum CreateError {
         /// What is wrong.
         why: InvalidTask,
     },
-    /// A hook on creation panicked.
+    /// A creation hook panicked.
     #[error("the creation hook {hook} panicked: {why}")]
     HookPanicked {
         /// The hook.
         hook: String,
-        /// The words of the panic.
+        /// The message of the panic.
         why: String,
     },
 }
@@ -96,18 +95,18 @@ impl Client {
     /// A client of this store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, hooks: Hooks::default(), parent: None }
+        Self { store, hooks: CreationHooks::default(), parent: None }
     }
 
-    /// The same with one more hook, which sees every task after those that are
-    /// there: see [`CreationHook`].
+    /// The same with one more hook, which runs after the others: see
+    /// [`CreationHook`].
     #[must_use]
     pub fn hook(mut self, hook: impl CreationHook) -> Self {
         self.hooks.add(hook);
         self
     }
 
-    /// Creates one task: await it, or say more first.
+    /// Creates one task. Returns a builder; await it to create the task.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -117,12 +116,12 @@ impl Client {
     /// client.create(mail).after(Duration::from_secs(600)).priority(5).await?;
     /// # Ok(()) }
     /// ```
-    #[allow(clippy::needless_pass_by_value)] // For the reader: it is gone to the store.
+    #[allow(clippy::needless_pass_by_value)] // A created task is not used again.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         Create { client: self, task: NewTask::of(&task), answer: PhantomData }
     }
 
-    /// Regular tasks.
+    /// The schedules of the store.
     #[must_use]
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules::of(&*self.store)
@@ -134,8 +133,8 @@ impl Client {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// The same, and tells what became of each: of those that are unique, some
-    /// may be there already.
+    /// The same, and returns for each whether it was created: a unique task may exist
+    /// already.
     pub async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, CreateError> {
         let span = Traceparent::current();
         if self.hooks.is_empty() && self.parent.is_none() && span.is_none() {
@@ -145,9 +144,8 @@ impl Client {
         Ok(self.store.create_each(&tasks).await?)
     }
 
-    /// Tasks as this client would create them, for a transaction of the
-    /// application's own: with parent, correlation id and span, and what the
-    /// hooks make of them.
+    /// Tasks as this client would create them, for a transaction of the application:
+    /// with parent, correlation id and span, and with the changes of the hooks.
     pub fn prepare(&self, tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
         self.prepare_under(Traceparent::current(), tasks)
     }
@@ -165,8 +163,7 @@ impl Client {
         tasks.into_iter().map(prepare).collect()
     }
 
-    /// A client whose tasks say where they come from. The client of a `Run` is
-    /// one.
+    /// A client whose tasks have this parent. The client of a `Run` is one.
     // For engines: an application has it from its `Run`.
     #[doc(hidden)]
     #[must_use]
@@ -174,8 +171,7 @@ impl Client {
         Self { parent: Some(Arc::new(parent)), ..self.clone() }
     }
 
-    /// A task with its parent and correlation id, and the span that it is
-    /// created under; unseen by hooks.
+    /// A task with its parent, correlation id and span, without the hooks.
     // For engines: an application calls `Run::child`, or `prepare`.
     #[doc(hidden)]
     #[must_use]
@@ -195,16 +191,16 @@ impl Client {
         task
     }
 
-    /// Cancels a task: at once if it waits, by request if it runs. The record of
-    /// a running one says later what became of the request.
+    /// Cancels a task: at once if it waits, by request if it runs. The execution of a
+    /// running task shows later how its code reacted.
     pub async fn cancel(&self, id: TaskId) -> Result<CancelReport, StoreError> {
         let reports = self.store.cancel(&[id]).await?;
         Ok(reports.first().copied().unwrap_or(CancelReport::NotFound))
     }
 }
 
-/// A task that is about to be created. Awaiting it answers with an `A`: the id,
-/// or for a unique task what became of it.
+/// Builder of a task. Awaiting it creates the task and returns an `A`: the id, or for
+/// a unique task a [`Creation`].
 #[derive(Debug)]
 #[must_use = "nothing is created until this is awaited"]
 pub struct Create<'a, A = TaskId> {
@@ -239,8 +235,8 @@ impl<'a, A> Create<'a, A> {
         self.with(|task| Ok(task.retry(rule)))
     }
 
-    /// Makes it unique by this key within its class: if another task with the
-    /// key waits or runs, that one is kept, and the answer says which it is.
+    /// Makes it unique by this key within its class: if another task with the key
+    /// waits or runs, that one is kept and returned.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -248,7 +244,7 @@ impl<'a, A> Create<'a, A> {
     /// # async fn example<T: Task + Clone>(client: Client, index: T) -> Result<(), Box<dyn std::error::Error>> {
     /// match client.create(index.clone()).unique("customer 7").await? {
     ///     Creation::Created(id) => println!("task {id} is new"),
-    ///     Creation::Kept(id) | Creation::Replaced(id) => println!("task {id} was there"),
+    ///     Creation::Kept(id) | Creation::Replaced(id) => println!("task {id} existed"),
     /// }
     /// // Debounce: runs five seconds after the last of many creations.
     /// let wait = Duration::from_secs(5);
@@ -261,12 +257,12 @@ impl<'a, A> Create<'a, A> {
         Create { client: self.client, task, answer: PhantomData }
     }
 
-    /// Says which flow it belongs to: see [`NewTask::correlation`].
+    /// Sets the flow that it belongs to: see [`NewTask::correlation`].
     pub fn correlation(self, id: impl AsRef<str>) -> Self {
         self.with(|task| task.correlation(id))
     }
 
-    /// Says which span it was created under: see [`NewTask::traceparent`].
+    /// Sets the span that it was created under: see [`NewTask::traceparent`].
     pub fn traceparent(self, text: impl AsRef<str>) -> Self {
         self.with(|task| task.traceparent(text))
     }
@@ -278,13 +274,12 @@ impl<'a, A> Create<'a, A> {
 }
 
 impl Create<'_, Creation> {
-    /// Which task with the same key stands in the way. Default: one that is
-    /// [`Scope::Active`].
+    /// Which tasks with the same key conflict. Default: [`Scope::Active`].
     pub fn scope(self, scope: Scope) -> Self {
         self.with_unique(|unique| unique.scope(scope))
     }
 
-    /// What happens if one does. Default: [`OnConflict::Keep`].
+    /// What happens on a conflict. Default: [`OnConflict::Keep`].
     pub fn on_conflict(self, answer: OnConflict) -> Self {
         self.with_unique(|unique| unique.on_conflict(answer))
     }

@@ -1,9 +1,10 @@
-//! Completion inside a transaction of the application's own: effectively once.
+//! Completes a task inside a transaction of the application, so that its effects
+//! happen exactly once.
 //!
-//! An attempt may be made more than once, because an engine can die between
-//! what its task did and the record of it. If what it does is to write to the
-//! store's own database, both can be one commit: [`Run::complete_in`] writes
-//! the end of the attempt into the application's transaction.
+//! A task may run more than once, because an engine can die after the effects of a
+//! task and before its end is recorded. If the effects are writes to the store's
+//! own database, both can be one commit: [`Run::complete_in`] writes the end of the
+//! attempt in the application's transaction.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")] mod example {
@@ -51,8 +52,7 @@
 //! # }
 //! ```
 //!
-//! On SQLite the same in a handler that blocks, with a connection to the store's
-//! file:
+//! On SQLite, use a blocking handler and a connection to the store's file:
 //!
 //! ```no_run
 //! # #[cfg(feature = "sqlite")] mod example {
@@ -71,23 +71,22 @@
 //! ```
 //!
 //! # What happens when
-//! - *It commits.* The task is done, with the result that was given to
-//!   `complete_in`, whatever the handler returns or does after that, and if its
+//! - *It commits.* The task is done, with the result that was passed to
+//!   `complete_in`, whatever the handler returns or does after that, and even if its
 //!   engine dies.
 //! - *It rolls back, or is never committed.* The attempt has failed
-//!   ([`NotCommitted`](TaskError::NOT_COMMITTED), or with the handler's own error), and is retried by the
-//!   rule. A handler may also try again by itself, in a new transaction.
-//! - *Somebody else has ended the attempt*: the engine was believed dead, and the
-//!   attempt was taken back. `complete_in` fails with
-//!   [`StoreError::AttemptOver`], and the transaction cannot be committed any
-//!   more. What was taken back is never completed, and what is completed is
-//!   never run again.
-//! - *Somebody wants it cancelled meanwhile.* The completion wins.
+//!   ([`NotCommitted`](TaskError::NOT_COMMITTED), or with the handler's error), and is
+//!   retried by the rule. A handler may also try again, in a new transaction.
+//! - *Recovery has ended the attempt*, because the engine was taken for dead.
+//!   `complete_in` fails with [`StoreError::AttemptOver`], and the transaction can
+//!   no longer be committed. A reclaimed attempt is never completed, and a completed
+//!   task is never run again.
+//! - *A user requests its cancellation meanwhile.* The completion wins.
 //! - *The transaction stays open after the handler has returned.* The engine waits
-//!   for its end with this one result; others are recorded as ever.
+//!   for its end with this one result; other results are recorded meanwhile.
 //!
-//! The effects that count are those inside the transaction. What a task does
-//! elsewhere (mail, another database) may still happen more than once.
+//! Only effects inside the transaction happen once. Effects elsewhere (mail, another
+//! database) may still happen more than once.
 //!
 //! [`Run::complete_in`]: crate::Run::complete_in
 
@@ -95,7 +94,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use task_engine_core::attempt::{AttemptId, Outcome, TaskError};
+use task_engine_core::attempt::AttemptId;
+#[cfg(doc)]
+use task_engine_core::attempt::TaskError;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::Completion;
 use task_engine_core::json::Json;
@@ -209,7 +210,7 @@ mod sqlite {
     }
 }
 
-/// Whether an attempt may have completed its task by itself.
+/// Whether an attempt may have completed its task in a transaction.
 #[derive(Debug)]
 pub(crate) struct Completing {
     claim: ClaimId,
@@ -218,41 +219,34 @@ pub(crate) struct Completing {
     state: AtomicU8,
 }
 
-const NEVER_ASKED: u8 = 0;
-/// Said before anything is written, so that no row of it is met unprepared.
-const ASKED: u8 = 1;
-/// The attempt is over for its engine; code of it may still run.
+const NOT_CALLED: u8 = 0;
+/// Set before anything is written.
+const CALLED: u8 = 1;
+/// The attempt is over for its engine; its code may still run.
 const CLOSED: u8 = 2;
 
 const NO_CLAIM: ClaimId = ClaimId(0);
 
 impl Completing {
     pub(crate) fn new(claim: ClaimId, schema: Arc<str>) -> Self {
-        Self { claim, schema, began: Instant::now(), state: AtomicU8::new(NEVER_ASKED) }
+        Self { claim, schema, began: Instant::now(), state: AtomicU8::new(NOT_CALLED) }
     }
 
     pub(crate) fn completion(&self, id: AttemptId, worker: i32, result: Json) -> Completion {
-        let asked = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            (state != CLOSED).then_some(ASKED)
+        let called = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            (state != CLOSED).then_some(CALLED)
         });
-        // Code of an attempt that is over may still run. A claim that nobody has
-        // makes the store refuse, and take the transaction with it.
-        let claim_id = if asked.is_ok() { self.claim } else { NO_CLAIM };
+        // The code of an attempt that is over may still run. With an unknown claim
+        // the store refuses the completion and aborts the transaction.
+        let claim_id = if called.is_ok() { self.claim } else { NO_CLAIM };
         let (began, schema) = (self.began, self.schema.to_string());
         Completion { id, claim_id, worker: Some(worker), began, result, schema }
     }
 
-    /// From now on nothing is completed any more. True if it may have been.
+    /// From now on no completion is accepted. True if there may be one.
     pub(crate) fn close(&self) -> bool {
-        self.state.swap(CLOSED, Ordering::AcqRel) == ASKED
+        self.state.swap(CLOSED, Ordering::AcqRel) == CALLED
     }
-}
-
-pub(crate) fn not_committed() -> Outcome {
-    let message = "complete_in was called, but its transaction was not committed; \
-        nothing of it counts, and the attempt has failed; \
-        call complete_in last, return its error, and commit";
-    Outcome::Failure(TaskError::new(TaskError::NOT_COMMITTED, message), Default::default())
 }
 
 #[cfg(test)]
@@ -267,21 +261,21 @@ mod tests {
     }
 
     #[test]
-    fn whoever_never_asked_is_recorded_as_ever() {
+    fn attempt_without_completion_is_recorded() {
         assert!(!new().close());
     }
 
     #[test]
-    fn whoever_asked_is_settled_however_often_it_asked() {
+    fn repeated_completion_is_settled() {
         let completing = new();
         assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
         assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
         assert!(completing.close());
     }
 
-    /// A thread that outlives a forced stop, or a task that a handler has spawned.
+    /// From a thread that survives a forced stop, or a task that a handler spawned.
     #[test]
-    fn what_asks_after_the_end_holds_nothing() {
+    fn completion_after_end_is_refused() {
         let completing = new();
         assert!(!completing.close());
         assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, NO_CLAIM);

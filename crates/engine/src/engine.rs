@@ -23,22 +23,21 @@ use task_engine_store::error::StoreError;
 use crate::admission;
 use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
-use crate::hook::{Hook, Registered};
-use crate::life::Life;
-use crate::pools::{self, Workforce};
+use crate::hook::{Hook, RegisteredHook};
+use crate::pools::{self, WorkerPools};
 use crate::run::Run;
+use crate::session::PreparedEngine;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
 /// Executes tasks: claims those that are due, runs their code, and records how
 /// each attempt ended. `S` is the application's state, which every handler sees
 /// through its [`Run`].
 ///
-/// Say which code runs for which class ([`handle`](Self::handle) and its
-/// variants), change settings where the defaults do not fit, then
-/// [`run`](Self::run) it. Any number of engines may share a store, each under a
-/// name of its own ([`instance`](Self::instance)). What a dead engine left, the
-/// others recover, and so does the next one that starts on its machine
-/// ([`recovery`](Self::recovery)).
+/// Add a handler for each class ([`handle`](Self::handle) and its variants), change
+/// settings where the defaults do not fit, then [`run`](Self::run) it. Any number of
+/// engines may share a store, each with its own name ([`instance`](Self::instance)).
+/// The other engines recover the tasks of a dead one, and so does the next engine that
+/// starts on its machine ([`recovery`](Self::recovery)).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -81,7 +80,7 @@ pub struct Engine<S> {
     client: Client,
     state: Arc<S>,
     classes: Classes<S>,
-    hooks: Vec<Registered<S>>,
+    hooks: Vec<RegisteredHook<S>>,
     retries: Vec<(String, RetryFunction)>,
     settings: Settings,
     stop: StopHandle,
@@ -98,8 +97,8 @@ impl<S> fmt::Debug for Engine<S> {
 
 /// Why an engine does not run.
 ///
-/// `Debug` prints the same text as `Display`: a `main` that returns it, boxed or
-/// not, then ends with a message that can be read.
+/// `Debug` prints the same text as `Display`, so that a `main` that returns it prints
+/// a readable message.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -122,8 +121,8 @@ pub enum EngineError {
         name_taken(.0)
     )]
     NameTaken(Box<InstanceRow>),
-    /// A dead engine of this name left tasks, and [`Recovery::Manual`] leaves it
-    /// to an operator what becomes of them.
+    /// A dead engine of this name left tasks, and with [`Recovery::Manual`] an
+    /// operator recovers them.
     #[error(
         "{}\nRecover them with `task-engine recover {}`, or let engines do it: Engine::recovery(Recovery::Auto), the default",
         left_tasks(.holder, .tasks), .holder.name
@@ -134,13 +133,13 @@ pub enum EngineError {
         /// What it left.
         tasks: Vec<HeldTask>,
     },
-    /// The store does not work.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A part of the engine panicked. Its tasks are left to recovery.
     #[error("the engine broke, which is a bug of Task Engine: {0}")]
     Broken(String),
-    /// The system does not give what an engine needs.
+    /// The operating system refused something that an engine needs.
     #[error("the engine cannot start: {0}")]
     System(#[from] std::io::Error),
 }
@@ -152,8 +151,8 @@ impl fmt::Debug for EngineError {
 }
 
 impl EngineError {
-    /// What happened, without advice to whoever calls it from Rust: the command
-    /// line has its own.
+    /// What happened, without the advice for Rust callers: the command line has its
+    /// own.
     #[doc(hidden)]
     #[must_use]
     pub fn without_advice(&self) -> String {
@@ -167,7 +166,7 @@ impl EngineError {
 
 fn name_taken(holder: &InstanceRow) -> String {
     format!(
-        "an engine named {:?} is alive: process {} on {}, since {}, last heard of {} ago",
+        "an engine named {:?} is alive: process {} on {}, since {}, last heartbeat {} ago",
         holder.name,
         holder.pid,
         holder.host,
@@ -189,9 +188,9 @@ fn left_tasks(holder: &InstanceRow, tasks: &[HeldTask]) -> String {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// `None`: one is found that is free.
+    /// `None`: a free one is chosen.
     pub(crate) instance: Option<String>,
-    pub(crate) workforce: Workforce,
+    pub(crate) worker_pools: WorkerPools,
     pub(crate) recovery: Recovery,
     pub(crate) stop_timeout: Option<Duration>,
     pub(crate) heartbeat: Duration,
@@ -207,7 +206,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             instance: None,
-            workforce: Workforce::default(),
+            worker_pools: WorkerPools::default(),
             recovery: Recovery::default(),
             stop_timeout: None,
             heartbeat: Duration::from_secs(5),
@@ -247,26 +246,25 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// How many tasks it runs at a time, those of queues with workers of their
-    /// own aside. Default: 5. With 0, only queues with workers of their own are
-    /// served ([`Engine::queue`]).
+    /// How many tasks it runs at a time, besides those of queues with dedicated
+    /// workers. Default: 5. With 0, only queues with dedicated workers are served
+    /// ([`Engine::queue`]).
     pub fn workers(mut self, workers: u16) -> Self {
-        self.settings.workforce.workers = Some(workers);
+        self.settings.worker_pools.workers = Some(workers);
         self
     }
 
-    /// The queues that these workers take tasks from. Default: `default`, and the
-    /// queues of the classes that have a handler here
-    /// ([`ClassRules::queue`]). What is named here takes their place: the engine
-    /// warns when it starts if a class is left without a queue that is served.
+    /// The queues that these workers serve. Default: `default`, and the queues of the
+    /// classes that have a handler here ([`ClassRules::queue`]). The queues named here
+    /// replace them. The engine warns when it starts if it does not serve the queue of
+    /// a class.
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.settings.workforce.queues = Some(queues.into_iter().map(Into::into).collect());
+        self.settings.worker_pools.queues = Some(queues.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Gives a queue workers of its own: what other queues are busy with never
-    /// keeps its tasks waiting, nor the other way round. The engine serves its
-    /// other queues as before.
+    /// Gives a queue dedicated workers: tasks of other queues never delay its tasks,
+    /// nor the other way round. The engine serves its other queues as before.
     ///
     /// ```
     /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
@@ -275,23 +273,22 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// # }
     /// ```
     pub fn queue(mut self, name: impl Into<String>, workers: u16) -> Self {
-        self.settings.workforce.own.push((name.into(), workers));
+        self.settings.worker_pools.dedicated.push((name.into(), workers));
         self
     }
 
-    /// Reserves workers for what is urgent: so many more, which take only tasks
-    /// of this priority or a higher one, from all queues of this engine. Then no
-    /// crowd of other tasks, however long they run, keeps urgent ones waiting.
+    /// Adds workers that take only tasks of this priority or a higher one, from all
+    /// queues of this engine. So long tasks of lower priority never delay urgent
+    /// ones.
     pub fn reserve(mut self, priority: i32, workers: u16) -> Self {
-        self.settings.workforce.reserved.push((priority, workers));
+        self.settings.worker_pools.reserved.push((priority, workers));
         self
     }
 
-    /// Gives classes workers of their own, which take nothing else: no more tasks
-    /// of these classes run at a time in this engine, the others stay waiting for
-    /// other engines, and they never keep its other workers busy. For code that
-    /// can do only so much at once: a pool of processes, a licence, a graphics
-    /// card. They take from all queues of this engine.
+    /// Gives classes dedicated workers, which take no other tasks. At most this many
+    /// tasks of these classes run at a time in this engine; other engines may run
+    /// more. For code with a limited resource: a pool of processes, a licence, a
+    /// graphics card. The workers serve all queues of this engine.
     ///
     /// ```
     /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
@@ -304,13 +301,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
         workers: u16,
     ) -> Self {
         let classes = classes.into_iter().map(Into::into).collect();
-        self.settings.workforce.by_class.push((classes, workers));
+        self.settings.worker_pools.by_class.push((classes, workers));
         self
     }
 
     /// What happens to the tasks of dead engines. Default: engines recover them
     /// ([`Recovery::Auto`]). Each attempt ends as a failure, the retry rule of its
-    /// class decides what comes next, and the log says so.
+    /// class decides what follows, and the log reports it.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.settings.recovery = recovery;
         self
@@ -322,16 +319,15 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// How often it says that it is alive, and how long after the last time it
-    /// counts as dead. Default: 5 s and 30 s.
+    /// How often it sends a heartbeat, and how long after the last one it counts as
+    /// dead. Default: 5 s and 30 s.
     pub fn heartbeat(mut self, every: Duration, dead_after: Duration) -> Self {
         self.settings.heartbeat = every;
         self.settings.lease = dead_after;
         self
     }
 
-    /// How often it looks for work that no wake-up told it about. Default (and
-    /// at the most): 10 s.
+    /// How often it looks for tasks without a wake-up. Default and maximum: 10 s.
     pub fn poll(mut self, every: Duration) -> Self {
         self.settings.poll = every;
         self
@@ -356,10 +352,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// A regular task. It is stored when the engine starts, and kept in step
-    /// with the code: if this differs from what was declared before, it replaces
-    /// what is stored; if not, an operator's later changes are left alone. One
-    /// that is declared no longer stays until an operator removes it.
+    /// Declares a schedule. It is stored when the engine starts. If the declaration
+    /// has changed since the last start, it replaces what is stored; if not, an
+    /// operator's changes are kept. A schedule that is no longer declared stays until
+    /// an operator removes it.
     ///
     /// ```
     /// # use task_engine::{Engine, Schedule, Task};
@@ -375,8 +371,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The code of a class: an asynchronous function of the task and its [`Run`].
-    /// What it returns is stored as the result; any error becomes a [`Failure`].
+    /// The handler of a class: an asynchronous function of the task and its [`Run`].
+    /// Its return value is stored as the result; any error becomes a [`Failure`].
     #[track_caller]
     pub fn handle<T, R, E, F, Fut>(mut self, function: F) -> Self
     where
@@ -390,14 +386,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// A retry rule that is a function, for a class that has a handler here: of
-    /// how many retries there were before and the error, it makes the wait until
-    /// the next one, or `None` to give up. It is asked in place of the rules of
-    /// class and task, unless the code itself said otherwise
-    /// ([`Failure::no_retry`], [`Failure::retry_after`]).
+    /// A retry function for a class that has a handler here. It gets the number of
+    /// retries so far and the error, and returns the wait until the next attempt, or
+    /// `None` for no retry. It replaces the rules of class and task, unless the error
+    /// has its own advice ([`Failure::no_retry`], [`Failure::retry_after`]).
     ///
-    /// After a crash, when this program is not there to ask, recovery uses the
-    /// rules instead; so it does if the function panics.
+    /// The rules apply after a crash, when recovery cannot call the function, and if
+    /// the function panics.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -407,7 +402,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// # impl Task for Call { const CLASS: &'static str = "call"; }
     /// # async fn call(_: Call, _: Run<()>) -> Result<(), Failure> { Ok(()) }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
-    /// // Errors of the network are tried again and again, others never.
+    /// // Network errors are retried without limit, others never.
     /// engine.handle(call).retry_with(Call::CLASS, |number, error| {
     ///     error.exception.contains("io::error").then(|| Duration::from_secs(10) * (number + 1))
     /// })
@@ -422,9 +417,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The code of a class: a function that blocks its thread, and gets one of its
-    /// own for that. It cannot be dropped half-way, so long ones ask
-    /// [`Run::is_cancelled`] now and then.
+    /// The handler of a class: a function that blocks its thread. Each call gets its
+    /// own thread. It cannot be dropped, so long handlers check
+    /// [`Run::is_cancelled`] regularly.
     ///
     /// ```
     /// # use task_engine::{Engine, Failure, Run, Task};
@@ -457,8 +452,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The code of a class that is known by its name alone: for tasks that other
-    /// programs create, or classes that are known when the program runs.
+    /// The handler of a class by name: for tasks that other programs create, or
+    /// classes that are known only when the program runs.
     ///
     /// ```
     /// # use task_engine::{ClassRules, Engine, Failure, Run};
@@ -489,9 +484,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// A hook on the creation of tasks by tasks ([`Run::client`]), after those
-    /// that are there. What the application creates elsewhere has the hooks of
-    /// its own [`Client`].
+    /// Adds a hook on the creation of tasks by tasks ([`Run::client`]). Tasks that the
+    /// application creates elsewhere have the hooks of its own [`Client`].
     pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
         self.client = self.client.hook(hook);
         self
@@ -499,7 +493,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// Code around the executions of all classes; the first one is outermost.
     pub fn hook(mut self, hook: impl Hook<S>) -> Self {
-        self.hooks.push(Registered::new(hook, None));
+        self.hooks.push(RegisteredHook::new(hook, None));
         self
     }
 
@@ -510,11 +504,11 @@ impl<S: Send + Sync + 'static> Engine<S> {
         hook: impl Hook<S>,
     ) -> Self {
         let classes = classes.into_iter().map(Into::into).collect();
-        self.hooks.push(Registered::new(hook, Some(classes)));
+        self.hooks.push(RegisteredHook::new(hook, Some(classes)));
         self
     }
 
-    /// Is stopped by a handle that was made before.
+    /// Uses a stop handle that was made before.
     pub fn stopped_by(mut self, handle: StopHandle) -> Self {
         self.stop = handle;
         self
@@ -527,13 +521,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
     }
 
     /// Brings the tables to this version. [`Engine::run`] does it too, unless
-    /// told otherwise.
+    /// [`migrate_at_start`](Self::migrate_at_start) is off.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
         self.store.migrate().await
     }
 
     /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the
-    /// second gives them back. See [`StopHandle::stop_on_signals`].
+    /// second cancels and releases them. See [`StopHandle::stop_on_signals`].
     pub async fn run(self) -> Result<Stopped, EngineError> {
         let signals = on_signals(self.stop.clone())?;
         let stopped = self.run_until_stopped().await;
@@ -543,25 +537,24 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// Runs until its [`StopHandle`] is used.
     ///
-    /// Tasks run on the runtime that this is called from. All else (claims,
-    /// records, heartbeats) is on a thread of its own, so that a task that
-    /// blocks cannot make the engine look dead.
+    /// Tasks run on the runtime that this is called from. Claims, records and
+    /// heartbeats run on a separate thread, so that a task that blocks cannot make
+    /// the engine look dead.
     pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
-        let life = self.life()?;
-        let control = Control::new()?;
-        match control.handle().spawn(life.run()).await {
+        let engine = self.prepare()?;
+        let control = ControlRuntime::new()?;
+        match control.handle().spawn(engine.run()).await {
             Ok(end) => end,
             Err(broken) => Err(EngineError::Broken(broken.to_string())),
         }
     }
 
-    /// What it takes to live, if all settings are right. Tasks run on the runtime
-    /// that this is called from.
-    pub(crate) fn life(mut self) -> Result<Life<S>, EngineError> {
+    /// Checks the settings. Tasks run on the runtime that this is called from.
+    pub(crate) fn prepare(mut self) -> Result<PreparedEngine<S>, EngineError> {
         let pools = self.check()?;
         self.classes.hook(&self.hooks);
         self.classes.retry(&self.retries);
-        Ok(Life {
+        Ok(PreparedEngine {
             store: self.store,
             client: self.client,
             state: self.state,
@@ -573,12 +566,12 @@ impl<S: Send + Sync + 'static> Engine<S> {
         })
     }
 
-    /// The pools of workers, if all settings are right.
+    /// Checks the settings, and returns the pools of workers.
     fn check(&self) -> Result<Vec<Pool>, EngineError> {
-        if let Some((class, first, second)) = self.classes.clash.clone() {
+        if let Some((class, first, second)) = self.classes.duplicate.clone() {
             return Err(EngineError::TwoHandlers { class, first, second });
         }
-        let Settings { instance, workforce, heartbeat, lease, poll, .. } = &self.settings;
+        let Settings { instance, worker_pools, heartbeat, lease, poll, .. } = &self.settings;
         let wrong = |why: String| Err(EngineError::Setting(why));
         if let Some(name) = instance
             && (name.is_empty() || name.len() > 200 || name.chars().any(char::is_control))
@@ -607,15 +600,15 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 ));
             }
         }
-        for class in workforce.by_class.iter().flat_map(|(classes, _)| classes) {
+        for class in worker_pools.by_class.iter().flat_map(|(classes, _)| classes) {
             if self.classes.get(class).is_none() {
                 return wrong(format!(
-                    "class {class} has workers of its own and no handler here; check the name"
+                    "class {class} has dedicated workers and no handler here; check the name"
                 ));
             }
         }
         let queues = self.classes.rules().into_values().map(|rules| rules.queue).collect();
-        let pools = workforce.pools(&queues).map_err(EngineError::Setting)?;
+        let pools = worker_pools.pools(&queues).map_err(EngineError::Setting)?;
         let pools = pools::with_classes(pools, &self.classes.names());
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {
             return wrong(format!(
@@ -638,10 +631,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
     }
 }
 
-/// The runtime of everything but the tasks' own code.
-struct Control(Option<tokio::runtime::Runtime>);
+/// The runtime of the engine itself; handlers run on the application's.
+struct ControlRuntime(Option<tokio::runtime::Runtime>);
 
-impl Control {
+impl ControlRuntime {
     fn new() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -657,10 +650,10 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // Waiting for its end would panic inside the application's runtime.
+            // Waiting for its shutdown would panic inside the application's runtime.
             runtime.shutdown_background();
         }
     }

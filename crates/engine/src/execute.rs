@@ -1,21 +1,22 @@
-//! One attempt: decode → run, guarded against panics, with its time limit and
-//! its cancellation → outcome. It ends in the recorder's hands, whatever happens.
+//! Executes one attempt: decodes the parameters, runs the handler with its time
+//! limit and its cancellation, guarded against panics, and hands the end of the
+//! attempt to the recorder. The end is always handed over: [`AttemptGuard`].
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
-use task_engine_core::attempt::{Ending, NextState, Outcome, TaskError, transition};
-use task_engine_core::attempt::{Ran, RetryAdvice};
-use task_engine_core::cancel::{CancelReaction, CancelResponse};
+use task_engine_core::attempt::{
+    AttemptEnd, Ending, InterruptCause, Interruption, NextState, Ran, RetryAdvice, RetryPolicy,
+    TaskError, decide_end,
+};
+use task_engine_core::cancel::CancelResponse;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::display::span;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
-use task_engine_core::retry::DELAY_MAX;
-use task_engine_core::retry::{RetryOverride, RetryRule};
+use task_engine_core::retry::{DELAY_MAX, RetryOverride, RetryRule};
 use task_engine_core::secret::Redactor;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::claim::ClaimedTask;
@@ -23,348 +24,288 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use crate::complete::{Completing, not_committed};
-use crate::failure::Failure;
-use crate::figures::About;
+use crate::client::Client;
+use crate::complete::Completing;
 use crate::handler::Class;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
-use crate::pools::Freed;
-use crate::report::{Journal, Reports};
+use crate::pools::FreeWorkers;
+use crate::report::{AttemptReporter, ReportWriter};
+use crate::rollup::EndingLabels;
 use crate::run::Run;
-use crate::running::{Cause, Running};
-use crate::settle::Unsettled;
+use crate::running::RunningAttempts;
+use crate::settle::PendingCompletion;
 use crate::trace;
 
-/// An asynchronous task that is told to end has this long to do so by itself.
+/// How long asynchronous code that was asked to end has to do so by itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// Everything that an attempt needs of its engine.
-pub(crate) struct Bench<S> {
+/// What attempts need of their engine.
+pub(crate) struct AttemptContext<S> {
     pub(crate) state: Arc<S>,
     pub(crate) client: Client,
     pub(crate) instance: InstanceId,
-    pub(crate) running: Arc<Running>,
-    pub(crate) endings: UnboundedSender<(Ending, About)>,
-    /// Endings of attempts that may have completed their tasks by themselves.
-    pub(crate) unsettled: UnboundedSender<Unsettled>,
+    pub(crate) running: Arc<RunningAttempts>,
+    pub(crate) endings: UnboundedSender<(Ending, EndingLabels)>,
+    /// Endings of attempts that may have completed their tasks in a transaction.
+    pub(crate) pending_completions: UnboundedSender<PendingCompletion>,
     /// Where the store has its tables.
     pub(crate) schema: Arc<str>,
-    /// Numbers of workers that have become free.
-    pub(crate) freed: Freed,
-    pub(crate) reports: Arc<Reports>,
-    /// Says that the engine must end now.
+    pub(crate) free_workers: FreeWorkers,
+    pub(crate) reports: Arc<ReportWriter>,
+    /// Cancelled when the engine must end now.
     pub(crate) forced: CancellationToken,
 }
 
 /// Runs one attempt on one worker.
 pub(crate) async fn attempt<S: Send + Sync + 'static>(
-    bench: Arc<Bench<S>>,
+    context: Arc<AttemptContext<S>>,
     class: Arc<Class<S>>,
     claim: ClaimId,
     task: ClaimedTask,
     worker: i32,
 ) {
     let token = CancellationToken::new();
-    bench.running.begin(task.id, token.clone());
+    context.running.begin(task.id, token.clone());
     let secrets = Redactor::of(&task.parameters, &task.context, &class.rules.secret);
-    let journal = bench.reports.journal(task.id, secrets);
-    let completing = Arc::new(Completing::new(claim, bench.schema.clone()));
+    let reporter = context.reports.reporter(task.id, secrets);
+    let completing = Arc::new(Completing::new(claim, context.schema.clone()));
     let span = trace::execution(&task, worker);
     let run = Run {
-        state: bench.state.clone(),
-        client: bench.client.clone(),
+        state: context.state.clone(),
+        client: context.client.clone(),
         id: task.id,
         retry_number: task.retry_number,
         class: class.name.clone(),
         context: task.context.clone(),
         worker,
         cancelled: token.clone(),
-        journal: journal.clone(),
+        reporter: reporter.clone(),
         completing: completing.clone(),
         traceparent: trace::of(&span).map(Box::new),
         on_demand: OnceLock::new(),
     };
-    let ticket = Ticket {
-        bench,
+    let guard = AttemptGuard {
+        context,
         class,
         claim,
         task,
         worker,
-        journal,
+        reporter,
         started: completing.began,
         completing,
-        told: None,
+        cancel_response: None,
         span,
         done: false,
     };
-    tracing::info!(parent: &ticket.span, "Worker {worker} starting task {}", ticket.task.id.task_id);
-    // By hand: wrapped into another future, everything would be moved once more.
-    let (outcome, told) = match ticket.unreadable() {
-        Some(outcome) => (outcome, None),
+    tracing::info!(parent: &guard.span, "Worker {worker} starting task {}", guard.task.id.task_id);
+    let (end, cancel_response) = match &guard.task.unreadable {
+        Some(why) => (AttemptEnd::unreadable(guard.task.id.task_id, why), None),
         None => {
-            let mut work = pin!(ticket.work(run, token));
-            poll_fn(|cx| ticket.span.in_scope(|| work.as_mut().poll(cx))).await
+            // Polled by hand: `Instrument` would move the whole future once more.
+            let mut work = pin!(guard.work(run, token));
+            poll_fn(|cx| guard.span.in_scope(|| work.as_mut().poll(cx))).await
         }
     };
-    ticket.end(outcome, told);
+    guard.finish(end, cancel_response);
 }
 
-/// The duty to end an attempt. If the code of the task is torn down by force,
-/// dropping this does it.
-struct Ticket<S: Send + Sync + 'static> {
-    bench: Arc<Bench<S>>,
+/// Makes sure that an attempt is ended. If the future of the attempt is dropped,
+/// because the runtime shuts down, dropping the guard ends it.
+struct AttemptGuard<S: Send + Sync + 'static> {
+    context: Arc<AttemptContext<S>>,
     class: Arc<Class<S>>,
     claim: ClaimId,
     task: ClaimedTask,
     worker: i32,
-    journal: Arc<Journal>,
+    reporter: Arc<AttemptReporter>,
     completing: Arc<Completing>,
     started: Instant,
-    /// How its code took it that somebody wants it cancelled.
-    told: Option<CancelResponse>,
+    /// How the code reacted to a cancel request.
+    cancel_response: Option<CancelResponse>,
     span: Span,
     done: bool,
 }
 
-impl<S: Send + Sync + 'static> Ticket<S> {
-    /// The end of a task whose row cannot be read: another attempt would find the
-    /// same.
-    fn unreadable(&self) -> Option<Outcome> {
-        let why = self.task.unreadable.as_ref()?;
-        let message = format!("task {} cannot be read: {why}", self.task.id.task_id);
-        let error = TaskError::new(TaskError::UNREADABLE_TASK, message);
-        Some(Outcome::Failure(error, RetryAdvice::NoRetry))
-    }
-
+impl<S: Send + Sync + 'static> AttemptGuard<S> {
+    /// Runs the handler until it returns or must be dropped.
     async fn work(
         &self,
         run: Run<S>,
         token: CancellationToken,
-    ) -> (Outcome, Option<CancelResponse>) {
-        let mut working = Guarded::new(if self.class.hooks.is_empty() {
-            self.class.work(&self.task.parameters, run)
+    ) -> (AttemptEnd, Option<CancelResponse>) {
+        let mut handler = Guarded::new(if self.class.hooks.is_empty() {
+            self.class.call(&self.task.parameters, run)
         } else {
-            hook::work(self.class.clone(), self.task.parameters.clone(), run)
+            hook::call_with_hooks(self.class.clone(), self.task.parameters.clone(), run)
         });
         let limit = self.class.timeout();
-        let time_is_over = async {
+        let time_limit = async {
             match limit {
                 Some(limit) => tokio::time::sleep(limit).await,
                 None => std::future::pending().await,
             }
         };
-        let told_to_end = async {
+        let grace_over = async {
             token.cancelled().await;
             tokio::select! {
                 () = tokio::time::sleep(self.grace()) => {}
-                () = self.bench.forced.cancelled() => {}
+                () = self.context.forced.cancelled() => {}
             }
         };
         let mut timed_out = false;
-        let finished = tokio::select! {
+        let returned = tokio::select! {
             biased;
-            finished = &mut working => Some(finished),
-            () = time_is_over => { timed_out = true; None }
-            () = told_to_end => None,
+            returned = &mut handler => Some(returned),
+            () = time_limit => { timed_out = true; None }
+            () = grace_over => None,
         };
-        let finished = match finished {
-            // A blocking task cannot be dropped: its worker waits for it, so
-            // that no other attempt runs beside it. Only a stop of the whole
-            // process goes on without it.
-            None if self.class.blocking && !self.bench.forced.is_cancelled() => {
+        let returned = match returned {
+            // A blocking handler cannot be dropped. Its worker waits for it, so
+            // that no other attempt runs at the same time. Only a forced stop of
+            // the whole process goes on without it.
+            None if self.class.blocking && !self.context.forced.is_cancelled() => {
                 token.cancel();
                 tracing::warn!(
-                    "Worker {} task {} does not end; it blocks its thread, so the worker waits for it",
+                    "Worker {} waits for task {}: it was asked to end, but blocks its thread",
                     self.worker,
                     self.task.id.task_id
                 );
                 tokio::select! {
-                    finished = &mut working => Some(finished),
-                    () = self.bench.forced.cancelled() => None,
+                    returned = &mut handler => Some(returned),
+                    () = self.context.forced.cancelled() => None,
                 }
             }
-            other => other,
+            returned => returned,
         };
-        // Asked once: a wish that comes from here on is too late.
-        let why = self.bench.running.told(self.task.id);
-        let told = why.filter(|told| told.why == Cause::Requested).map(|told| {
-            let answer = match &finished {
-                Some(Ok(Ok(_))) => CancelReaction::Ignored,
-                Some(_) => CancelReaction::Acknowledged,
-                None => CancelReaction::Killed,
-            };
-            CancelResponse { at: told.at, answer }
+        // Read once: a cancel request that arrives from here on is too late.
+        let interrupt = self.context.running.interrupt(self.task.id);
+        let during = Interruption {
+            cause: interrupt.map(|interrupt| interrupt.cause),
+            timed_out_after: limit.filter(|_| timed_out),
+            grace: self.grace(),
+            forced_stop: self.context.forced.is_cancelled(),
+        };
+        let code = returned.map(|returned| match returned {
+            Ok(Ok(result)) => AttemptEnd::Success(result),
+            Ok(Err(failure)) => failure.into_end(),
+            Err(panicked) => panicked.into_failure().into_end(),
         });
-        let outcome = match finished {
-            Some(Ok(Ok(result))) => Outcome::Success(result),
-            Some(_) | None if timed_out && !self.bench.forced.is_cancelled() => self.timeout(limit),
-            Some(Ok(Err(failure))) => self.error(failure, why.map(|told| told.why)),
-            Some(Err(panicked)) => panicked.into_failure().outcome(),
-            None if told.is_some() => self.killed(),
-            None => self.released(),
-        };
-        (outcome, told)
+        let (end, reaction) = AttemptEnd::of_code(code, &during);
+        let response = interrupt.zip(reaction);
+        let response = response
+            .map(|(interrupt, reaction)| CancelResponse { delivered: interrupt.at, reaction });
+        (end, response)
     }
 
-    /// How long asynchronous code that was told to end has to do so by itself.
+    /// How long asynchronous code that was asked to end has to do so by itself.
     fn grace(&self) -> Duration {
-        let why = self.bench.running.told(self.task.id).map(|told| told.why);
-        match (why, self.class.rules.cancel_grace) {
-            (Some(Cause::Requested), Some(time)) => time,
+        let cause = self.context.running.interrupt(self.task.id).map(|interrupt| interrupt.cause);
+        match (cause, self.class.rules.cancel_grace) {
+            (Some(InterruptCause::CancelRequested), Some(time)) => time,
             _ => GRACE,
         }
     }
 
-    /// What an error means: that the code ended as it was told to, if it was.
-    fn error(&self, failure: Failure, why: Option<Cause>) -> Outcome {
-        match (why, failure.outcome()) {
-            (Some(Cause::Requested), Outcome::Failure(error, _)) => {
-                let message = format!("cancelled while it ran; its code returned {error}");
-                let cancelled = TaskError::new(TaskError::CANCELLED, message);
-                Outcome::Cancelled(cancelled.with_backtrace(error.backtrace))
-            }
-            (Some(Cause::Requested), Outcome::Snoozed(error, _)) => {
-                let message = format!("cancelled while it ran; its code returned {error}");
-                Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message))
-            }
-            // It says itself when it wants to go on, and no retry is used.
-            (_, snoozed @ Outcome::Snoozed(..)) => snoozed,
-            (Some(Cause::EngineStopped | Cause::InstanceLost), _) => self.released(),
-            (_, outcome) => outcome,
-        }
+    fn finish(mut self, end: AttemptEnd, cancel_response: Option<CancelResponse>) {
+        self.cancel_response = cancel_response;
+        self.hand_over(end);
     }
 
-    fn killed(&self) -> Outcome {
-        let end = if self.bench.forced.is_cancelled() {
-            "its engine stopped before its code had ended".to_owned()
-        } else {
-            format!(
-                "its code had not ended {:?} after it was told to, and was dropped",
-                self.grace()
-            )
-        };
-        let message = format!("cancelled while it ran; {end}");
-        Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, message))
-    }
-
-    fn released(&self) -> Outcome {
-        Outcome::Released(TaskError::new(
-            TaskError::ENGINE_STOPPED,
-            "the engine stopped before the task had finished",
-        ))
-    }
-
-    fn timeout(&self, limit: Option<Duration>) -> Outcome {
-        let limit = limit.unwrap_or_default();
-        let error = TaskError::new("Timeout", format!("not finished after {limit:?}"));
-        Outcome::Failure(error, Default::default())
-    }
-
-    fn end(mut self, outcome: Outcome, told: Option<CancelResponse>) {
-        self.told = told;
-        self.finish(outcome);
-    }
-
-    fn finish(&mut self, mut outcome: Outcome) {
+    fn hand_over(&mut self, mut end: AttemptEnd) {
         let span = self.span.clone();
         let _inside = span.enter();
         let lasted = self.started.elapsed();
-        if let Outcome::Failure(error, _)
-        | Outcome::Cancelled(error)
-        | Outcome::Released(error)
-        | Outcome::Snoozed(error, _)
-        | Outcome::Lost(error) = &mut outcome
-        {
-            self.journal.secrets.error(error);
+        if let Some(error) = end.error_mut() {
+            self.reporter.secrets.error(error);
         }
-        trace::ended(&self.span, &outcome);
-        self.bench.running.end(self.task.id);
-        self.journal.close();
-        let about = About { class: self.class.number, due_at: self.task.due_at };
-        // Channels outlive the engine's work.
+        trace::ended(&self.span, &end);
+        self.context.running.end(self.task.id);
+        self.reporter.close();
+        let labels = EndingLabels { class: self.class.number, due_at: self.task.due_at };
+        // The channels outlive all attempts.
         if self.completing.close() {
-            let succeeded = matches!(outcome, Outcome::Success(_));
-            // What holds if the completion turns out not to be on record.
-            let outcome = if succeeded { not_committed() } else { outcome };
-            let next = self.next(&outcome);
-            let ending = self.ending(outcome, next, lasted);
-            let _ = self.bench.unsettled.send(Unsettled { ending, about, succeeded });
+            let succeeded = matches!(end, AttemptEnd::Success(_));
+            // What counts if the completion turns out not to be committed.
+            let end = if succeeded { AttemptEnd::not_committed() } else { end };
+            let next = self.next(&end);
+            let ending = self.ending(end, next, lasted);
+            let pending = PendingCompletion { ending, labels, succeeded };
+            let _ = self.context.pending_completions.send(pending);
         } else {
-            let next = self.next(&outcome);
-            self.log(&outcome, next, lasted);
-            let _ = self.bench.endings.send((self.ending(outcome, next, lasted), about));
+            let next = self.next(&end);
+            self.log(&end, next, lasted);
+            let _ = self.context.endings.send((self.ending(end, next, lasted), labels));
         }
-        self.bench.freed.send(self.worker);
+        self.context.free_workers.send(self.worker);
         self.done = true;
     }
 
-    fn ending(&self, outcome: Outcome, next: NextState, lasted: Duration) -> Ending {
-        let (result, error) = Ending::parts(outcome);
+    fn ending(&self, end: AttemptEnd, next: NextState, lasted: Duration) -> Ending {
+        let (result, error) = end.into_parts();
         Ending {
             id: self.task.id,
             retry_number: self.task.retry_number,
             claim_id: self.claim,
-            instance_id: self.bench.instance,
+            instance_id: self.context.instance,
             ran: Some(Ran { worker: Some(self.worker), lasted, ended: Instant::now() }),
             result,
             error,
             next,
-            told: self.told,
+            cancel_response: self.cancel_response,
         }
     }
 
-    /// What comes next, by the rule of the class, the task, or the error.
-    fn next(&self, outcome: &Outcome) -> NextState {
+    /// What follows, with the retry rule of the class, the task and the engine.
+    fn next(&self, end: &AttemptEnd) -> NextState {
         let mut rule = self.class.rules.retry;
         match RetryOverride::of(&self.task.context) {
             Ok(task) => rule = rule.with(&task),
             Err(error) => tracing::warn!(
-                "Task {}: the retry rule in its context is not used: {error}",
+                "Task {}: ignoring the retry rule in its context: {error}",
                 self.task.id.task_id
             ),
         }
-        let number = self.task.retry_number;
-        if let (Some(function), Outcome::Failure(error, advice)) = (&self.class.retry, outcome)
-            && *advice == Default::default()
-        {
-            match guarded(|| function(number, error)) {
-                Ok(Some(after)) => {
-                    let after = after.min(DELAY_MAX);
-                    return NextState::Wait { after, retry_number: number + 1 };
-                }
-                Ok(None) => return NextState::End(TaskStatus::Failed),
-                Err(_) => tracing::warn!(
-                    "the retry rule of class {} panicked; its plain rule is used",
-                    self.class.name
-                ),
+        let (number, chance) = (self.task.retry_number, chance(&rule));
+        let function = self.class.retry.as_ref().map(|function| {
+            move |error: &TaskError| {
+                guarded(|| function(number, error)).unwrap_or_else(|_| {
+                    tracing::warn!(
+                        "the retry function of class {} panicked; using the rule of the class",
+                        self.class.name
+                    );
+                    rule.delay(number, chance)
+                })
             }
-        }
-        transition(outcome, &rule, number, chance(&rule))
+        });
+        let function = function.as_ref().map(|function| function as &dyn Fn(&TaskError) -> _);
+        decide_end(end, self.task.id.attempt, number, &RetryPolicy { rule, function, chance })
     }
 
-    fn log(&self, outcome: &Outcome, next: NextState, lasted: Duration) {
+    fn log(&self, end: &AttemptEnd, next: NextState, lasted: Duration) {
         let (worker, id, ms) = (self.worker, self.task.id.task_id, lasted.as_millis());
-        match outcome {
-            Outcome::Success(_) => {
+        match end {
+            AttemptEnd::Success(_) => {
                 tracing::info!("Worker {worker} finished task {id} in {ms} ms");
                 return;
             }
-            Outcome::Cancelled(_) => {
-                tracing::info!("Worker {worker} task {id} was cancelled after {ms} ms");
+            AttemptEnd::Cancelled(_) => {
+                tracing::info!("Worker {worker} cancelled task {id} after {ms} ms");
             }
-            Outcome::Released(_) => {
-                tracing::info!("Worker {worker} gave task {id} back after {ms} ms");
+            AttemptEnd::Released(_) => {
+                tracing::info!("Worker {worker} released task {id} after {ms} ms");
             }
-            Outcome::Snoozed(error, time) => {
+            AttemptEnd::Snoozed(error, time) => {
                 tracing::info!(
                     "Worker {worker} snoozed task {id} for {} after {ms} ms: {}",
                     span((*time).min(DELAY_MAX)),
                     error.message
                 );
             }
-            Outcome::Failure(error, _) | Outcome::Lost(error) => {
-                tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
+            end => {
+                if let Some(error) = end.error() {
+                    tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
+                }
             }
         }
         match next {
@@ -375,7 +316,7 @@ impl<S: Send + Sync + 'static> Ticket<S> {
                 );
             }
             NextState::End(TaskStatus::Failed) => {
-                let why = why_not_retried(outcome, &self.class, &self.task.context);
+                let why = why_not_retried(end, &self.class, &self.task.context);
                 tracing::warn!(
                     "Worker {worker} task {id} has failed and will not be retried: {why}"
                 );
@@ -385,34 +326,37 @@ impl<S: Send + Sync + 'static> Ticket<S> {
     }
 }
 
-impl<S: Send + Sync + 'static> Drop for Ticket<S> {
+impl<S: Send + Sync + 'static> Drop for AttemptGuard<S> {
     fn drop(&mut self) {
         if self.done {
             return;
         }
-        let outcome = if std::thread::panicking() {
-            let error =
-                TaskError::new("Panic", "the code of the task panicked while it was dropped");
-            Outcome::Failure(error, Default::default())
+        self.hand_over(if std::thread::panicking() {
+            let message = "the code of the task panicked while it was dropped";
+            AttemptEnd::Panic(TaskError::new(TaskError::PANIC, message))
         } else {
-            self.released()
-        };
-        self.finish(outcome);
+            AttemptEnd::released()
+        });
     }
 }
 
-/// Why a task that has failed is not tried again.
-fn why_not_retried<S>(outcome: &Outcome, class: &Class<S>, context: &Json) -> String {
+/// Why a failed task is not retried.
+fn why_not_retried<S>(end: &AttemptEnd, class: &Class<S>, context: &Json) -> String {
     let (own, name) = (RetryOverride::of(context).unwrap_or_default(), &class.name);
-    match outcome {
-        Outcome::Failure(error, RetryAdvice::NoRetry) => {
-            format!("error {} is not retried", error.exception)
-        }
-        Outcome::Failure(_, RetryAdvice::ByRule) if class.retry.is_some() => {
+    match end {
+        AttemptEnd::Failure(error, RetryAdvice::NoRetry)
+        | AttemptEnd::ResultNotStorable(error)
+        | AttemptEnd::Unreadable(error) => format!("error {} is not retried", error.exception),
+        AttemptEnd::Failure(_, RetryAdvice::ByRule)
+        | AttemptEnd::Panic(_)
+        | AttemptEnd::Timeout(_)
+        | AttemptEnd::NotCommitted(_)
+            if class.retry.is_some() =>
+        {
             format!("the retry function of class {name} allows no other retry")
         }
         _ => match class.rules.retry.with(&own).maximum {
-            0 if own.maximum.is_some() => "by its own rule, this task is not retried".to_owned(),
+            0 if own.maximum.is_some() => "this task is not retried, by its own rule".to_owned(),
             0 => format!("class {name} is not retried"),
             maximum => format!("retries exhausted ({maximum} of {maximum})"),
         },
@@ -428,43 +372,39 @@ mod tests {
     use task_engine_core::task::ClassRules;
 
     use super::*;
+    use crate::failure::Failure;
     use crate::handler::{Classes, NewClass};
     use crate::run::Run;
 
+    fn classes(rule: RetryRule) -> Classes<()> {
+        let rules = ClassRules::default().retry(rule);
+        let place = std::panic::Location::caller();
+        let mut classes = Classes::new();
+        let new = NewClass { name: "mail".to_owned(), rules, place };
+        classes.add_async(new, |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) });
+        classes
+    }
+
     #[test]
-    fn log_tells_apart_why_nothing_is_retried() {
-        let class = |rule| {
-            let rules = ClassRules::default().retry(rule);
-            let place = std::panic::Location::caller();
-            let mut classes = Classes::new();
-            let new = NewClass { name: "mail".to_owned(), rules, place };
-            classes
-                .add_async(new, |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) });
-            classes.get("mail").unwrap().clone()
-        };
+    fn log_explains_missing_retry() {
         let error = TaskError::new("Closed", "at night");
-        let by_rule = || Outcome::Failure(error.clone(), RetryAdvice::ByRule);
+        let by_rule = || AttemptEnd::Failure(error.clone(), RetryAdvice::ByRule);
+        let no_retry = AttemptEnd::Failure(error.clone(), RetryAdvice::NoRetry);
+        let lost = AttemptEnd::Lost(error.clone());
         let none = Json::empty_object();
         let never = Json::parse(r#"{"retry": {"maximum": 0}}"#).unwrap();
-        for (outcome, rule, context, why) in [
+        for (end, rule, context, why) in [
             (by_rule(), RetryRule::times(3), &none, "retries exhausted (3 of 3)"),
             (by_rule(), RetryRule::never(), &none, "class mail is not retried"),
-            (Outcome::Lost(error.clone()), RetryRule::never(), &none, "class mail is not retried"),
-            (by_rule(), RetryRule::times(3), &never, "by its own rule, this task is not retried"),
-            (
-                Outcome::Failure(error.clone(), RetryAdvice::NoRetry),
-                RetryRule::times(3),
-                &none,
-                "error Closed is not retried",
-            ),
+            (lost, RetryRule::never(), &none, "class mail is not retried"),
+            (by_rule(), RetryRule::times(3), &never, "this task is not retried, by its own rule"),
+            (no_retry, RetryRule::times(3), &none, "error Closed is not retried"),
         ] {
-            assert_eq!(why_not_retried(&outcome, &class(rule), context), why);
+            let classes = classes(rule);
+            assert_eq!(why_not_retried(&end, classes.get("mail").unwrap(), context), why);
         }
-        let mut classes = Classes::new();
-        let (name, place) = ("mail".to_owned(), std::panic::Location::caller());
-        let new = NewClass { name: name.clone(), rules: ClassRules::default(), place };
-        classes.add_async(new, |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) });
-        classes.retry(&[(name, Arc::new(|_, _| None))]);
+        let mut classes = classes(RetryRule::default());
+        classes.retry(&[("mail".to_owned(), Arc::new(|_, _| None))]);
         let why = why_not_retried(&by_rule(), classes.get("mail").unwrap(), &none);
         assert_eq!(why, "the retry function of class mail allows no other retry");
     }

@@ -1,24 +1,23 @@
-//! What hooks add to an execution, by type.
+//! Values that hooks add to an execution, by type.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Values that hooks leave for the handler, one of each type. Clones share
-/// them.
+/// Values that hooks leave for the handler, one of each type. Clones share them.
 #[derive(Clone, Default)]
 pub struct Extensions(Arc<Mutex<Values>>);
 
 type Values = HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>;
 
 impl Extensions {
-    /// Adds a value. One of the same type that was there is replaced.
+    /// Adds a value, and replaces one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&self, value: T) {
         self.values().insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
 
-    /// The value of this type, if somebody has added one.
+    /// The value of this type, if there is one.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let (_, value) = self.values().get(&TypeId::of::<T>())?.clone();
@@ -26,7 +25,7 @@ impl Extensions {
     }
 
     fn values(&self) -> MutexGuard<'_, Values> {
-        // Each change is one step: a panic leaves it whole.
+        // Each change is one step, so a panic leaves it consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_found_by_its_type() {
+    fn value_is_found_by_type() {
         struct Tenant(u32);
         let extensions = Extensions::default();
         assert!(extensions.get::<Tenant>().is_none());

@@ -1,4 +1,4 @@
-//! How a task says that it failed.
+//! The errors of handlers.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::error::Error;
@@ -7,14 +7,13 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, RetryAdvice, TaskError};
 use task_engine_core::display::span;
 
-/// Why a task failed. Any error becomes one with `?`: recorded with its type,
-/// its causes and its place, and retried by the rule.
+/// Why a task failed. `?` converts any error into one: it is recorded with its
+/// type, its causes and its place, and retried by the rule.
 ///
-/// It is not itself an `Error`: that is what lets `?` take every other one.
+/// It does not implement `Error` itself, so that `?` can convert every error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,10 +21,10 @@ use task_engine_core::display::span;
 ///
 /// fn fetch(url: &str, status: u16) -> Result<u64, Failure> {
 ///     match status {
-///         404 => Err(Failure::no_retry(format!("{url} is not there"))),
+///         404 => Err(Failure::no_retry(format!("{url} does not exist"))),
 ///         503 => Err(Failure::retry_after("busy", Duration::from_secs(30))),
 ///         429 => Err(Failure::snooze(Duration::from_secs(60))), // Uses no retry.
-///         500 => Err(Failure::named("ServerBroken", "they say it is their fault")),
+///         500 => Err(Failure::named("ServerBroken", "internal server error")),
 ///         _ => Ok(url.parse::<u64>()?), // Any error.
 ///     }
 /// }
@@ -38,14 +37,22 @@ pub struct Failure {
     exception: String,
     message: String,
     /// Boxed, so that a `Result` with a failure stays small.
-    trace: Box<Trace>,
-    advice: RetryAdvice,
-    /// Set if this is no failure: the task is postponed by this time.
-    snooze: Option<Duration>,
+    trace: Box<FailureTrace>,
+    kind: FailureKind,
+}
+
+/// Which [`AttemptEnd`] it becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailureKind {
+    Error(RetryAdvice),
+    Panic,
+    ResultNotStorable,
+    /// Not a failure: the task is postponed by this time.
+    Snooze(Duration),
 }
 
 #[derive(Debug)]
-enum Trace {
+enum FailureTrace {
     /// Where the failure was made, and the calls that led there.
     Here(&'static Location<'static>, Backtrace),
     /// Lines that are known already.
@@ -58,8 +65,7 @@ impl Failure {
     #[track_caller]
     pub fn no_retry(error: impl Into<Self>) -> Self {
         let mut failure = error.into();
-        failure.advice = RetryAdvice::NoRetry;
-        failure.snooze = None;
+        failure.kind = FailureKind::Error(RetryAdvice::NoRetry);
         failure
     }
 
@@ -69,8 +75,7 @@ impl Failure {
     #[track_caller]
     pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
         let mut failure = error.into();
-        failure.advice = RetryAdvice::RetryAfter(wait);
-        failure.snooze = None;
+        failure.kind = FailureKind::Error(RetryAdvice::RetryAfter(wait));
         failure
     }
 
@@ -90,36 +95,34 @@ impl Failure {
         Self::snooze_because(time, format!("postponed by {}", span(time)))
     }
 
-    /// The same with a reason, which `why` and `show` tell.
+    /// The same with a reason, which `why` and `show` print.
     #[must_use]
     pub fn snooze_because(time: Duration, reason: impl Into<String>) -> Self {
         let mut failure = Self::known(TaskError::SNOOZED, reason.into(), Vec::new());
-        failure.snooze = Some(time);
+        failure.kind = FailureKind::Snooze(time);
         failure
     }
 
-    /// A failure with a name and a message of one's own.
+    /// A failure with this name and message.
     #[must_use]
     #[track_caller]
     pub fn named(exception: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             exception: exception.into(),
             message: message.into(),
-            trace: Box::new(Trace::Here(Location::caller(), Backtrace::disabled())),
-            advice: RetryAdvice::ByRule,
-            snooze: None,
+            trace: Box::new(FailureTrace::Here(Location::caller(), Backtrace::disabled())),
+            kind: FailureKind::Error(RetryAdvice::ByRule),
         }
     }
 
-    /// The same with these lines in place of the calls that led to it: for code
-    /// that is not this program's, and has its own idea of where it failed.
+    /// The same with these lines as its backtrace: for errors of another program.
     #[must_use]
     pub fn with_trace(mut self, lines: Vec<String>) -> Self {
-        self.trace = Box::new(Trace::Known(lines));
+        self.trace = Box::new(FailureTrace::Known(lines));
         self
     }
 
-    /// What kind of error: the type, or the name that it was given.
+    /// What kind of error: its type, or the name given to [`named`](Self::named).
     #[must_use]
     pub fn exception(&self) -> &str {
         &self.exception
@@ -129,7 +132,10 @@ impl Failure {
     /// [`snooze`](Self::snooze) and no failure.
     #[must_use]
     pub fn snoozes(&self) -> Option<Duration> {
-        self.snooze
+        match self.kind {
+            FailureKind::Snooze(time) => Some(time),
+            _ => None,
+        }
     }
 
     /// The message, with its causes.
@@ -139,34 +145,44 @@ impl Failure {
     }
 
     pub(crate) fn panic(message: String, backtrace: Vec<String>) -> Self {
-        Self::known("Panic", message, backtrace)
+        let failure = Self::known(TaskError::PANIC, message, backtrace);
+        Self { kind: FailureKind::Panic, ..failure }
+    }
+
+    /// The result cannot be encoded.
+    pub(crate) fn result_not_storable(why: &impl fmt::Display) -> Self {
+        let message = format!("the result cannot be stored: {why}");
+        let failure = Self::known(TaskError::RESULT_NOT_STORABLE, message, Vec::new());
+        Self { kind: FailureKind::ResultNotStorable, ..failure }
     }
 
     pub(crate) fn known(exception: &str, message: String, backtrace: Vec<String>) -> Self {
         Self {
             exception: exception.to_owned(),
             message,
-            trace: Box::new(Trace::Known(backtrace)),
-            advice: RetryAdvice::ByRule,
-            snooze: None,
+            trace: Box::new(FailureTrace::Known(backtrace)),
+            kind: FailureKind::Error(RetryAdvice::ByRule),
         }
     }
 
-    pub(crate) fn outcome(self) -> Outcome {
+    pub(crate) fn into_end(self) -> AttemptEnd {
         let backtrace = match *self.trace {
-            Trace::Known(lines) => lines,
-            Trace::Here(place, calls) => {
+            FailureTrace::Known(lines) => lines,
+            FailureTrace::Here(place, calls) => {
                 std::iter::once(place.to_string()).chain(frames(&calls)).collect()
             }
         };
         let mut error = TaskError::new(self.exception, self.message).with_backtrace(backtrace);
-        if self.snooze.is_none() && error.exception == TaskError::SNOOZED {
-            // The name is what tells a snooze from a failure on record.
+        let is_snooze = matches!(self.kind, FailureKind::Snooze(_));
+        if !is_snooze && error.exception == TaskError::SNOOZED {
+            // Only the name distinguishes a recorded snooze from a failure.
             error.exception = "Failure".to_owned();
         }
-        match self.snooze {
-            Some(time) => Outcome::Snoozed(error, time),
-            None => Outcome::Failure(error, self.advice),
+        match self.kind {
+            FailureKind::Error(advice) => AttemptEnd::Failure(error, advice),
+            FailureKind::Panic => AttemptEnd::Panic(error),
+            FailureKind::ResultNotStorable => AttemptEnd::ResultNotStorable(error),
+            FailureKind::Snooze(time) => AttemptEnd::Snoozed(error, time),
         }
     }
 }
@@ -195,18 +211,17 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
         Self {
             exception: if is_text { "Failure" } else { exception }.to_owned(),
             message,
-            trace: Box::new(Trace::Here(Location::caller(), Backtrace::force_capture())),
-            advice: RetryAdvice::ByRule,
-            snooze: None,
+            trace: Box::new(FailureTrace::Here(Location::caller(), Backtrace::force_capture())),
+            kind: FailureKind::Error(RetryAdvice::ByRule),
         }
     }
 }
 
-/// The frames of a backtrace that are the application's, one a line, innermost
-/// first; none of the engine, the runtime and the standard library.
+/// The application's frames of a backtrace, one per line, innermost first, without
+/// those of the engine, the runtime and the standard library.
 ///
-/// Names are looked up in the program's debug data, which takes milliseconds:
-/// when tasks fail by the thousand, only some of them get their frames.
+/// Resolving the names takes milliseconds. When thousands of tasks fail, only some
+/// of them get their frames.
 pub(crate) fn frames(backtrace: &Backtrace) -> Vec<String> {
     if backtrace.status() != BacktraceStatus::Captured || !within_budget() {
         return Vec::new();
@@ -228,7 +243,7 @@ fn application_frames(backtrace: &str) -> Vec<String> {
             (None, None) => {}
         }
     }
-    // What has called the handler is the engine, and whatever runs that.
+    // The engine and the runtime called the handler.
     let end = frames.iter().position(|(name, place)| calls_handlers(name, place));
     frames.truncate(end.unwrap_or(frames.len()));
     frames.retain(|(name, place)| is_of_application(name) && !is_foreign_file(place));
@@ -238,8 +253,8 @@ fn application_frames(backtrace: &str) -> Vec<String> {
     shown.collect()
 }
 
-/// Whether this is [`guarded`](crate::panic::guarded). A function that was inlined
-/// has its name alone, without a path.
+/// Whether this is [`guarded`](crate::panic::guarded). An inlined function has only
+/// its name, without a path.
 fn calls_handlers(name: &str, place: &str) -> bool {
     name.starts_with("task_engine::panic::guarded")
         || (name.starts_with("guarded<") && is_foreign_file(place))
@@ -316,14 +331,14 @@ mod tests {
     }
 
     fn recorded(failure: Failure) -> (TaskError, RetryAdvice) {
-        match failure.outcome() {
-            Outcome::Failure(error, advice) => (error, advice),
+        match failure.into_end() {
+            AttemptEnd::Failure(error, advice) => (error, advice),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn an_error_keeps_its_type_its_message_and_its_place() {
+    fn error_keeps_type_message_and_place() {
         let (error, advice) = recorded(parse("x").unwrap_err());
         assert_eq!(error.exception, "core::num::error::ParseIntError");
         assert_eq!(error.message, "invalid digit found in string");
@@ -377,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_part_of_the_message() {
+    fn message_includes_causes() {
         #[derive(Debug, thiserror::Error)]
         #[error("mail not sent")]
         struct Outer(#[source] std::io::Error);
@@ -387,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_may_have_its_own_idea_of_a_retry() {
+    fn error_carries_retry_advice() {
         let (error, advice) = recorded(Failure::no_retry("account closed"));
         assert_eq!((error.exception.as_str(), advice), ("Failure", RetryAdvice::NoRetry));
         assert_eq!(error.message, "account closed");
@@ -402,8 +417,8 @@ mod tests {
         let snooze = Failure::snooze(minute);
         assert_eq!((snooze.snoozes(), snooze.message()), (Some(minute), "postponed by 1 min"));
         let expected = TaskError::new("Snoozed", "rate limit");
-        let outcome = Failure::snooze_because(minute, "rate limit").outcome();
-        assert_eq!(outcome, Outcome::Snoozed(expected, minute));
+        let outcome = Failure::snooze_because(minute, "rate limit").into_end();
+        assert_eq!(outcome, AttemptEnd::Snoozed(expected, minute));
         let failure = Failure::no_retry(Failure::snooze(minute));
         assert_eq!(failure.snoozes(), None);
         let (error, advice) = recorded(failure);
@@ -411,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn boxed_errors_and_strings_are_taken_too() {
+    fn boxed_errors_and_strings_convert() {
         fn boxed() -> Result<(), Failure> {
             let error: Box<dyn Error + Send + Sync> = "no".into();
             Err(error)?

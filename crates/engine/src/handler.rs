@@ -1,4 +1,4 @@
-//! Which code runs for which class.
+//! The handlers of an engine, by class.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,34 +15,34 @@ use task_engine_core::json::Json;
 use task_engine_core::task::{ClassRules, Task};
 
 use crate::failure::Failure;
-use crate::figures::ClassNumber;
-use crate::hook::{Hooks, Registered};
+use crate::hook::{ClassHooks, RegisteredHook};
+use crate::rollup::ClassNumber;
 use crate::run::Run;
 
-type Work<S> = Box<dyn Fn(&Json, Run<S>) -> Working + Send + Sync>;
-pub(crate) type Working = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
+type HandlerFn<S> = Box<dyn Fn(&Json, Run<S>) -> HandlerFuture + Send + Sync>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
 
 /// A retry rule that is a function of the retry number and the error: see
 /// [`Engine::retry_with`](crate::Engine::retry_with).
 pub(crate) type RetryFunction = Arc<dyn Fn(u32, &TaskError) -> Option<Duration> + Send + Sync>;
 
-/// A class as an engine knows it.
+/// A class with its handler.
 pub(crate) struct Class<S> {
     pub(crate) name: Arc<str>,
-    /// Its place among the classes of the engine.
+    /// Its number among the classes of the engine.
     pub(crate) number: ClassNumber,
     pub(crate) rules: ClassRules,
     pub(crate) retry: Option<RetryFunction>,
-    /// Runs on a thread of its own, and cannot be dropped half-way.
+    /// Runs on its own thread, and cannot be dropped.
     pub(crate) blocking: bool,
-    pub(crate) hooks: Hooks<S>,
-    work: Work<S>,
+    pub(crate) hooks: ClassHooks<S>,
+    handler: HandlerFn<S>,
     place: &'static Location<'static>,
 }
 
 impl<S> Class<S> {
-    pub(crate) fn work(&self, parameters: &Json, run: Run<S>) -> Working {
-        (self.work)(parameters, run)
+    pub(crate) fn call(&self, parameters: &Json, run: Run<S>) -> HandlerFuture {
+        (self.handler)(parameters, run)
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
@@ -53,8 +53,8 @@ impl<S> Class<S> {
 /// All classes of an engine.
 pub(crate) struct Classes<S> {
     known: BTreeMap<String, Arc<Class<S>>>,
-    /// The first class that was given two handlers, and both places.
-    pub(crate) clash: Option<(String, String, String)>,
+    /// The first class with two handlers, and the places of both.
+    pub(crate) duplicate: Option<(String, String, String)>,
 }
 
 impl<S> fmt::Debug for Classes<S> {
@@ -65,7 +65,7 @@ impl<S> fmt::Debug for Classes<S> {
 
 impl<S: Send + Sync + 'static> Classes<S> {
     pub(crate) fn new() -> Self {
-        Self { known: BTreeMap::new(), clash: None }
+        Self { known: BTreeMap::new(), duplicate: None }
     }
 
     pub(crate) fn get(&self, class: &str) -> Option<&Arc<Class<S>>> {
@@ -80,22 +80,22 @@ impl<S: Send + Sync + 'static> Classes<S> {
         self.known.iter().map(|(name, class)| (name.clone(), class.rules.clone())).collect()
     }
 
-    /// Gives classes their rules that are functions.
+    /// Sets the retry functions of classes.
     pub(crate) fn retry(&mut self, rules: &[(String, RetryFunction)]) {
         for (name, rule) in rules {
-            // Nobody else has it yet.
+            // There is no other reference yet.
             if let Some(class) = self.known.get_mut(name).and_then(Arc::get_mut) {
                 class.retry = Some(rule.clone());
             }
         }
     }
 
-    /// Gives each class its hooks, in their order.
-    pub(crate) fn hook(&mut self, registered: &[Registered<S>]) {
+    /// Sets the hooks of each class, in their order.
+    pub(crate) fn hook(&mut self, registered: &[RegisteredHook<S>]) {
         for (name, class) in &mut self.known {
-            // Nobody else has it yet.
+            // There is no other reference yet.
             if let Some(class) = Arc::get_mut(class) {
-                class.hooks = Hooks::of(name, registered);
+                class.hooks = ClassHooks::of(name, registered);
             }
         }
     }
@@ -112,7 +112,7 @@ impl<S: Send + Sync + 'static> Classes<S> {
         let name = class.name.to_string();
         let place = class.place;
         if let Some(first) = self.known.insert(name.clone(), Arc::new(class)) {
-            self.clash.get_or_insert((name, first.place.to_string(), place.to_string()));
+            self.duplicate.get_or_insert((name, first.place.to_string(), place.to_string()));
         }
     }
 
@@ -128,7 +128,7 @@ impl<S: Send + Sync + 'static> Classes<S> {
         let function = Arc::new(function);
         let name: Arc<str> = class.name.as_str().into();
         let class_name = name.clone();
-        let work = move |parameters: &Json, run: Run<S>| -> Working {
+        let work = move |parameters: &Json, run: Run<S>| -> HandlerFuture {
             let decoded = decode::<P>(&class_name, parameters);
             let function = function.clone();
             Box::pin(async move {
@@ -139,7 +139,7 @@ impl<S: Send + Sync + 'static> Classes<S> {
         self.add(class.with(name, false, Box::new(work)));
     }
 
-    /// Adds a handler that blocks: it gets a thread of its own.
+    /// Adds a handler that blocks: each call gets its own thread.
     pub(crate) fn add_blocking<P, R, E, F>(&mut self, class: NewClass, function: F)
     where
         P: DeserializeOwned + Send + 'static,
@@ -150,28 +150,28 @@ impl<S: Send + Sync + 'static> Classes<S> {
         let function = Arc::new(function);
         let name: Arc<str> = class.name.as_str().into();
         let class_name = name.clone();
-        let work = move |parameters: &Json, run: Run<S>| -> Working {
+        let work = move |parameters: &Json, run: Run<S>| -> HandlerFuture {
             let decoded = decode::<P>(&class_name, parameters);
             let function = function.clone();
             Box::pin(async move {
                 let parameters = decoded?;
                 let (done, result) = tokio::sync::oneshot::channel();
                 let span = tracing::Span::current();
-                // Not a thread of the runtime: its end would wait for this one.
+                // Not a thread of the runtime, whose shutdown would wait for it.
                 std::thread::Builder::new().name(format!("task {}", run.task_id())).spawn(
                     move || {
                         let _inside = span.enter();
                         let result = crate::panic::guarded(|| {
                             function(parameters, run).map_err(Into::into).and_then(|r| encode(&r))
                         });
-                        // Nobody listens any more if the engine was forced to stop.
+                        // The receiver is gone if the engine was forced to stop.
                         let _ = done.send(result);
                     },
                 )?;
                 match result.await {
                     Ok(Ok(result)) => result,
                     Ok(Err(panic)) => Err(panic.into_failure()),
-                    Err(gone) => Err(Failure::named("Panic", gone.to_string())),
+                    Err(gone) => Err(Failure::panic(gone.to_string(), Vec::new())),
                 }
             })
         };
@@ -179,7 +179,7 @@ impl<S: Send + Sync + 'static> Classes<S> {
     }
 }
 
-/// The name and rules of a class that is about to get its handler.
+/// The name and rules of a class, before it gets its handler.
 pub(crate) struct NewClass {
     pub(crate) name: String,
     pub(crate) rules: ClassRules,
@@ -191,21 +191,21 @@ impl NewClass {
         Self { name: T::CLASS.to_owned(), rules: ClassRules::of::<T>(), place }
     }
 
-    fn with<S>(self, name: Arc<str>, blocking: bool, work: Work<S>) -> Class<S> {
+    fn with<S>(self, name: Arc<str>, blocking: bool, handler: HandlerFn<S>) -> Class<S> {
         Class {
             name,
             number: 0,
             rules: self.rules,
             retry: None,
             blocking,
-            hooks: Hooks::default(),
-            work,
+            hooks: ClassHooks::default(),
+            handler,
             place: self.place,
         }
     }
 }
 
-/// The parameters as the handler wants them, or a failure that names the field.
+/// The parameters as the handler's type, or a failure that names the field.
 fn decode<P: DeserializeOwned>(class: &str, parameters: &Json) -> Result<P, Failure> {
     parameters.decode().or_else(|error| {
         // `{}` is how the parameters of a type without fields are stored.
@@ -222,6 +222,5 @@ fn decode<P: DeserializeOwned>(class: &str, parameters: &Json) -> Result<P, Fail
 }
 
 fn encode<R: Serialize>(result: &R) -> Result<Json, Failure> {
-    Json::encode(result)
-        .map_err(|error| Failure::named("ResultNotStorable", format!("the result: {error}")))
+    Json::encode(result).map_err(|error| Failure::result_not_storable(&error))
 }

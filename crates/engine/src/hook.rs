@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::failure::Failure;
-use crate::handler::{Class, Working};
+use crate::handler::{Class, HandlerFuture};
 use crate::panic::Guarded;
 use crate::run::Run;
 
@@ -28,14 +28,13 @@ use crate::run::Run;
 /// `around` and no `after`, and nothing further inside runs; the hooks outside of
 /// it see its failure.
 ///
-/// Whatever a hook does wrong is a failure of the attempt that names the hook:
-/// a panic (`HookPanicked`), or taking longer than its own
-/// [time limit](Self::time_limit) (`HookTimedOut`). The rule of the class decides
-/// about a retry.
+/// A hook that panics (`HookPanicked`) or exceeds its own
+/// [time limit](Self::time_limit) (`HookTimedOut`) fails the attempt; the error names
+/// the hook. The rule of the class decides about a retry.
 ///
-/// An attempt that is dropped (its class's timeout, a cancel, a forced stop) drops
-/// its hooks, too, so an `after` may never come. What must happen in any case
-/// belongs into a guard inside `around`.
+/// An attempt that is dropped (its class's timeout, a cancel request, a forced stop)
+/// drops its hooks, too, so `after` may never run. Put what must always happen into
+/// a guard inside `around`.
 ///
 /// ```
 /// use task_engine::{Failure, Hook, Run};
@@ -55,7 +54,7 @@ use crate::run::Run;
 /// }
 /// ```
 pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
-    /// Its name in errors and logs: the name of its type, unless it says more.
+    /// Its name in errors and logs. Default: the name of its type.
     fn name(&self) -> Cow<'static, str> {
         let path = std::any::type_name::<Self>();
         let path = path.split('<').next().unwrap_or(path);
@@ -84,7 +83,7 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
         inner.run()
     }
 
-    /// Runs after the handler has returned, and says what counts.
+    /// Runs after the handler has returned. Its result counts.
     fn after(
         &self,
         run: &Run<S>,
@@ -95,18 +94,19 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
     }
 }
 
-type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+type HookFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// A hook whose type is forgotten.
-trait AnyHook<S>: Send + Sync {
+/// A [`Hook`] as a trait object.
+trait DynHook<S>: Send + Sync {
     fn name(&self) -> Cow<'static, str>;
     fn time_limit(&self) -> Duration;
-    fn before<'a>(&'a self, run: &'a Run<S>) -> Step<'a, ()>;
-    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> Step<'a, Json>;
-    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>) -> Step<'a, Json>;
+    fn before<'a>(&'a self, run: &'a Run<S>) -> HookFuture<'a, ()>;
+    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> HookFuture<'a, Json>;
+    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>)
+    -> HookFuture<'a, Json>;
 }
 
-impl<S: Send + Sync + 'static, H: Hook<S>> AnyHook<S> for H {
+impl<S: Send + Sync + 'static, H: Hook<S>> DynHook<S> for H {
     fn name(&self) -> Cow<'static, str> {
         Hook::name(self)
     }
@@ -115,27 +115,31 @@ impl<S: Send + Sync + 'static, H: Hook<S>> AnyHook<S> for H {
         Hook::time_limit(self)
     }
 
-    fn before<'a>(&'a self, run: &'a Run<S>) -> Step<'a, ()> {
+    fn before<'a>(&'a self, run: &'a Run<S>) -> HookFuture<'a, ()> {
         Box::pin(async move { Hook::before(self, run).await })
     }
 
-    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> Step<'a, Json> {
+    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> HookFuture<'a, Json> {
         Box::pin(async move { Hook::around(self, run, inner).await })
     }
 
-    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>) -> Step<'a, Json> {
+    fn after<'a>(
+        &'a self,
+        run: &'a Run<S>,
+        outcome: Result<Json, Failure>,
+    ) -> HookFuture<'a, Json> {
         Box::pin(async move { Hook::after(self, run, outcome).await })
     }
 }
 
-/// A hook as an engine was given it.
-pub(crate) struct Registered<S> {
-    hook: Arc<dyn AnyHook<S>>,
+/// A hook, and the classes that it is for.
+pub(crate) struct RegisteredHook<S> {
+    hook: Arc<dyn DynHook<S>>,
     /// `None`: all classes.
     classes: Option<Vec<String>>,
 }
 
-impl<S: Send + Sync + 'static> Registered<S> {
+impl<S: Send + Sync + 'static> RegisteredHook<S> {
     pub(crate) fn new(hook: impl Hook<S>, classes: Option<Vec<String>>) -> Self {
         Self { hook: Arc::new(hook), classes }
     }
@@ -144,7 +148,7 @@ impl<S: Send + Sync + 'static> Registered<S> {
         self.classes.as_ref().is_none_or(|classes| classes.iter().any(|one| one == class))
     }
 
-    /// A class that it is for, and that is not among those known.
+    /// A class that it is for, and that has no handler.
     pub(crate) fn unknown_class(&self, known: impl Fn(&str) -> bool) -> Option<&str> {
         self.classes.iter().flatten().map(String::as_str).find(|class| !known(class))
     }
@@ -155,16 +159,16 @@ impl<S: Send + Sync + 'static> Registered<S> {
 }
 
 /// The hooks of one class, outermost first.
-pub(crate) struct Hooks<S>(Vec<Arc<dyn AnyHook<S>>>);
+pub(crate) struct ClassHooks<S>(Vec<Arc<dyn DynHook<S>>>);
 
-impl<S> Default for Hooks<S> {
+impl<S> Default for ClassHooks<S> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<S: Send + Sync + 'static> Hooks<S> {
-    pub(crate) fn of(class: &str, registered: &[Registered<S>]) -> Self {
+impl<S: Send + Sync + 'static> ClassHooks<S> {
+    pub(crate) fn of(class: &str, registered: &[RegisteredHook<S>]) -> Self {
         let hooks = registered.iter().filter(|one| one.is_for(class));
         Self(hooks.map(|one| one.hook.clone()).collect())
     }
@@ -174,26 +178,27 @@ impl<S: Send + Sync + 'static> Hooks<S> {
     }
 }
 
-/// The work of a class inside its hooks.
-pub(crate) fn work<S: Send + Sync + 'static>(
+/// Calls the handler of a class inside its hooks.
+pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
     class: Arc<Class<S>>,
     parameters: Json,
     run: Run<S>,
-) -> Working {
+) -> HandlerFuture {
     Box::pin(async move {
-        let core = Core { class, parameters, run: run.clone(), threads: Mutex::default() };
-        let hooks = core.class.hooks.0.as_slice();
-        let outcome = Inner { hooks, run: &run, core: &core, own_time: None }.run().await;
-        core.settled().await;
+        let call =
+            HandlerCall { class, parameters, run: run.clone(), thread_ended: Mutex::default() };
+        let hooks = call.class.hooks.0.as_slice();
+        let outcome = Inner { hooks, run: &run, call: &call, own_time: None }.run().await;
+        call.wait_for_thread().await;
         outcome
     })
 }
 
 /// What is inside a hook: the hooks that come after it, then the handler.
 pub struct Inner<'a, S> {
-    hooks: &'a [Arc<dyn AnyHook<S>>],
+    hooks: &'a [Arc<dyn DynHook<S>>],
     run: &'a Run<S>,
-    core: &'a Core<S>,
+    call: &'a HandlerCall<S>,
     /// The clock of the hook that this is inside of.
     own_time: Option<&'a OwnTime>,
 }
@@ -205,13 +210,13 @@ impl<S> fmt::Debug for Inner<'_, S> {
 }
 
 impl<'a, S: Send + Sync + 'static> Inner<'a, S> {
-    /// Runs it. A hook that does not call this refuses the attempt, or answers
-    /// in the handler's place.
+    /// Runs it. A hook that does not call this refuses the attempt, or returns a
+    /// result in the handler's place.
     pub fn run(self) -> impl Future<Output = Result<Json, Failure>> + Send + 'a {
         // Boxed, because hooks contain hooks.
-        let inside: Step<'a, Json> = match self.hooks.split_first() {
-            None => Box::pin(self.core.run()),
-            Some((hook, further)) => Box::pin(layer(&**hook, further, self.run, self.core)),
+        let inside: HookFuture<'a, Json> = match self.hooks.split_first() {
+            None => Box::pin(self.call.run()),
+            Some((hook, further)) => Box::pin(layer(&**hook, further, self.run, self.call)),
         };
         async move {
             let _not_the_hooks_own = self.own_time.map(OwnTime::pause);
@@ -222,10 +227,10 @@ impl<'a, S: Send + Sync + 'static> Inner<'a, S> {
 
 /// One hook, and what is inside of it.
 async fn layer<S: Send + Sync + 'static>(
-    hook: &dyn AnyHook<S>,
-    hooks: &[Arc<dyn AnyHook<S>>],
+    hook: &dyn DynHook<S>,
+    hooks: &[Arc<dyn DynHook<S>>],
     run: &Run<S>,
-    core: &Core<S>,
+    call: &HandlerCall<S>,
 ) -> Result<Json, Failure> {
     let own_time = OwnTime::new();
     match guarded(hook, "before", &own_time, hook.before(run)).await {
@@ -233,40 +238,40 @@ async fn layer<S: Send + Sync + 'static>(
         Err(fault) => return Err(fault),
     }
     let own_time = OwnTime::new();
-    let inner = Inner { hooks, run, core, own_time: Some(&own_time) };
-    // A hook that broke is not asked again.
+    let inner = Inner { hooks, run, call, own_time: Some(&own_time) };
+    // The `after` of a hook whose `around` broke does not run.
     let outcome = guarded(hook, "around", &own_time, hook.around(run, inner)).await?;
     guarded(hook, "after", &OwnTime::new(), hook.after(run, outcome)).await?
 }
 
-/// What no clock can count up to means: without a limit.
+/// A longer limit means: without a limit.
 const TIME_LIMIT_MAX: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// Runs one step of a hook within its limits: `Err` is the hook's own fault.
+/// Runs one step of a hook within its limits. `Err` means that the hook broke.
 async fn guarded<S, T>(
-    hook: &dyn AnyHook<S>,
+    hook: &dyn DynHook<S>,
     step: &str,
     own_time: &OwnTime,
-    future: Step<'_, T>,
+    future: HookFuture<'_, T>,
 ) -> Result<Result<T, Failure>, Failure> {
     let limit = hook.time_limit().min(TIME_LIMIT_MAX);
     let mut future = Guarded::new(future);
-    let mut alarm = pin!(tokio::time::sleep(limit));
+    let mut timer = pin!(tokio::time::sleep(limit));
     let ended = std::future::poll_fn(|cx| {
         if let Poll::Ready(ended) = Pin::new(&mut future).poll(cx) {
             return Poll::Ready(Some(ended));
         }
-        // What is inside wakes this when it ends: it is polled through it.
+        // While the inside runs, it wakes this future: it is polled through it.
         let Some(spent) = own_time.spent() else {
             return Poll::Pending;
         };
-        // Not the alarm decides, but the time: an alarm is never quite on time.
+        // The time decides, not the timer, which is never exact.
         let left = limit.saturating_sub(spent);
         if left.is_zero() {
             return Poll::Ready(None);
         }
-        alarm.as_mut().reset(Instant::now() + left);
-        alarm.as_mut().poll(cx).map(|()| None)
+        timer.as_mut().reset(Instant::now() + left);
+        timer.as_mut().poll(cx).map(|()| None)
     });
     let name = hook.name();
     match ended.await {
@@ -276,12 +281,12 @@ async fn guarded<S, T>(
         }
         None => Err(Failure::named(
             "HookTimedOut",
-            format!("hook {name}: its `{step}` was not over after {limit:?}"),
+            format!("hook {name}: `{step}` was not finished after {limit:?}"),
         )),
     }
 }
 
-/// How long a hook has been at it, without what is inside of it.
+/// How long a hook has run, without what is inside of it.
 struct OwnTime(Mutex<(Duration, Option<Instant>)>);
 
 impl OwnTime {
@@ -313,45 +318,44 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// The handler itself.
-struct Core<S> {
+/// One call of a handler.
+struct HandlerCall<S> {
     class: Arc<Class<S>>,
     parameters: Json,
     run: Run<S>,
-    /// Set by the end of the thread of a blocking handler, once it has one.
-    threads: Mutex<Option<CancellationToken>>,
+    /// Cancelled when the thread of a blocking handler ends; `None` without one.
+    thread_ended: Mutex<Option<CancellationToken>>,
 }
 
-impl<S: Send + Sync + 'static> Core<S> {
+impl<S: Send + Sync + 'static> HandlerCall<S> {
     async fn run(&self) -> Result<Json, Failure> {
         let (class, parameters) = (self.class.clone(), self.parameters.clone());
         let run = self.run.clone();
-        let work = Guarded::new(Box::pin(async move { class.work(&parameters, run).await }));
+        let handler = Guarded::new(Box::pin(async move { class.call(&parameters, run).await }));
         if !self.class.blocking {
-            return work.await.unwrap_or_else(|panicked| Err(panicked.into_failure()));
+            return handler.await.unwrap_or_else(|panicked| Err(panicked.into_failure()));
         }
-        // A thread cannot be dropped, so it is waited for by a task that no
-        // hook can drop either.
+        // A thread cannot be dropped. A task that no hook can drop awaits it.
         let ended = CancellationToken::new();
-        *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended.clone());
+        *self.thread_ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended.clone());
         let (send, receive) = tokio::sync::oneshot::channel();
         let waiting = async move {
             let _ended = ended.drop_guard();
-            // Nobody listens if a hook has lost its timeout.
-            let _ = send.send(work.await);
+            // The receiver is gone if a hook gave up waiting.
+            let _ = send.send(handler.await);
         };
         tokio::spawn(waiting.in_current_span());
         match receive.await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panicked)) => Err(panicked.into_failure()),
-            Err(gone) => Err(Failure::named("Panic", gone.to_string())),
+            Err(gone) => Err(Failure::panic(gone.to_string(), Vec::new())),
         }
     }
 
-    /// Waits for the thread of a blocking handler that a hook has turned its
-    /// back on: no other attempt may run beside it.
-    async fn settled(&self) {
-        let ended = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Waits for the thread of a blocking handler that a hook no longer awaits, so
+    /// that no other attempt runs at the same time.
+    async fn wait_for_thread(&self) {
+        let ended = self.thread_ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = ended.filter(|ended| !ended.is_cancelled()) {
             self.run.cancelled.cancel();
             ended.cancelled().await;

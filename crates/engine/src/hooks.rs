@@ -1,8 +1,8 @@
-//! For [`Hook`](crate::Hook)s: what they get, and some that are there: metrics,
-//! a budget of time.
+//! For [`Hook`](crate::Hook)s: what they get, and the ready-made ones: metrics, and
+//! a time budget.
 //!
-//! There is none for memory: it belongs to the process, and tasks that run side
-//! by side in one process cannot be told apart.
+//! There is none for memory, because the memory of tasks in one process cannot be
+//! measured separately.
 
 mod budget;
 #[cfg(feature = "metrics")]

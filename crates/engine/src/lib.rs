@@ -1,6 +1,5 @@
 //! Background tasks for Rust applications, on PostgreSQL or on embedded SQLite:
-//! applications create tasks, engines execute them, and what became of each is on
-//! record.
+//! applications create tasks, engines execute them and record how each attempt ended.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -29,20 +28,19 @@
 //! # What to read next
 //! | to | see |
 //! |---|---|
-//! | say what a task is, its retries, timeout, queue and priority | [`Task`], [`ClassRules`], [`RetryRule`] |
+//! | define a task, its retries, timeout, queue and priority | [`Task`], [`ClassRules`], [`RetryRule`] |
 //! | create tasks: later, unique, many at once, cancel them | [`Client`], [`NewTask`], [`Unique`] |
-//! | create them inside a transaction of your own | [`Schema::create_in`], [`sqlite::create_in`], [`Client::prepare`] |
+//! | create them inside your own transaction | [`Schema::create_in`], [`sqlite::create_in`], [`Client::prepare`] |
 //! | write what a task does: state, log, progress, children, cancellation | [`Run`], [`Failure`] |
 //! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`StopHandle`] |
 //! | run tasks regularly | [`Schedule`] |
-//! | have an effect in your own database happen once | [`complete`] |
+//! | make an effect in your own database happen exactly once | [`complete`] |
 //! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
 //! | test it | [`testing`] |
 //! | read tasks back, search, repair | [`Store`], [`model`] |
 //!
-//! The [guide] tells the same as a story, and more: what is promised when
-//! machines fail, how to run it, and the command line and the dashboard
-//! ([`task-engine-web`]).
+//! The [guide] explains more: the guarantees when machines fail, operation, the
+//! command line, and the dashboard ([`task-engine-web`]).
 //!
 //! [`Schema::create_in`]: postgres::Schema::create_in
 //! [guide]: https://github.com/task-engine/task-engine/tree/main/docs
@@ -62,16 +60,16 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// - `engine`: the engine and its settings; `life`: from registration to the end,
-//   and again if it was declared lost;
-// - `handler`, `run`, `failure`: what a task's code sees;
-// - `pools`: which workers take from which queues;
-// - `dispatch` → `execute` → `record`: the path of a task through an engine, at its
-//   `workplace`; `complete`, `settle`: an end in a transaction of the application's own;
-// - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `figures`, `retention`:
-//   what goes on beside it; `stop`: how it ends;
+// - `engine`: the engine and its settings; `session`: one registration of an engine,
+//   and how its parts are connected;
+// - `handler`, `run`, `failure`: what a handler sees;
+// - `pools`: which workers serve which queues;
+// - `dispatch` → `execute` → `record`: the path of a task through an engine;
+//   `complete`, `settle`: an end in a transaction of the application;
+// - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `rollup`, `retention`:
+//   background work; `stop`: how it ends;
 // - `hook`, `hooks`, `extensions`: code around executions;
-// - `measure`: the engine's own work as metrics; `trace`, `otlp`: executions as spans.
+// - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 mod admission;
 pub mod client;
 pub mod complete;
@@ -81,12 +79,10 @@ mod engine;
 mod execute;
 mod extensions;
 mod failure;
-mod figures;
 mod handler;
 mod heartbeat;
 mod hook;
 pub mod hooks;
-mod life;
 mod measure;
 #[cfg(feature = "otlp")]
 pub mod otlp;
@@ -95,8 +91,10 @@ mod pools;
 mod record;
 mod report;
 mod retention;
+mod rollup;
 mod run;
 mod running;
+mod session;
 // The tasks of the book: for the command line, the demo, and tests.
 #[doc(hidden)]
 pub mod samples;
@@ -107,7 +105,6 @@ mod stop;
 pub mod testing;
 mod trace;
 mod wake_up;
-mod workplace;
 
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
@@ -117,9 +114,8 @@ pub use stop::{StopHandle, Stopped};
 
 pub use crate::client::{Client, Create, CreateError};
 pub use crate::creation_hook::{CreationHook, Refusal};
-/// All that the engine, the stores and the tools say to each other: what is on
-/// record about tasks and engines, searches, reports. What applications use every
-/// day is in the root of this crate.
+/// The types of tasks, attempts, engines, schedules and searches. The root of this
+/// crate exports those that applications use every day.
 #[doc(no_inline)]
 pub use task_engine_core as core;
 #[doc(inline)]

@@ -1,17 +1,17 @@
-//! The engine's own work as metrics, with the feature `metrics`; nothing without
-//! it. What tasks do is counted by the hook [`Metrics`](crate::hooks::Metrics).
+//! Metrics of the engine itself, with the feature `metrics`; without it, nothing.
+//! The hook [`Metrics`](crate::hooks::Metrics) counts executions.
 //!
-//! | metric | what |
+//! | metric | meaning |
 //! |---|---|
-//! | `task_engine_claims_total` | claims that brought tasks |
-//! | `task_engine_claimed_tasks` | how many each of them brought |
-//! | `task_engine_recorded_tasks` | how many endings were written at a time |
-//! | `task_engine_wake_ups_total` | idle pools of workers that were woken |
-//! | `task_engine_heartbeats_total` | by `outcome`: `heard` or `missed` |
-//! | `task_engine_heartbeat_seconds` | how long the database took to answer one |
+//! | `task_engine_claims_total` | claims that returned tasks |
+//! | `task_engine_claimed_tasks` | tasks per such claim |
+//! | `task_engine_recorded_tasks` | endings per write |
+//! | `task_engine_wake_ups_total` | wake-ups of idle pools of workers |
+//! | `task_engine_heartbeats_total` | heartbeats, by `outcome`: `ok` or `failed` |
+//! | `task_engine_heartbeat_seconds` | round trip of a heartbeat |
 
 #[cfg(feature = "metrics")]
-mod told {
+mod imp {
     use std::time::Duration;
 
     #[allow(clippy::cast_precision_loss)] // A batch has thousands at the most.
@@ -31,17 +31,17 @@ mod told {
         metrics::counter!("task_engine_wake_ups_total").increment(1);
     }
 
-    pub(crate) fn heartbeat(heard: bool, took: Duration) {
-        let outcome = if heard { "heard" } else { "missed" };
+    pub(crate) fn heartbeat(ok: bool, took: Duration) {
+        let outcome = if ok { "ok" } else { "failed" };
         metrics::counter!("task_engine_heartbeats_total", "outcome" => outcome).increment(1);
-        if heard {
+        if ok {
             metrics::histogram!("task_engine_heartbeat_seconds").record(took);
         }
     }
 }
 
 #[cfg(not(feature = "metrics"))]
-mod told {
+mod imp {
     use std::time::Duration;
 
     pub(crate) fn claimed(_: usize) {}
@@ -50,4 +50,4 @@ mod told {
     pub(crate) fn heartbeat(_: bool, _: Duration) {}
 }
 
-pub(crate) use told::{claimed, heartbeat, recorded, woken};
+pub(crate) use imp::{claimed, heartbeat, recorded, woken};

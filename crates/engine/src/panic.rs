@@ -1,8 +1,8 @@
-//! Panics as failures, with their message, place and backtrace.
+//! Converts panics of tasks into failures, with message, place and backtrace.
 //!
-//! The place and the backtrace of a panic are known to the panic hook alone, so
-//! one is installed, once. It keeps them for panics inside a task, which the
-//! engine then records; all other panics go to the hook that was there before.
+//! Only the panic hook knows the place and the backtrace of a panic, so one is
+//! installed, once. It keeps them for panics inside a task, which the engine then
+//! records; all other panics go to the previous hook.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -22,24 +22,24 @@ thread_local! {
 }
 
 /// A panic that was caught.
-pub(crate) struct Panicked {
+pub(crate) struct CaughtPanic {
     message: String,
     backtrace: Vec<String>,
 }
 
-impl fmt::Display for Panicked {
+impl fmt::Display for CaughtPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.backtrace.first().map_or("?", String::as_str);
         write!(f, "a bug of Task Engine, at {place}: {}", self.message)
     }
 }
 
-impl Panicked {
+impl CaughtPanic {
     pub(crate) fn into_failure(self) -> Failure {
         Failure::panic(self.message, self.backtrace)
     }
 
-    /// The same, if it was not the task's own code.
+    /// The same, for a panic of a hook.
     pub(crate) fn into_failure_of(self, exception: &str, who: &str) -> Failure {
         Failure::known(exception, format!("{who}: {}", self.message), self.backtrace)
     }
@@ -60,12 +60,12 @@ impl Panicked {
 }
 
 /// Runs blocking code of a task.
-pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, Panicked> {
+pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     install_hook();
     let outside = INSIDE_A_TASK.replace(true);
     let result = catch_unwind(AssertUnwindSafe(code));
     INSIDE_A_TASK.set(outside);
-    result.map_err(|payload| Panicked::caught(&*payload))
+    result.map_err(|payload| CaughtPanic::caught(&*payload))
 }
 
 /// Polls asynchronous code of a task.
@@ -78,7 +78,7 @@ impl<F: Future + ?Sized> Guarded<F> {
 }
 
 impl<F: Future + ?Sized> Future for Guarded<F> {
-    type Output = Result<F::Output, Panicked>;
+    type Output = Result<F::Output, CaughtPanic>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let future = self.0.as_mut();
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_keeps_its_message_and_its_place() {
+    fn panic_keeps_message_and_place() {
         let panicked = guarded(|| -> () { panic!("number {}", 7) }).unwrap_err();
         assert_eq!(panicked.message, "number 7");
         assert!(panicked.backtrace[0].contains("panic.rs:"), "{:?}", panicked.backtrace);
     }
 
     #[test]
-    fn a_panic_without_text_is_a_failure_too() {
+    fn panic_without_text_is_caught() {
         let panicked = guarded(|| -> () { std::panic::panic_any(7) }).unwrap_err();
         assert_eq!(panicked.message, "a panic without a message");
     }

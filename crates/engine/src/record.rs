@@ -1,53 +1,52 @@
-//! The recorder: endings are written in batches that form by themselves. While
-//! one write is under way the next gathers; no timer, no wait when idle.
+//! The recorder writes endings in batches. While one write is under way, the next
+//! batch gathers; there is no timer, and no delay when the engine is idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, Ending, NextState, TaskError};
+use task_engine_core::attempt::{AttemptId, Ending, TaskError};
 use task_engine_core::display::span;
-use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::figures::{About, Figures};
-use crate::report::Reports;
+use crate::report::ReportWriter;
+use crate::rollup::{EndingLabels, Rollups};
 use crate::running::Claims;
-use crate::stop::{Phase, StopWatch};
+use crate::stop::{Phase, StopSignal};
 use crate::wake_up::Backoff;
 
 const BATCH_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A stop waits this long for a store that refuses, and a forced one also for one
-/// that is away.
+/// How long a stop waits for a store that refuses. A forced stop waits this long
+/// for an unreachable store, too.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Recorder {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
-    pub(crate) stop: StopWatch,
-    pub(crate) unwritten: Arc<Unwritten>,
-    pub(crate) reports: Arc<Reports>,
-    pub(crate) figures: Arc<Figures>,
-    /// Of what is being written: those that are not on record, or had been ended
-    /// by somebody else.
+    pub(crate) stop: StopSignal,
+    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) reports: Arc<ReportWriter>,
+    pub(crate) rollups: Arc<Rollups>,
+    /// Attempts of the current write that are not counted in the rollups: not
+    /// recorded, or ended before by recovery.
     pub(crate) uncounted: Vec<AttemptId>,
-    /// Since when a stop waits for the store.
+    /// Since when a stop has been waiting for the store.
     pub(crate) stopping_since: Option<Instant>,
 }
 
-/// How many attempts have been claimed and are not on record yet. When there
-/// are too many, the engine claims no more.
+/// How many attempts have been claimed and are not recorded yet. When there are
+/// too many, the engine claims no more.
 #[derive(Debug, Default)]
-pub(crate) struct Unwritten {
+pub(crate) struct UnrecordedResults {
     count: AtomicUsize,
     fewer: Notify,
 }
 
-impl Unwritten {
+impl UnrecordedResults {
     pub(crate) fn add(&self, attempts: usize) {
         self.count.fetch_add(attempts, Ordering::Relaxed);
     }
@@ -56,7 +55,7 @@ impl Unwritten {
         self.count.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn written(&self, attempts: usize) {
+    pub(crate) fn recorded(&self, attempts: usize) {
         self.count.fetch_sub(attempts, Ordering::Relaxed);
         self.fewer.notify_one();
     }
@@ -69,14 +68,15 @@ impl Unwritten {
     }
 }
 
-/// What became of the endings of one life.
+/// Totals of one session: how many tasks were released, and how many endings
+/// could not be recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct RecordTotals {
     pub(crate) released: usize,
     pub(crate) unrecorded: usize,
 }
 
-impl Record {
+impl RecordTotals {
     pub(crate) fn and(self, other: &Self) -> Self {
         Self {
             released: self.released + other.released,
@@ -87,53 +87,56 @@ impl Record {
 
 impl Recorder {
     /// Writes endings until the last sender is gone.
-    pub(crate) async fn run(mut self, mut endings: UnboundedReceiver<(Ending, About)>) -> Record {
-        let mut record = Record::default();
-        let (mut arrived, mut gathered, mut about) = (Vec::new(), Vec::new(), Vec::new());
+    pub(crate) async fn run(
+        mut self,
+        mut endings: UnboundedReceiver<(Ending, EndingLabels)>,
+    ) -> RecordTotals {
+        let mut totals = RecordTotals::default();
+        let (mut arrived, mut gathered, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         while endings.recv_many(&mut arrived, BATCH_MAX).await > 0 {
             let count = arrived.len();
-            for (ending, of_it) in arrived.drain(..) {
+            for (ending, ending_labels) in arrived.drain(..) {
                 gathered.push(ending);
-                about.push(of_it);
+                labels.push(ending_labels);
             }
             let mut rest = &mut gathered[..];
             while !rest.is_empty() {
                 let (batch, after) = rest.split_at_mut(batch_len(rest));
-                record.released += batch.iter().filter(|e| was_released(e)).count();
-                record.unrecorded += self.write(batch).await;
+                totals.released += batch.iter().filter(|e| was_released(e)).count();
+                totals.unrecorded += self.write(batch).await;
                 rest = after;
             }
-            self.unwritten.written(count);
-            self.figures.count(&gathered, &about, &self.uncounted);
+            self.unrecorded.recorded(count);
+            self.rollups.count(&gathered, &labels, &self.uncounted);
             self.uncounted.clear();
             gathered.clear();
-            about.clear();
+            labels.clear();
         }
-        self.reports.last().await;
+        self.reports.flush_at_end().await;
         let finished = self.claims.take_finished();
         if let Err(error) = self.store.record(&[], &finished).await {
             tracing::debug!("finished claims are left to the next sweep: {error}");
         }
-        record
+        totals
     }
 
-    /// Writes a batch, as often as it takes. Returns how many endings could not
-    /// be written.
+    /// Writes a batch, and retries until the store accepts it. Returns how many
+    /// endings could not be written.
     ///
-    /// Only what the store says about the data itself is the data's fault. All
-    /// else, also a refused connection, may be mended by somebody, and a result
-    /// that was worked for is kept until then.
+    /// Only `InvalidData` is about the endings themselves. An operator can fix all
+    /// other errors, a refused connection for one, so the results are kept until
+    /// then.
     async fn write(&mut self, batch: &mut [Ending]) -> usize {
         let mut backoff = Backoff::new();
         loop {
-            self.reports.before(batch).await;
+            self.reports.flush_before(batch).await;
             let finished = self.claims.take_finished();
             match self.store.record(batch, &finished).await {
                 Ok(late) => {
                     crate::measure::recorded(batch.len());
                     for id in &late {
                         tracing::warn!(
-                            "{id} returned after its end was on record; its result is kept as evidence and changes nothing"
+                            "{id} returned after its end was recorded; its result is kept as evidence and changes nothing"
                         );
                     }
                     self.uncounted.extend(late);
@@ -142,7 +145,7 @@ impl Recorder {
                 }
                 Err(StoreError::InvalidData(why)) => {
                     self.claims.keep_finished(finished);
-                    return self.write_apart(batch, &why).await;
+                    return self.write_halves(batch, &why).await;
                 }
                 Err(error) => {
                     self.claims.keep_finished(finished);
@@ -152,9 +155,9 @@ impl Recorder {
                         batch.len(),
                         span(wait)
                     );
-                    if !self.timeout(wait, &error).await {
+                    if !self.wait_to_retry(wait, &error).await {
                         tracing::error!(
-                            "{} results could not be written and are given up: {error}; their tasks are left as running, until other engines recover them (or `task-engine recover`) and run them again",
+                            "{} results could not be recorded: {error}; their tasks stay running until another engine or `task-engine recover` recovers them, and are then run again",
                             batch.len()
                         );
                         self.uncounted.extend(batch.iter().map(|ending| ending.id));
@@ -165,29 +168,30 @@ impl Recorder {
         }
     }
 
-    /// One ending that cannot be stored must not hold up the others: the batch
-    /// is halved until it is found, and ends as a failure.
-    async fn write_apart(&mut self, batch: &mut [Ending], why: &str) -> usize {
+    /// Finds the ending that the store refuses by halving the batch, so that the
+    /// others are recorded. Its result is replaced by a failure.
+    async fn write_halves(&mut self, batch: &mut [Ending], why: &str) -> usize {
         let [ending] = batch else {
             let (one, other) = batch.split_at_mut(batch.len() / 2);
-            let unwritten = Box::pin(self.write(one)).await;
-            return unwritten + Box::pin(self.write(other)).await;
+            let unrecorded = Box::pin(self.write(one)).await;
+            return unrecorded + Box::pin(self.write(other)).await;
         };
-        let exception = "ResultNotStorable";
-        if ending.error.as_ref().is_some_and(|error| error.exception == exception) {
-            tracing::error!("the end of {} cannot be stored at all: {why}", ending.id);
+        let is_refused = |error: &TaskError| error.exception == TaskError::RESULT_NOT_STORABLE;
+        if ending.error.as_ref().is_some_and(is_refused) {
+            tracing::error!("the end of {} cannot be recorded: {why}", ending.id);
             self.uncounted.push(ending.id);
             return 1;
         }
-        ending.result = None;
-        ending.error = Some(TaskError::new(exception, why).storable());
-        ending.next = NextState::End(TaskStatus::Failed);
-        tracing::warn!("the result of {} cannot be stored, so it has failed: {why}", ending.id);
+        ending.refuse_result(why);
+        tracing::warn!(
+            "the result of {} cannot be stored, so it has failed and is not retried: {why}",
+            ending.id
+        );
         Box::pin(self.write(batch)).await
     }
 
     /// Waits before the next try; false when there is no time left for one.
-    async fn timeout(&mut self, wait: Duration, error: &StoreError) -> bool {
+    async fn wait_to_retry(&mut self, wait: Duration, error: &StoreError) -> bool {
         tokio::time::sleep(wait).await;
         if !gives_up(self.stop.phase(), error) {
             self.stopping_since = None;
@@ -197,9 +201,8 @@ impl Recorder {
     }
 }
 
-/// Whether an engine in this phase stops waiting for its results to be written. A
-/// store that is away comes back; one that refuses does not, unless somebody
-/// changes something.
+/// Whether an engine in this phase stops waiting for its results to be recorded. An
+/// unreachable store comes back by itself; one that refuses needs an operator.
 pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
     phase >= Phase::Forced || (phase >= Phase::Draining && !error.is_temporary())
 }

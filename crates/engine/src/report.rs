@@ -1,13 +1,12 @@
-//! What attempts say while they run: said without waiting, written beside the
-//! work in batches.
+//! Progress and log lines of running attempts.
 //!
-//! To say something is to push it into the attempt's own [`Journal`]. One writer
-//! for the whole engine takes what is new, at most twice a second, and nothing
-//! runs when nothing is new. The recorder has it written before the end of an
-//! attempt, so that the log of an ended attempt is complete. What is not on
-//! record yet is kept until the store has answered, and sent again if it has
-//! not: the key of each line makes that harmless. Everything is bounded, and
-//! what goes beyond is dropped and counted; results never depend on any of this.
+//! A handler pushes them into its [`AttemptReporter`] without waiting. One
+//! [`ReportWriter`] for the whole engine writes what is new in batches, at most twice
+//! a second. The recorder flushes an attempt's report before the end of the attempt,
+//! so that the log of an ended attempt is complete. A report is kept until the store
+//! has confirmed it, and sent again if necessary; the key of each line makes that
+//! idempotent. All buffers are bounded; what does not fit is dropped and counted.
+//! Results never depend on reports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,79 +23,82 @@ use tokio::sync::Notify;
 use crate::running::lock;
 use crate::wake_up::Backoff;
 
-/// How often what is new is written.
+/// How often new reports are written.
 const EVERY: Duration = Duration::from_millis(500);
-/// How long an ending waits for its log: a store that hangs must not hold up
-/// results any more than it does by itself.
-const ENDING_PATIENCE: Duration = Duration::from_secs(2);
-/// How much an engine keeps that is not on record, all attempts together.
+/// How long an ending waits for its log, so that a hanging store delays results only
+/// briefly.
+const ENDING_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much an engine keeps that is not written, of all attempts together.
 const UNWRITTEN_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// How many attempts it keeps something of. Those that run, and those that have
-/// ended while their words could not be written.
+/// How many attempts it keeps reports of: running ones, and ended ones whose reports
+/// could not be written.
 const UNWRITTEN_ATTEMPTS_MAX: usize = 20_000;
-/// A line costs more than its text.
+/// The memory of a line besides its text.
 const LINE_OVERHEAD_BYTES: usize = 100;
-/// What goes into one statement.
+/// Limits of one statement.
 const BATCH_ATTEMPTS_MAX: usize = 200;
 const BATCH_LINES_MAX: usize = 2000;
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What all attempts of one engine have said and is not on record.
+/// Writes the reports of all attempts of one engine.
 #[derive(Debug)]
-pub(crate) struct Reports {
+pub(crate) struct ReportWriter {
     store: Arc<dyn Store>,
-    /// Attempts with something new. Whoever locks this and a draft locks the
-    /// draft first.
-    unwritten: Mutex<BTreeMap<AttemptId, Arc<Journal>>>,
+    /// Attempts with something new. Lock order: a buffer first, then this.
+    unwritten: Mutex<BTreeMap<AttemptId, Arc<AttemptReporter>>>,
     /// The size of their lines.
     bytes: AtomicUsize,
-    /// How often something was said that there was no room for at all.
-    unheard: AtomicUsize,
-    news: Notify,
-    /// One write at a time: an ending waits for the one that may have the first
-    /// half of its log.
+    /// How many reports were dropped, because there was no room.
+    dropped: AtomicUsize,
+    changed: Notify,
+    /// One write at a time: an ending waits for the write that may contain the
+    /// first half of its log.
     writing: tokio::sync::Mutex<()>,
-    /// The last write that an ending waited for had no answer in time: until
-    /// one has, endings wait for none.
+    /// The last write that an ending waited for timed out. Until a write succeeds,
+    /// endings do not wait.
     hangs: AtomicBool,
 }
 
-impl Reports {
+impl ReportWriter {
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             store,
             unwritten: Mutex::default(),
             bytes: AtomicUsize::new(0),
-            unheard: AtomicUsize::new(0),
-            news: Notify::new(),
+            dropped: AtomicUsize::new(0),
+            changed: Notify::new(),
             writing: tokio::sync::Mutex::default(),
             hangs: AtomicBool::new(false),
         })
     }
 
-    /// Where one attempt says what it has to say, but for its secrets.
-    pub(crate) fn journal(self: &Arc<Self>, id: AttemptId, secrets: Redactor) -> Arc<Journal> {
-        Arc::new(Journal { id, secrets, reports: self.clone(), draft: Mutex::default() })
+    /// The reporter of one attempt, which removes its secrets.
+    pub(crate) fn reporter(
+        self: &Arc<Self>,
+        id: AttemptId,
+        secrets: Redactor,
+    ) -> Arc<AttemptReporter> {
+        Arc::new(AttemptReporter { id, secrets, reports: self.clone(), buffer: Mutex::default() })
     }
 
-    /// Writes what is new for as long as the engine lives.
+    /// Writes new reports until it is aborted.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut backoff = Backoff::new();
         let mut failing = false;
         loop {
-            self.news.notified().await;
+            self.changed.notified().await;
             while !lock(&self.unwritten).is_empty() {
                 tokio::time::sleep(EVERY).await;
                 match self.write(|_| true).await {
                     Ok(()) => {
                         backoff = Backoff::new();
                         failing = false;
-                        self.tell_unheard();
+                        self.log_dropped();
                     }
                     Err(error) => {
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(
-                                "progress and logs of tasks are kept, as far as there is room, until the store takes them: {error}"
+                                "progress and logs of tasks cannot be written; they are kept as far as there is room: {error}"
                             );
                         }
                         tokio::time::sleep(backoff.next()).await;
@@ -106,9 +108,9 @@ impl Reports {
         }
     }
 
-    /// Writes what these attempts have said, before their end is recorded. If it
-    /// cannot be, it stays with what is written later.
-    pub(crate) async fn before(self: &Arc<Self>, endings: &[Ending]) {
+    /// Writes the reports of these attempts before their end is recorded. If that
+    /// fails, they are written later.
+    pub(crate) async fn flush_before(self: &Arc<Self>, endings: &[Ending]) {
         let new: BTreeSet<AttemptId> = {
             let unwritten = lock(&self.unwritten);
             let ids = endings.iter().map(|ending| ending.id);
@@ -119,47 +121,46 @@ impl Reports {
         }
     }
 
-    /// Writes all that is left, at the end of the engine.
-    pub(crate) async fn last(self: &Arc<Self>) {
+    /// Writes all reports that are left when the engine stops.
+    pub(crate) async fn flush_at_end(self: &Arc<Self>) {
         self.write_in_time(|_| true).await;
         let left = std::mem::take(&mut *lock(&self.unwritten)).len();
         if left > 0 {
-            tracing::warn!("the last words of {left} attempts could not be written");
+            tracing::warn!("the last log lines of {left} attempts could not be written");
         }
     }
 
-    /// A write that takes longer goes on by itself: dropped half-way, it would
-    /// leave a connection to the next one who needs it, on which the server
-    /// answers nothing before it has done with this.
+    /// A write that takes longer goes on in the background. If it were dropped, its
+    /// connection would go back to the pool while the server is still busy with it.
     async fn write_in_time(
         self: &Arc<Self>,
         which: impl Fn(&AttemptId) -> bool + Send + Sync + 'static,
     ) {
         let reports = self.clone();
         let writing = tokio::spawn(async move { reports.write(which).await });
-        match tokio::time::timeout(ENDING_PATIENCE, writing).await {
+        match tokio::time::timeout(ENDING_TIMEOUT, writing).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => tracing::debug!("logs are written later: {error}"),
             Ok(Err(panicked)) => tracing::error!("logs are written later: {panicked}"),
             Err(_) => {
                 self.hangs.store(true, Ordering::Relaxed);
                 tracing::warn!(
-                    "progress and logs of tasks cannot be written now; results do not wait for them"
+                    "progress and logs of tasks cannot be written now; results are recorded without them"
                 );
             }
         }
     }
 
     async fn write(&self, which: impl Fn(&AttemptId) -> bool) -> Result<(), StoreError> {
-        let journals: Vec<Arc<Journal>> = {
+        let reporters: Vec<Arc<AttemptReporter>> = {
             let unwritten = lock(&self.unwritten);
             unwritten.iter().filter(|(id, _)| which(id)).map(|(_, j)| j.clone()).collect()
         };
-        let mut journals = journals.into_iter();
+        let mut reporters = reporters.into_iter();
         loop {
-            // Batch by batch, so that an ending waits for one of them only.
+            // One lock per batch, so that an ending waits for one batch only.
             let _alone = self.writing.lock().await;
-            let batch = gather(&mut journals);
+            let batch = gather(&mut reporters);
             if batch.is_empty() {
                 return Ok(());
             }
@@ -167,23 +168,23 @@ impl Reports {
         }
     }
 
-    async fn send(&self, batch: &[(Arc<Journal>, Report)]) -> Result<(), StoreError> {
+    async fn send(&self, batch: &[(Arc<AttemptReporter>, Report)]) -> Result<(), StoreError> {
         let reports: Vec<Report> = batch.iter().map(|(_, report)| report.clone()).collect();
         match self.store.report(&reports).await {
-            Ok(passed_over) => {
-                for (journal, report) in batch {
-                    if !passed_over.contains(&report.id) {
-                        journal.is_on_record(report);
+            Ok(skipped) => {
+                for (reporter, report) in batch {
+                    if !skipped.contains(&report.id) {
+                        reporter.written(report);
                     }
                 }
                 self.hangs.store(false, Ordering::Relaxed);
                 Ok(())
             }
-            // Only what the store says about the data is the data's fault.
+            // Only `InvalidData` is about the reports themselves.
             Err(StoreError::InvalidData(why)) => {
-                if let [(journal, report)] = batch {
-                    tracing::warn!("what {} has said cannot be stored: {why}", report.id);
-                    journal.is_on_record(report);
+                if let [(reporter, report)] = batch {
+                    tracing::warn!("the progress and log of {} cannot be stored: {why}", report.id);
+                    reporter.written(report);
                     return Ok(());
                 }
                 let (one, other) = batch.split_at(batch.len() / 2);
@@ -194,11 +195,11 @@ impl Reports {
         }
     }
 
-    fn tell_unheard(&self) {
-        let count = self.unheard.swap(0, Ordering::Relaxed);
+    fn log_dropped(&self) {
+        let count = self.dropped.swap(0, Ordering::Relaxed);
         if count > 0 {
             tracing::warn!(
-                "{count} words of tasks were dropped, because too many could not be written"
+                "{count} log lines or progress reports were dropped, because too many could not be written"
             );
         }
     }
@@ -213,182 +214,185 @@ impl Reports {
     }
 }
 
-/// What one attempt has said.
+/// Collects the progress and the log of one attempt.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct AttemptReporter {
     id: AttemptId,
     pub(crate) secrets: Redactor,
-    reports: Arc<Reports>,
-    draft: Mutex<Draft>,
+    reports: Arc<ReportWriter>,
+    buffer: Mutex<ReportBuffer>,
 }
 
+/// What an attempt has reported and is not written yet.
 #[derive(Debug, Default)]
-struct Draft {
+struct ReportBuffer {
     progress: Option<Progress>,
-    /// Lines that are to be written.
+    /// Lines to be written.
     lines: VecDeque<LogLine>,
-    /// How many lines were said, and how many of the first ones and of their
-    /// bytes were kept, since the attempt began.
-    said: i32,
+    /// How many lines were logged, and how many of the first lines and their bytes
+    /// were kept, since the attempt began.
+    logged: i32,
     kept: usize,
     kept_bytes: usize,
-    /// How many lines the code of the attempt wants to be kept at the most.
+    /// The limit of lines that the handler has set.
     lines_max: Option<usize>,
-    /// The beginning of the log is full. Lines that follow go to the tail, which
-    /// pushes out its oldest and is written when the attempt ends: what failed is
-    /// said last.
+    /// The beginning of the log is full. Later lines go to the tail, which drops its
+    /// oldest and is written when the attempt ends: errors come last.
     full: bool,
     tail: VecDeque<LogLine>,
     tail_bytes: usize,
-    /// Grows with all that is said.
+    /// Grows with each change.
     version: i64,
-    /// Whether the journal is among the unwritten ones.
+    /// Whether the reporter is in `ReportWriter::unwritten`.
     listed: bool,
-    /// The attempt has ended: whatever it left running is no longer heard.
+    /// The attempt has ended: later reports are ignored.
     closed: bool,
 }
 
-impl Journal {
+impl AttemptReporter {
     pub(crate) fn progress(self: &Arc<Self>, percent: f64, message: &str) {
         let message = self.secrets.text(message);
-        let mut draft = lock(&self.draft);
-        if draft.closed {
+        let mut buffer = lock(&self.buffer);
+        if buffer.closed {
             return;
         }
-        draft.progress = Some(Progress::new(percent, &message));
-        self.changed(draft);
+        buffer.progress = Some(Progress::new(percent, &message));
+        self.changed(buffer);
     }
 
     pub(crate) fn log(self: &Arc<Self>, level: LogLevel, message: &str) {
         let message = self.secrets.text(message);
-        let mut draft = lock(&self.draft);
-        if draft.closed {
+        let mut buffer = lock(&self.buffer);
+        if buffer.closed {
             return;
         }
-        draft.said = draft.said.saturating_add(1);
-        let line = LogLine::new(draft.said, level, &message);
+        buffer.logged = buffer.logged.saturating_add(1);
+        let line = LogLine::new(buffer.logged, level, &message);
         let bytes = line.message.len();
-        let lines_max = draft.lines_max.unwrap_or(LINES_MAX);
+        let lines_max = buffer.lines_max.unwrap_or(LINES_MAX);
         let head_max = lines_max.div_ceil(2);
-        draft.full |= draft.kept >= head_max || draft.kept_bytes + bytes > LOG_BYTES_MAX / 2;
-        if draft.full {
-            self.add_to_tail(&mut draft, line, lines_max - head_max);
+        buffer.full |= buffer.kept >= head_max || buffer.kept_bytes + bytes > LOG_BYTES_MAX / 2;
+        if buffer.full {
+            self.add_to_tail(&mut buffer, line, lines_max - head_max);
         } else if self.reports.has_room_for(size(&line)) {
-            draft.kept += 1;
-            draft.kept_bytes += bytes;
-            draft.lines.push_back(line);
+            buffer.kept += 1;
+            buffer.kept_bytes += bytes;
+            buffer.lines.push_back(line);
         }
-        self.changed(draft);
+        self.changed(buffer);
     }
 
     /// Keeps the last lines, within their number and their bytes.
-    fn add_to_tail(&self, draft: &mut Draft, line: LogLine, lines_max: usize) {
+    fn add_to_tail(&self, buffer: &mut ReportBuffer, line: LogLine, lines_max: usize) {
         let bytes = line.message.len();
-        while draft.tail.len() >= lines_max.max(1) || draft.tail_bytes + bytes > LOG_BYTES_MAX / 2 {
-            if !self.drop_oldest_of_tail(draft) {
+        while buffer.tail.len() >= lines_max.max(1) || buffer.tail_bytes + bytes > LOG_BYTES_MAX / 2
+        {
+            if !self.drop_oldest_of_tail(buffer) {
                 break;
             }
         }
         if lines_max == 0 {
             return;
         }
-        // What others have said may have taken all the room: then an older line
-        // of this attempt gives way.
+        // Other attempts may have taken all the room: then drop an older line of
+        // this attempt.
         while !self.reports.has_room_for(size(&line)) {
-            if !self.drop_oldest_of_tail(draft) {
+            if !self.drop_oldest_of_tail(buffer) {
                 return;
             }
         }
-        draft.tail_bytes += bytes;
-        draft.tail.push_back(line);
+        buffer.tail_bytes += bytes;
+        buffer.tail.push_back(line);
     }
 
-    fn drop_oldest_of_tail(&self, draft: &mut Draft) -> bool {
-        let Some(line) = draft.tail.pop_front() else {
+    fn drop_oldest_of_tail(&self, buffer: &mut ReportBuffer) -> bool {
+        let Some(line) = buffer.tail.pop_front() else {
             return false;
         };
-        draft.tail_bytes -= line.message.len();
+        buffer.tail_bytes -= line.message.len();
         self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
         true
     }
 
-    /// Keeps at most so many lines, half of them the first, half the last ones.
+    /// Keeps at most this many lines: the first half and the last half.
     pub(crate) fn keep_lines(&self, lines_max: usize) {
-        lock(&self.draft).lines_max = Some(lines_max.min(LINES_MAX));
+        lock(&self.buffer).lines_max = Some(lines_max.min(LINES_MAX));
     }
 
-    /// Says no more. The last lines are written now.
+    /// Ignores later reports, and has the last lines written.
     pub(crate) fn close(self: &Arc<Self>) {
-        let mut draft = lock(&self.draft);
-        draft.closed = true;
-        let tail = std::mem::take(&mut draft.tail);
+        let mut buffer = lock(&self.buffer);
+        buffer.closed = true;
+        let tail = std::mem::take(&mut buffer.tail);
         if !tail.is_empty() {
-            draft.lines.extend(tail);
-            self.changed(draft);
+            buffer.lines.extend(tail);
+            self.changed(buffer);
         }
     }
 
-    fn changed(self: &Arc<Self>, mut draft: MutexGuard<'_, Draft>) {
-        draft.version += 1;
-        if draft.listed {
+    fn changed(self: &Arc<Self>, mut buffer: MutexGuard<'_, ReportBuffer>) {
+        buffer.version += 1;
+        if buffer.listed {
             return;
         }
         let mut unwritten = lock(&self.reports.unwritten);
         if unwritten.len() < UNWRITTEN_ATTEMPTS_MAX {
             unwritten.insert(self.id, self.clone());
-            draft.listed = true;
-            self.reports.news.notify_one();
+            buffer.listed = true;
+            self.reports.changed.notify_one();
         } else {
-            self.forget(&mut draft, i32::MAX);
-            while self.drop_oldest_of_tail(&mut draft) {}
-            self.reports.unheard.fetch_add(1, Ordering::Relaxed);
+            self.forget(&mut buffer, i32::MAX);
+            while self.drop_oldest_of_tail(&mut buffer) {}
+            self.reports.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// All that is not on record; `None` if there is nothing.
+    /// What is not written yet; `None` if there is nothing.
     fn report(&self) -> Option<Report> {
-        let draft = lock(&self.draft);
-        draft.listed.then(|| Report {
+        let buffer = lock(&self.buffer);
+        buffer.listed.then(|| Report {
             id: self.id,
-            version: draft.version,
-            lines_said: draft.said,
-            progress: draft.progress.clone(),
-            lines: draft.lines.iter().cloned().collect(),
+            version: buffer.version,
+            lines_total: buffer.logged,
+            progress: buffer.progress.clone(),
+            lines: buffer.lines.iter().cloned().collect(),
         })
     }
 
-    /// Forgets the lines up to this one.
-    fn forget(&self, draft: &mut Draft, last: i32) {
-        while draft.lines.front().is_some_and(|line| line.line <= last) {
-            if let Some(line) = draft.lines.pop_front() {
+    /// Removes the lines up to this one.
+    fn forget(&self, buffer: &mut ReportBuffer, last: i32) {
+        while buffer.lines.front().is_some_and(|line| line.line <= last) {
+            if let Some(line) = buffer.lines.pop_front() {
                 self.reports.bytes.fetch_sub(size(&line), Ordering::Relaxed);
             }
         }
     }
 
-    /// Forgets what was written, and itself if nothing was said since.
-    fn is_on_record(&self, report: &Report) {
-        let mut draft = lock(&self.draft);
+    /// Removes what was written; if nothing is new since, also itself from the
+    /// writer.
+    fn written(&self, report: &Report) {
+        let mut buffer = lock(&self.buffer);
         if let Some(last) = report.lines.last() {
-            self.forget(&mut draft, last.line);
+            self.forget(&mut buffer, last.line);
         }
-        if draft.version == report.version {
-            draft.listed = false;
+        if buffer.version == report.version {
+            buffer.listed = false;
             lock(&self.reports.unwritten).remove(&self.id);
         }
     }
 }
 
-/// What goes into one statement. Those that somebody else has written meanwhile
-/// are left out.
-fn gather(journals: &mut impl Iterator<Item = Arc<Journal>>) -> Vec<(Arc<Journal>, Report)> {
+/// The reports of one statement, without those that were written meanwhile.
+fn gather(
+    reporters: &mut impl Iterator<Item = Arc<AttemptReporter>>,
+) -> Vec<(Arc<AttemptReporter>, Report)> {
     let (mut batch, mut lines, mut bytes) = (Vec::new(), 0, 0);
     while batch.len() < BATCH_ATTEMPTS_MAX && lines < BATCH_LINES_MAX && bytes < BATCH_BYTES_MAX {
-        let Some(journal) = journals.next() else { break };
-        if let Some(report) = journal.report() {
+        let Some(reporter) = reporters.next() else { break };
+        if let Some(report) = reporter.report() {
             lines += report.lines.len();
             bytes += report.lines.iter().map(|line| line.message.len()).sum::<usize>();
-            batch.push((journal, report));
+            batch.push((reporter, report));
         }
     }
     batch
@@ -399,141 +403,4 @@ fn size(line: &LogLine) -> usize {
 }
 
 #[cfg(all(test, feature = "sqlite"))]
-mod tests {
-    use task_engine_core::report::{LINE_BYTES_MAX, LogFilter};
-    use task_engine_core::task::TaskId;
-    use task_engine_sqlite::SqliteStore;
-
-    use super::*;
-
-    fn id(task_id: i64) -> AttemptId {
-        AttemptId { task_id: TaskId(task_id), attempt: 1 }
-    }
-
-    /// A store without tables: every write fails.
-    fn without_tables() -> Arc<Reports> {
-        Reports::new(Arc::new(SqliteStore::open_in_memory().unwrap()))
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_written_is_bounded_and_counted() {
-        let reports = without_tables();
-        let text = "x".repeat(LINE_BYTES_MAX);
-        let journals: Vec<_> =
-            (1..=300).map(|task| reports.journal(id(task), Redactor::default())).collect();
-        for journal in &journals {
-            for _ in 0..50 {
-                journal.log(LogLevel::Info, &text);
-            }
-            journal.progress(50.0, "half");
-        }
-        assert!(reports.write(|_| true).await.is_err());
-        let lines = |draft: &Draft| draft.lines.len() + draft.tail.len();
-        let kept: usize = journals.iter().map(|journal| lines(&lock(&journal.draft))).sum();
-        assert!(kept * LINE_BYTES_MAX <= UNWRITTEN_BYTES_MAX, "{kept} lines");
-        assert!(kept * LINE_BYTES_MAX > UNWRITTEN_BYTES_MAX / 2, "{kept} lines");
-        assert!(reports.bytes.load(Ordering::Relaxed) <= UNWRITTEN_BYTES_MAX);
-        for journal in &journals {
-            let report = journal.report().unwrap();
-            assert_eq!(report.lines_said, 50, "all are counted");
-            assert!(report.progress.is_some(), "the last progress is always kept");
-        }
-        let half = LOG_BYTES_MAX / LINE_BYTES_MAX / 2;
-        assert_eq!(journals[0].report().unwrap().lines.len(), half);
-        journals[0].close();
-        assert_eq!(journals[0].report().unwrap().lines.len(), half * 2, "the last ones, too");
-    }
-
-    #[tokio::test]
-    async fn log_keeps_first_and_last_lines() {
-        let numbers = |journal: &Journal| -> Vec<i32> {
-            journal.report().unwrap().lines.iter().map(|line| line.line).collect()
-        };
-        let say = |journal: &Arc<Journal>, lines: i32| {
-            for line in 1..=lines {
-                journal.log(LogLevel::Info, &format!("line {line}"));
-            }
-        };
-        let reports = without_tables();
-        let long = reports.journal(id(1), Redactor::default());
-        say(&long, 200_000);
-        assert_eq!(numbers(&long), (1..=500).collect::<Vec<_>>(), "while it runs");
-        long.close();
-        let kept: Vec<i32> = (1..=500).chain(199_501..=200_000).collect();
-        assert_eq!(numbers(&long), kept);
-        assert_eq!(long.report().unwrap().lines_said, 200_000);
-        for (wanted, said, kept) in [
-            (1000, 999, (1..=999).collect()),
-            (3, 10, vec![1, 2, 10]),
-            (1, 10, vec![1]),
-            (0, 10, vec![]),
-        ] {
-            let journal = reports.journal(id(2), Redactor::default());
-            journal.keep_lines(wanted);
-            say(&journal, said);
-            journal.close();
-            assert_eq!(numbers(&journal), kept, "{wanted} of {said}");
-            journal.is_on_record(&journal.report().unwrap());
-        }
-        long.is_on_record(&long.report().unwrap());
-        assert_eq!(reports.bytes.load(Ordering::Relaxed), 0, "all room is free again");
-    }
-
-    #[test]
-    fn there_are_not_too_many_either() {
-        let reports = without_tables();
-        for task in 1..=20_100 {
-            let journal = reports.journal(id(task), Redactor::default());
-            journal.log(LogLevel::Info, "x");
-            journal.progress(1.0, "x");
-            journal.close();
-        }
-        assert_eq!(lock(&reports.unwritten).len(), UNWRITTEN_ATTEMPTS_MAX);
-        assert_eq!(reports.unheard.load(Ordering::Relaxed), 200);
-        let kept = UNWRITTEN_ATTEMPTS_MAX * (LINE_OVERHEAD_BYTES + 1);
-        assert_eq!(reports.bytes.load(Ordering::Relaxed), kept);
-    }
-
-    #[tokio::test]
-    async fn what_is_on_record_is_forgotten() {
-        let store = Arc::new(SqliteStore::open_in_memory().unwrap());
-        store.migrate().await.unwrap();
-        let reports = Reports::new(store.clone());
-        let (one, other) = (
-            reports.journal(id(1), Redactor::default()),
-            reports.journal(id(2), Redactor::default()),
-        );
-        for journal in [&one, &other] {
-            journal.log(LogLevel::Info, "a");
-            journal.log(LogLevel::Info, "b");
-        }
-        // Said while the first two were on their way.
-        let on_its_way = one.report().unwrap();
-        one.log(LogLevel::Info, "c");
-        one.is_on_record(&on_its_way);
-        assert_eq!(one.report().unwrap().lines.len(), 1);
-        assert_eq!(lock(&reports.unwritten).len(), 2, "one has more to say");
-        // Nothing is written about tasks that are not there, and nothing kept.
-        reports.write(|id| id.task_id == TaskId(1)).await.unwrap();
-        assert_eq!(lock(&reports.unwritten).len(), 1);
-        reports.write(|_| true).await.unwrap();
-        assert_eq!(lock(&reports.unwritten).len(), 0);
-        assert!(one.report().is_none());
-        assert_eq!(reports.bytes.load(Ordering::Relaxed), 0);
-        let filter = LogFilter { limit: 10, ..LogFilter::default() };
-        assert_eq!(store.logs(TaskId(1), &filter).await.unwrap(), []);
-        // It is heard again.
-        one.progress(100.0, "");
-        assert_eq!(lock(&reports.unwritten).len(), 1);
-    }
-
-    #[tokio::test]
-    async fn after_the_end_nothing_is_heard() {
-        let reports = without_tables();
-        let journal = reports.journal(id(1), Redactor::default());
-        journal.close();
-        journal.log(LogLevel::Error, "too late");
-        journal.progress(1.0, "too late");
-        assert!(lock(&reports.unwritten).is_empty());
-    }
-}
+mod tests;

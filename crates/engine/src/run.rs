@@ -1,4 +1,4 @@
-//! What a task's code sees of the engine.
+//! What a handler gets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::complete::{Completing, Transaction};
 use crate::extensions::Extensions;
-use crate::report::Journal;
+use crate::report::AttemptReporter;
 
-/// One run of a task, in the hands of its code: the application's state, what is
-/// known about the task, and what its code may say and ask. Dereferences to the
-/// state, so `run.mailer` is `state.mailer`. Cheap to clone.
+/// One execution of a task, as its handler gets it: the application's state, the task,
+/// its log, its progress and its cancellation. Dereferences to the state, so
+/// `run.mailer` is `state.mailer`. Cheap to clone.
 ///
 /// ```
 /// use task_engine::{Failure, Run, Task};
@@ -49,7 +49,7 @@ use crate::report::Journal;
 ///         run.log(format!("sent to {reader}"));              // kept with the attempt
 ///         run.progress(100.0 * n as f64 / task.readers.len() as f64, reader);
 ///     }
-///     // A task of its own, which says that this one is its parent.
+///     // A child task: its parent is this task.
 ///     run.client().create(SendMail { to: "the editor".into() }).await?;
 ///     Ok(())
 /// }
@@ -63,14 +63,14 @@ pub struct Run<S> {
     pub(crate) context: Json,
     pub(crate) worker: i32,
     pub(crate) cancelled: CancellationToken,
-    pub(crate) journal: Arc<Journal>,
+    pub(crate) reporter: Arc<AttemptReporter>,
     pub(crate) completing: Arc<Completing>,
     /// The span of this execution, if it is one of OpenTelemetry.
     pub(crate) traceparent: Option<Box<Traceparent>>,
     pub(crate) on_demand: OnceLock<Box<OnDemand>>,
 }
 
-/// What is made when it is first asked for: most tasks never do.
+/// Created on first use, because most tasks never use it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OnDemand {
     origin: OnceLock<Origin>,
@@ -104,15 +104,15 @@ impl<S> Run<S> {
         &self.class
     }
 
-    /// What the engine keeps about the task, with its correlation id.
+    /// The context of the task, with its correlation id.
     #[must_use]
     pub fn context(&self) -> &Json {
         let seen = || with_correlation(&self.context, self.correlation_id());
         self.on_demand().context.get_or_init(seen)
     }
 
-    /// What the task shares with all others of its flow: what its creator gave
-    /// it, or the id of the task that the flow began with.
+    /// The correlation id of the task's flow: set by its creator, or the id of the
+    /// first task of the flow.
     #[must_use]
     pub fn correlation_id(&self) -> &str {
         &self.origin().correlation_id
@@ -130,7 +130,7 @@ impl<S> Run<S> {
         self.on_demand().origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
     }
 
-    /// What hooks have added for this execution, by type.
+    /// Values that hooks have added for this execution, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         self.on_demand().extensions.get_or_init(Extensions::default)
@@ -146,8 +146,8 @@ impl<S> Run<S> {
         self.worker
     }
 
-    /// For tasks that create tasks: those belong to the flow of this one, and
-    /// say that this one is their parent.
+    /// Creates child tasks: they belong to the flow of this task, which is their
+    /// parent.
     #[must_use]
     pub fn client(&self) -> &Client {
         self.on_demand().client.get_or_init(|| {
@@ -157,20 +157,20 @@ impl<S> Run<S> {
         })
     }
 
-    /// A task as [`client`](Self::client) would create it: for creation in a
-    /// transaction of the application's own.
+    /// A task as [`client`](Self::client) would create it, for creation in a
+    /// transaction of the application.
     #[must_use]
     pub fn child(&self, task: NewTask) -> NewTask {
         self.client().stamped(task)
     }
 
-    /// Completes the task inside a transaction of the application's own, in the
-    /// database of the store: what the transaction did and that the task is done
-    /// commit together, or neither does. So the effect of the task happens once,
-    /// wherever its engine dies; see [`complete`](crate::complete).
+    /// Completes the task inside a transaction of the application in the store's
+    /// database. The effects of the transaction and the end of the task commit
+    /// together, or neither does, so the effects happen exactly once, even if the
+    /// engine dies; see [`complete`](crate::complete).
     ///
-    /// Call it last, commit, and return the result. With rusqlite this answers at
-    /// once, with the drivers of PostgreSQL it is to be awaited.
+    /// Call it last, commit, and return the result. With the PostgreSQL drivers it
+    /// returns a future; with rusqlite it returns the result at once.
     pub fn complete_in<T: Transaction>(
         &self,
         transaction: T,
@@ -179,19 +179,19 @@ impl<S> Run<S> {
         transaction.complete(self.completion(result))
     }
 
-    /// What [`complete_in`](Self::complete_in) writes, for drivers that it does
-    /// not know: hand it to the store's crate, or on PostgreSQL to the SQL
-    /// function `task_engine.complete_attempt`. From here on the attempt fails
-    /// unless its completion commits.
+    /// What [`complete_in`](Self::complete_in) writes, for other drivers: pass it to
+    /// the store's crate, or on PostgreSQL to the SQL function
+    /// `task_engine.complete_attempt`. From here on the attempt fails unless its
+    /// completion commits.
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
         let result = Json::encode(result)
             .map_err(|error| StoreError::InvalidData(format!("the result: {error}")))?;
         Ok(self.completing.completion(self.id, self.worker, result))
     }
 
-    /// Whether the attempt should end: somebody cancelled the task, its time is
-    /// over, or the engine must stop. Asynchronous code is dropped soon after;
-    /// blocking code must look for itself.
+    /// Whether the attempt should end: a user cancelled the task, its time limit is
+    /// exceeded, or the engine must stop. Asynchronous code is dropped soon after;
+    /// blocking code must check this.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
@@ -202,18 +202,18 @@ impl<S> Run<S> {
         self.cancelled.cancelled().await;
     }
 
-    /// A text without the secret parameters of the task: for what the code says
-    /// elsewhere. Its errors, log and progress need no such care.
+    /// A text without the secret parameters of the task, for output of the handler
+    /// elsewhere. Errors, log and progress are redacted by the engine.
     #[must_use]
     pub fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.journal.secrets.text(text)
+        self.reporter.secrets.text(text)
     }
 
-    /// Says how far the attempt is: 0 to 100 percent, and a few words. The last
-    /// one counts, and is shown while the task runs and after it. Never waits:
-    /// it is written beside the work, within half a second.
+    /// Reports progress: 0 to 100 percent, and a short message. The last one counts,
+    /// and is shown while the task runs and after it. Never waits: it is written in
+    /// the background, within half a second.
     pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {
-        self.journal.progress(percent.into(), message.as_ref());
+        self.reporter.progress(percent.into(), message.as_ref());
     }
 
     /// Adds a line to the log of this attempt, which is shown while the task runs
@@ -221,21 +221,20 @@ impl<S> Run<S> {
     ///
     /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line: the
     /// first half is written while it runs, the last half when it ends. The lines
-    /// between them are counted.
+    /// between them are only counted.
     pub fn log(&self, message: impl AsRef<str>) {
         self.log_at(LogLevel::Info, message);
     }
 
-    /// Keeps fewer lines of this attempt: for the command, whose classes have an
-    /// option for it.
+    /// Keeps fewer lines of this attempt: an option of executables.
     #[doc(hidden)]
     pub fn keep_log_lines(&self, lines_max: usize) {
-        self.journal.keep_lines(lines_max);
+        self.reporter.keep_lines(lines_max);
     }
 
-    /// The same, for a line that is more or less important than others.
+    /// The same, with a level.
     pub fn log_at(&self, level: LogLevel, message: impl AsRef<str>) {
-        self.journal.log(level, message.as_ref());
+        self.reporter.log(level, message.as_ref());
     }
 }
 
@@ -258,7 +257,7 @@ impl<S> Clone for Run<S> {
             context: self.context.clone(),
             worker: self.worker,
             cancelled: self.cancelled.clone(),
-            journal: self.journal.clone(),
+            reporter: self.reporter.clone(),
             completing: self.completing.clone(),
             traceparent: self.traceparent.clone(),
             on_demand: {

@@ -1,119 +1,108 @@
-//! What an engine holds at this moment: its claims, and the attempts that run.
+//! The claims and the running attempts of an engine.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use task_engine_core::attempt::AttemptId;
+use task_engine_core::attempt::{AttemptId, InterruptCause};
 use task_engine_core::claim::ClaimId;
 use tokio_util::sync::CancellationToken;
 
-/// Why a running attempt is told to end.
+/// That the code of an attempt was asked to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// Somebody cancelled the task.
-    Requested,
-    /// The engine must stop.
-    EngineStopped,
-    /// The engine was declared lost: what the attempt does no longer counts.
-    InstanceLost,
-}
-
-/// That an attempt was told to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CancelNotice {
-    pub(crate) why: Cause,
+pub(crate) struct Interrupt {
+    pub(crate) cause: InterruptCause,
     pub(crate) at: Instant,
 }
 
-impl CancelNotice {
-    fn now(why: Cause) -> Self {
-        Self { why, at: Instant::now() }
+impl Interrupt {
+    fn now(cause: InterruptCause) -> Self {
+        Self { cause, at: Instant::now() }
     }
 }
 
-/// The attempts that run, so that they can be told to end.
+/// The running attempts of an engine, so that they can be interrupted.
 #[derive(Debug, Default)]
-pub(crate) struct Running {
+pub(crate) struct RunningAttempts {
     attempts: Mutex<Attempts>,
 }
 
 #[derive(Debug, Default)]
 struct Attempts {
-    running: HashMap<AttemptId, (CancellationToken, Option<CancelNotice>)>,
-    /// What the store says is to be cancelled. An attempt may be claimed, and
-    /// its wish be heard of, before it begins here.
-    wanted: HashSet<AttemptId>,
-    /// Why every attempt is told to end, also one that is only about to begin.
-    closed: Option<Cause>,
+    running: HashMap<AttemptId, (CancellationToken, Option<Interrupt>)>,
+    /// The cancel requests in the store. One may arrive here before its attempt,
+    /// which is claimed, begins.
+    cancel_requests: HashSet<AttemptId>,
+    /// Why every attempt is interrupted, also one that begins from now on.
+    interrupt_all: Option<InterruptCause>,
 }
 
-impl Running {
+impl RunningAttempts {
     pub(crate) fn begin(&self, id: AttemptId, token: CancellationToken) {
         let mut attempts = lock(&self.attempts);
-        let wanted = attempts.wanted.contains(&id).then_some(Cause::Requested);
-        let told = wanted.or(attempts.closed).map(CancelNotice::now);
-        if told.is_some() {
+        let requested =
+            attempts.cancel_requests.contains(&id).then_some(InterruptCause::CancelRequested);
+        let interrupt = requested.or(attempts.interrupt_all).map(Interrupt::now);
+        if interrupt.is_some() {
             token.cancel();
         }
-        attempts.running.insert(id, (token, told));
+        attempts.running.insert(id, (token, interrupt));
     }
 
-    /// Returns how it was told to end, if it was.
-    pub(crate) fn end(&self, id: AttemptId) -> Option<CancelNotice> {
-        lock(&self.attempts).running.remove(&id).and_then(|(_, told)| told)
+    pub(crate) fn end(&self, id: AttemptId) {
+        lock(&self.attempts).running.remove(&id);
     }
 
-    /// How an attempt was told to end, if it was.
-    pub(crate) fn told(&self, id: AttemptId) -> Option<CancelNotice> {
-        lock(&self.attempts).running.get(&id).and_then(|(_, told)| *told)
+    /// How a running attempt was interrupted, if it was.
+    pub(crate) fn interrupt(&self, id: AttemptId) -> Option<Interrupt> {
+        lock(&self.attempts).running.get(&id).and_then(|(_, interrupt)| *interrupt)
     }
 
-    /// Tells these to end, and those among them that have not begun yet as soon
-    /// as they do. Each call has all wishes that there are. The first cause
-    /// stays. Returns those that were not told before.
-    pub(crate) fn want_cancelled(&self, ids: &[AttemptId]) -> Vec<AttemptId> {
+    /// Interrupts these attempts; those that have not begun yet, as soon as they
+    /// begin. Each call has all cancel requests of the store. The first cause of an
+    /// interrupt stays. Returns the attempts that were not interrupted before.
+    pub(crate) fn request_cancel(&self, ids: &[AttemptId]) -> Vec<AttemptId> {
         let mut attempts = lock(&self.attempts);
-        attempts.wanted = ids.iter().copied().collect();
-        let mut news = Vec::new();
+        attempts.cancel_requests = ids.iter().copied().collect();
+        let mut new = Vec::new();
         for id in ids {
-            if let Some((token, told @ None)) = attempts.running.get_mut(id) {
-                *told = Some(CancelNotice::now(Cause::Requested));
+            if let Some((token, interrupt @ None)) = attempts.running.get_mut(id) {
+                *interrupt = Some(Interrupt::now(InterruptCause::CancelRequested));
                 token.cancel();
-                news.push(*id);
+                new.push(*id);
             }
         }
-        news
+        new
     }
 
-    /// Tells every attempt to end, now and from now on.
-    pub(crate) fn close(&self, why: Cause) {
+    /// Interrupts every attempt, now and from now on.
+    pub(crate) fn interrupt_all(&self, cause: InterruptCause) {
         let mut attempts = lock(&self.attempts);
-        attempts.closed.get_or_insert(why);
-        for (token, told) in attempts.running.values_mut() {
-            told.get_or_insert(CancelNotice::now(why));
+        attempts.interrupt_all.get_or_insert(cause);
+        for (token, interrupt) in attempts.running.values_mut() {
+            interrupt.get_or_insert(Interrupt::now(cause));
             token.cancel();
         }
     }
 }
 
-/// The claims that this engine knows. One that the store has and this does not
-/// know was lost on its way, and is given back.
+/// The claims that this engine knows. The reply of a claim that only the store
+/// knows was lost, and its tasks are reclaimed.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// How many attempts of each have not been recorded. A claim is known from
-    /// before it is asked for.
+    /// How many attempts of each claim have not been recorded. A claim is known
+    /// before its request is sent.
     open: Mutex<HashMap<ClaimId, usize>>,
-    /// Claims whose attempts are all on record.
+    /// Claims whose attempts are all recorded.
     finished: Mutex<Vec<ClaimId>>,
 }
 
 impl Claims {
-    pub(crate) fn ask(&self, id: ClaimId) {
+    pub(crate) fn requested(&self, id: ClaimId) {
         lock(&self.open).insert(id, 0);
     }
 
-    pub(crate) fn got(&self, id: ClaimId, attempts: usize) {
+    pub(crate) fn received(&self, id: ClaimId, attempts: usize) {
         if attempts > 0 {
             lock(&self.open).insert(id, attempts);
         } else {
@@ -121,8 +110,8 @@ impl Claims {
         }
     }
 
-    /// The answer was lost: if the claim was made, nobody knows it now.
-    pub(crate) fn lost(&self, id: ClaimId) {
+    /// The claim may exist in the store, and no longer here.
+    pub(crate) fn reply_lost(&self, id: ClaimId) {
         lock(&self.open).remove(&id);
     }
 
@@ -153,7 +142,8 @@ impl Claims {
     }
 }
 
-/// A panic while one of these was locked left it whole: each change is one step.
+/// Locks although a thread has panicked with the lock: each change is one step, so
+/// the value is consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -163,13 +153,19 @@ mod tests {
     use super::*;
     use task_engine_core::task::TaskId;
 
+    const ID: AttemptId = AttemptId { task_id: TaskId(1), attempt: 1 };
+
+    fn cause(running: &RunningAttempts) -> Option<InterruptCause> {
+        running.interrupt(ID).map(|interrupt| interrupt.cause)
+    }
+
     #[test]
-    fn a_claim_is_known_from_before_it_is_asked_for_until_all_is_recorded() {
+    fn claim_is_known_until_recorded() {
         let claims = Claims::default();
         let id = ClaimId(7);
-        claims.ask(id);
+        claims.requested(id);
         assert!(claims.known().contains(&id));
-        claims.got(id, 2);
+        claims.received(id, 2);
         claims.recorded([id].into_iter());
         assert!(claims.known().contains(&id));
         claims.recorded([id].into_iter());
@@ -179,34 +175,35 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cause_stays() {
-        let running = Running::default();
-        let id = AttemptId { task_id: TaskId(1), attempt: 1 };
+    fn first_interrupt_cause_stays() {
+        let running = RunningAttempts::default();
         let token = CancellationToken::new();
-        running.begin(id, token.clone());
-        assert_eq!(running.want_cancelled(&[id]), [id]);
-        assert_eq!(running.want_cancelled(&[id]), [], "it was told before");
-        assert_eq!(running.want_cancelled(&[]), []);
-        running.close(Cause::EngineStopped);
+        running.begin(ID, token.clone());
+        assert_eq!(running.request_cancel(&[ID]), [ID]);
+        assert_eq!(running.request_cancel(&[ID]), [], "interrupted before");
+        assert_eq!(running.request_cancel(&[]), []);
+        running.interrupt_all(InterruptCause::EngineStopped);
         assert!(token.is_cancelled());
-        assert_eq!(running.end(id).map(|told| told.why), Some(Cause::Requested));
+        assert_eq!(cause(&running), Some(InterruptCause::CancelRequested));
+        running.end(ID);
+        assert_eq!(cause(&running), None);
         let late = CancellationToken::new();
-        running.begin(id, late.clone());
-        assert!(late.is_cancelled(), "it began when all was over");
-        assert_eq!(running.end(id).map(|told| told.why), Some(Cause::EngineStopped));
-        assert_eq!(running.want_cancelled(&[id]), [], "it has ended");
+        running.begin(ID, late.clone());
+        assert!(late.is_cancelled(), "began after all were interrupted");
+        assert_eq!(cause(&running), Some(InterruptCause::EngineStopped));
+        running.end(ID);
+        assert_eq!(running.request_cancel(&[ID]), [], "has ended");
     }
 
     #[test]
-    fn a_wish_that_is_heard_of_before_its_attempt_begins_is_kept() {
-        let running = Running::default();
-        let id = AttemptId { task_id: TaskId(1), attempt: 1 };
-        assert_eq!(running.want_cancelled(&[id]), []);
+    fn early_cancel_request_is_kept() {
+        let running = RunningAttempts::default();
+        assert_eq!(running.request_cancel(&[ID]), []);
         let token = CancellationToken::new();
-        running.begin(id, token.clone());
+        running.begin(ID, token.clone());
         assert!(token.is_cancelled());
-        assert_eq!(running.told(id).map(|told| told.why), Some(Cause::Requested));
-        let next = AttemptId { attempt: 2, ..id };
+        assert_eq!(cause(&running), Some(InterruptCause::CancelRequested));
+        let next = AttemptId { attempt: 2, ..ID };
         let token = CancellationToken::new();
         running.begin(next, token.clone());
         assert!(!token.is_cancelled(), "another attempt");

@@ -1,7 +1,7 @@
-//! The four tasks of the book, for trying things out. Each is known by its own
-//! name and by the book's (`TaskEngine::Tasks::WaitingTask`), so that tasks
-//! created by the book's program run too. And one of our own, `ReportingTask`,
-//! which says how far it is.
+//! The four sample tasks of the book, for `demo`, `start --samples` and tests; no
+//! other engine has them. Each has a short name and the book's
+//! (`TaskEngine::Tasks::WaitingTask`), so that tasks created by the book's program
+//! run, too. `ReportingTask`, which reports progress, is an addition.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct WaitingTask {
 #[error("Oh no")]
 pub struct FailingNotRetryTaskException;
 
-/// Says how far it is, step by step.
+/// Reports progress, step by step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportingTask {
@@ -35,12 +35,12 @@ pub struct ReportingTask {
     /// How long each takes, in seconds.
     #[serde(default)]
     pub step_time: f64,
-    /// What it does when somebody cancels it.
+    /// What it does when a user cancels it.
     #[serde(default)]
     pub when_cancelled: WhenCancelled,
 }
 
-/// What a [`ReportingTask`] does when somebody cancels it.
+/// What a [`ReportingTask`] does when a user cancels it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenCancelled {
@@ -87,7 +87,7 @@ async fn report<S>(task: ReportingTask, run: Run<S>) -> Result<u32, Failure> {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = run.cancelled(), if task.when_cancelled != WhenCancelled::Hang => {
-                run.log_at(LogLevel::Warn, format!("told to end before step {step}"));
+                run.log_at(LogLevel::Warn, format!("asked to end before step {step}"));
                 return match task.when_cancelled {
                     WhenCancelled::Finish => Ok(step - 1),
                     _ => Err(Failure::named("GaveUp", format!("before step {step}"))),

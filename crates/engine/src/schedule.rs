@@ -1,11 +1,10 @@
-//! Regular tasks: an exact timer to the next slot, and the firing of it.
+//! The scheduler fires the slots of schedules, with an exact timer to the next slot.
 //!
-//! Every engine does this, whatever classes it knows, and none of them is the
-//! leader: all wake at a slot, one of them fires it. The timer is set by the
-//! last look at what is due. It is set again when somebody changes a schedule
-//! (a wake-up, which may get lost), and when a heartbeat, which comes anyway,
-//! tells of a slot before the time it is set to (which cannot). So while nothing
-//! is due, nothing is asked.
+//! Every engine has one, whatever its classes, and there is no leader: all wake at a
+//! slot, and one of them fires it. The timer is set after each scan of due schedules.
+//! It is set again when a schedule changes (by a wake-up, which may get lost), and
+//! when a heartbeat reports an earlier slot (which is not lost). So an idle scheduler
+//! sends no queries.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,27 +24,27 @@ use task_engine_store::schedules::{Done, ScheduleError, Schedules};
 
 use crate::engine::EngineError;
 use crate::panic::Guarded;
-use crate::stop::{Phase, StopWatch};
-use crate::wake_up::{Backoff, Hints};
+use crate::stop::{Phase, StopSignal};
+use crate::wake_up::{Backoff, WakeUps};
 
 /// How many schedules are fired in one transaction, and how many slots.
 const BATCH: u32 = 100;
 const SLOTS_MAX: usize = 2000;
-/// How often to look whether a task has ended that a slot waits for.
+/// How often to check whether a task has ended that a slot waits for.
 const BLOCKED: Duration = Duration::from_secs(1);
-/// How long to leave schedules alone that somebody else holds: mostly an engine
-/// that fires them, for a moment, but it may be a forgotten transaction.
+/// How long to wait for schedules that another transaction has locked. An engine that
+/// fires them holds them for a moment, a forgotten transaction for hours.
 const CONTENDED_MIN: Duration = Duration::from_millis(5);
 const CONTENDED_MAX: Duration = Duration::from_secs(1);
-/// Many changes in a row are one reason to look.
-const BETWEEN_HINTS: Duration = Duration::from_millis(20);
+/// Many changes in a row cause one scan.
+const BETWEEN_WAKE_UPS: Duration = Duration::from_millis(20);
 
-/// Stores what the application's code says about schedules.
+/// Stores the schedules that the application declares.
 pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<(), EngineError> {
     for schedule in declared {
         match Schedules::of(store).declare(schedule).await {
             Ok(Done::Changed) => {
-                tracing::info!("schedule {:?} is stored as declared", schedule.name());
+                tracing::info!("stored schedule {:?} as declared", schedule.name());
             }
             Ok(Done::Unchanged) => {}
             Err(ScheduleError::Store(error)) => return Err(error.into()),
@@ -55,11 +54,11 @@ pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<
     Ok(())
 }
 
-/// Fires what is due by now, and ends.
+/// Fires the slots that are due now.
 #[cfg(feature = "testing")]
 pub(crate) async fn fire_due(store: &Arc<dyn Store>) -> Result<(), StoreError> {
     let stop = crate::stop::StopHandle::new().watch();
-    let scheduler = Scheduler::new(store.clone(), Arc::new(Hints::new(0)), stop);
+    let scheduler = Scheduler::new(store.clone(), Arc::new(WakeUps::new(0)), stop);
     loop {
         let due = store.due_schedules(BATCH).await?;
         if due.rows.is_empty() || !scheduler.fire(&due).await? {
@@ -71,45 +70,44 @@ pub(crate) async fn fire_due(store: &Arc<dyn Store>) -> Result<(), StoreError> {
 /// Fires schedules until the engine stops.
 pub(crate) struct Scheduler {
     store: Arc<dyn Store>,
-    hints: Arc<Hints>,
-    stop: StopWatch,
-    /// How long others' schedules were left alone the last time.
+    wake_ups: Arc<WakeUps>,
+    stop: StopSignal,
+    /// The last wait for locked schedules.
     contended: Duration,
 }
 
 impl Scheduler {
-    pub(crate) fn new(store: Arc<dyn Store>, hints: Arc<Hints>, stop: StopWatch) -> Self {
-        Self { store, hints, stop, contended: Duration::ZERO }
+    pub(crate) fn new(store: Arc<dyn Store>, wake_ups: Arc<WakeUps>, stop: StopSignal) -> Self {
+        Self { store, wake_ups, stop, contended: Duration::ZERO }
     }
 
     pub(crate) async fn run(mut self) {
         let mut backoff = Backoff::new();
         while self.stop.phase() == Phase::Running {
-            self.hints.schedule().take();
-            // Times are counted from when the question is sent: a timer that is
-            // early by the way of an answer asks once more, one that is late is
-            // late.
+            self.wake_ups.schedule().take();
+            // Times count from when the query is sent: a timer that is early by the
+            // round trip scans again; a late timer would fire late.
             let asked = Instant::now();
-            // A panic must not be the silent end of all schedules.
+            // A panic must not end the scheduler silently.
             let why = match Guarded::new(Box::pin(self.turn(asked))).await {
                 Ok(Ok(next)) => {
                     backoff = Backoff::new();
-                    self.wait_for_hint(asked, next).await;
+                    self.wait(asked, next).await;
                     continue;
                 }
                 Ok(Err(error)) => error.to_string(),
                 Err(panicked) => panicked.to_string(),
             };
             let wait = backoff.next();
-            tracing::warn!("no schedule can be fired, next try in {}: {why}", span(wait));
+            tracing::warn!("cannot fire schedules, next try in {}: {why}", span(wait));
             self.sleep(wait).await;
         }
     }
 
-    /// One look, and what there is to do about it. Returns when to look again,
-    /// if no hint comes first.
+    /// Scans and fires due schedules. Returns when to scan again, if no wake-up comes
+    /// first.
     async fn turn(&mut self, asked: Instant) -> Result<Option<Instant>, StoreError> {
-        // A crowd that somebody holds for long must not hide the others.
+        // Many schedules that are locked for long must not hide the others.
         let limit = if self.contended == CONTENDED_MAX { BATCH * 100 } else { BATCH };
         let due = self.store.due_schedules(limit).await?;
         let mut contended = None;
@@ -126,14 +124,14 @@ impl Scheduler {
         Ok([next, blocked, contended].into_iter().flatten().min())
     }
 
-    /// Twice as long as before, with a part left to chance.
+    /// Twice as long as before, partly random.
     fn longer(&mut self) -> Duration {
         self.contended = (self.contended * 2).clamp(CONTENDED_MIN, CONTENDED_MAX);
         self.contended.mul_f64(0.5 + 0.5 * fastrand::f64())
     }
 
-    /// Fires what is due; false if others were faster with all of it. What
-    /// cannot be fired is marked, and holds up nobody else.
+    /// Fires due schedules; false if other engines have fired all of them. A schedule
+    /// that cannot fire is marked, so that it does not delay others.
     async fn fire(&self, due: &DueSchedules) -> Result<bool, StoreError> {
         let (mut firings, mut broken) = (Vec::with_capacity(due.rows.len()), Vec::new());
         let mut slots = 0;
@@ -145,13 +143,13 @@ impl Scheduler {
                 }
                 Err(why) => broken.push((schedule, why)),
             }
-            // The rest is due still when this is done.
+            // The rest is fired by the next scan.
             if slots > SLOTS_MAX {
                 break;
             }
         }
         let mut done = self.fire_all(&firings).await?;
-        // Last, because it waits for whoever holds one of them.
+        // Last, because it waits for locks on them.
         for (schedule, why) in broken {
             self.mark(schedule, &why).await?;
             done = true;
@@ -181,8 +179,8 @@ impl Scheduler {
         }
     }
 
-    /// One of them cannot be stored: the others can. Only if its data is at fault
-    /// is it taken out of service; whatever else is refused is tried again.
+    /// Fires each alone, because the store refused one of them. A schedule with
+    /// invalid data is disabled; other refusals are retried.
     async fn fire_one_by_one(&self, firings: &[(&DueSchedule, Firing)]) -> Result<(), StoreError> {
         let mut refused = Ok(());
         for (schedule, firing) in firings {
@@ -197,7 +195,7 @@ impl Scheduler {
         refused
     }
 
-    /// Takes a schedule that cannot fire out of service, and says why.
+    /// Disables a schedule that cannot fire, and stores the reason.
     async fn mark(&self, schedule: &DueSchedule, why: &str) -> Result<(), StoreError> {
         let row = &schedule.row;
         let write = ScheduleWrite {
@@ -211,29 +209,29 @@ impl Scheduler {
         };
         if self.store.write_schedule(&write).await? {
             tracing::error!(
-                "schedule {:?} cannot fire, and is out of service until somebody changes or resumes it: {why}",
+                "schedule {:?} cannot fire, and is disabled until it is changed or resumed: {why}",
                 row.name
             );
         }
         Ok(())
     }
 
-    async fn wait_for_hint(&mut self, asked: Instant, until: Option<Instant>) {
-        self.hints.expect_schedule(until);
-        let hints = self.hints.clone();
+    async fn wait(&mut self, asked: Instant, until: Option<Instant>) {
+        self.wake_ups.expect_schedule(until);
+        let wake_ups = self.wake_ups.clone();
         let timer = async {
             match until {
                 Some(time) => tokio::time::sleep_until(time.into()).await,
                 None => std::future::pending().await,
             }
         };
-        let hint = async {
-            hints.schedule().wait().await;
-            tokio::time::sleep_until((asked + BETWEEN_HINTS).into()).await;
+        let wake_up = async {
+            wake_ups.schedule().wait().await;
+            tokio::time::sleep_until((asked + BETWEEN_WAKE_UPS).into()).await;
         };
         tokio::select! {
             () = timer => {}
-            () = hint => {}
+            () = wake_up => {}
             () = self.stop.reached(Phase::Draining) => {}
         }
     }
@@ -246,12 +244,12 @@ impl Scheduler {
     }
 }
 
-/// What to do about a schedule that is due, or why nothing can be done.
-/// Whatever a calendar may do in a far year, one schedule is not all of them.
+/// What to fire for a due schedule, or why it cannot fire. A panic in the calendar
+/// must not affect other schedules.
 fn decided(schedule: &DueSchedule, now: Timestamp) -> Result<Firing, String> {
     match catch_unwind(AssertUnwindSafe(|| firing(schedule, now))) {
         Ok(firing) => firing.map_err(|why| why.to_string()),
-        Err(_) => Err("its times cannot be computed, which is a bug of Task Engine".to_owned()),
+        Err(_) => Err("its times cannot be computed; this is a bug of Task Engine".to_owned()),
     }
 }
 

@@ -1,7 +1,7 @@
-//! The settler: attempts that may have completed their tasks in transactions of
-//! the application's own. The store is asked whether they have; if not, they have
-//! failed. Apart from the recorder, because such a transaction may still be open,
-//! and nobody else's result waits for it.
+//! The settler asks the store whether attempts that called `complete_in` have
+//! completed their tasks; if not, they have failed. It runs apart from the
+//! recorder: such a transaction may still be open, and other results must not wait
+//! for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,60 +13,62 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::figures::{About, Figures};
-use crate::record::{Record, STOP_TIMEOUT, Unwritten, gives_up, was_released};
-use crate::report::Reports;
+use crate::record::{RecordTotals, STOP_TIMEOUT, UnrecordedResults, gives_up, was_released};
+use crate::report::ReportWriter;
+use crate::rollup::{EndingLabels, Rollups};
 use crate::running::Claims;
-use crate::stop::{Phase, StopWatch};
+use crate::stop::{Phase, StopSignal};
 use crate::wake_up::Backoff;
 
 const BATCH_MAX: usize = 1000;
 
-/// An attempt that has returned after it had begun to complete its task.
+/// An attempt that has returned after it called `complete_in`.
 #[derive(Debug)]
-pub(crate) struct Unsettled {
-    /// How it has ended, if the completion is not on record.
+pub(crate) struct PendingCompletion {
+    /// Its end, if the completion is not committed.
     pub(crate) ending: Ending,
-    /// What charts want to know about it.
-    pub(crate) about: About,
-    /// Whether its code says that all went well.
+    pub(crate) labels: EndingLabels,
+    /// Whether its code returned a result.
     pub(crate) succeeded: bool,
 }
 
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
-    pub(crate) stop: StopWatch,
-    pub(crate) unwritten: Arc<Unwritten>,
-    pub(crate) reports: Arc<Reports>,
-    pub(crate) figures: Arc<Figures>,
-    /// What the store said last, if it did not settle anything.
+    pub(crate) stop: StopSignal,
+    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) reports: Arc<ReportWriter>,
+    pub(crate) rollups: Arc<Rollups>,
+    /// The last error of the store, if its last answer was one.
     pub(crate) last_error: Option<StoreError>,
 }
 
 impl Settler {
     /// Settles attempts until the last sender is gone and none is open.
-    pub(crate) async fn run(mut self, mut unsettled: UnboundedReceiver<Unsettled>) -> Record {
-        let mut record = Record::default();
+    pub(crate) async fn run(
+        mut self,
+        mut pending: UnboundedReceiver<PendingCompletion>,
+    ) -> RecordTotals {
+        let mut totals = RecordTotals::default();
         let (mut new, mut open) = (Vec::new(), Vec::new());
         let mut backoff = Backoff::new();
-        // When those that are open are asked about again.
+        // When the open ones are asked about again.
         let mut again_at = tokio::time::Instant::now();
         let mut stopping_since = None;
         let mut more = true;
         while more || !open.is_empty() {
             let is_open = !open.is_empty();
             tokio::select! {
-                count = unsettled.recv_many(&mut new, BATCH_MAX), if more => more = count > 0,
-                // Apart from the new ones: they take longer.
+                count = pending.recv_many(&mut new, BATCH_MAX), if more => more = count > 0,
+                // Separate from the new ones: they take longer.
                 () = tokio::time::sleep_until(again_at), if is_open => {
                     let tried = std::mem::take(&mut open);
-                    open = self.settle(tried, &mut record).await;
+                    open = self.settle(tried, &mut totals).await;
                     again_at = tokio::time::Instant::now() + backoff.next();
                 }
             }
             if !new.is_empty() {
-                let left = self.settle(std::mem::take(&mut new), &mut record).await;
+                let left = self.settle(std::mem::take(&mut new), &mut totals).await;
                 if open.is_empty() && !left.is_empty() {
                     backoff = Backoff::new();
                     again_at = tokio::time::Instant::now() + backoff.next();
@@ -75,45 +77,49 @@ impl Settler {
             }
             if !open.is_empty() && self.gives_up(&mut stopping_since) {
                 tracing::error!(
-                    "{} results could not be written and are given up; their tasks are left as running, until other engines recover them (or `task-engine recover`)",
+                    "{} results could not be recorded; their tasks stay running until another engine or `task-engine recover` recovers them",
                     open.len()
                 );
-                record.unrecorded += open.len();
+                totals.unrecorded += open.len();
                 break;
             }
         }
         self.sweep().await;
-        record
+        totals
     }
 
     /// Returns those that could not be settled yet.
-    async fn settle(&mut self, batch: Vec<Unsettled>, record: &mut Record) -> Vec<Unsettled> {
+    async fn settle(
+        &mut self,
+        batch: Vec<PendingCompletion>,
+        totals: &mut RecordTotals,
+    ) -> Vec<PendingCompletion> {
         let endings: Vec<Ending> = batch.iter().map(|one| one.ending.clone()).collect();
-        self.reports.before(&endings).await;
+        self.reports.flush_before(&endings).await;
         let settled = match self.store.settle(&endings).await {
             Ok(settled) => settled,
-            // One that cannot be stored must not hold up the others.
+            // One that is refused must not delay the others.
             Err(StoreError::InvalidData(why)) if batch.len() == 1 => {
-                tracing::error!("the end of {} cannot be stored at all: {why}", endings[0].id);
-                self.unwritten.written(1);
-                record.unrecorded += 1;
+                tracing::error!("the end of {} cannot be recorded: {why}", endings[0].id);
+                self.unrecorded.recorded(1);
+                totals.unrecorded += 1;
                 return Vec::new();
             }
             Err(StoreError::InvalidData(_)) => {
                 let mut open = Vec::new();
                 for one in batch {
-                    open.extend(Box::pin(self.settle(vec![one], record)).await);
+                    open.extend(Box::pin(self.settle(vec![one], totals)).await);
                 }
                 return open;
             }
             Err(error) => {
-                tracing::warn!("{} results are kept until the store tells: {error}", batch.len());
+                tracing::warn!("{} results are kept until the store answers: {error}", batch.len());
                 self.last_error = Some(error);
                 return batch;
             }
         };
         self.last_error = None;
-        let (mut open, mut counted, mut about) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut open, mut counted, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         for (one, settled) in batch.into_iter().zip(settled) {
             one.log(settled);
             if settled == Settled::Open {
@@ -121,22 +127,22 @@ impl Settler {
                 continue;
             }
             if settled == Settled::Recorded && was_released(&one.ending) {
-                record.released += 1;
+                totals.released += 1;
             }
             self.claims.recorded(std::iter::once(one.ending.claim_id));
-            self.unwritten.written(1);
+            self.unrecorded.recorded(1);
             if settled != Settled::Late {
-                about.push(one.about);
+                labels.push(one.labels);
                 counted.push(one.into_counted(settled));
             }
         }
-        self.figures.count(&counted, &about, &[]);
+        self.rollups.count(&counted, &labels, &[]);
         self.sweep().await;
         open
     }
 
-    /// Removes claims that are finished: if all tasks are completed by
-    /// themselves, the recorder has nothing to do.
+    /// Removes finished claims: if all tasks are completed in transactions, the
+    /// recorder has nothing to write.
     async fn sweep(&self) {
         let finished = self.claims.take_finished();
         if finished.is_empty() {
@@ -158,8 +164,8 @@ impl Settler {
     }
 }
 
-impl Unsettled {
-    /// What is on record about it.
+impl PendingCompletion {
+    /// Its end as it is recorded.
     fn into_counted(self, settled: Settled) -> Ending {
         match settled {
             Settled::Completed => {
@@ -186,7 +192,7 @@ impl Unsettled {
                 tracing::info!("Worker {worker} finished task {id} in {ms} ms");
             }
             Settled::Completed => tracing::warn!(
-                "Worker {worker} task {id} is done, by a transaction of its own; what came after changes nothing: {error}"
+                "Worker {worker} task {id} was completed in a transaction; its later error changes nothing: {error}"
             ),
             Settled::Recorded if self.is_snoozed() => {
                 tracing::info!("Worker {worker} snoozed task {id} after {ms} ms: {error}");
@@ -206,11 +212,11 @@ impl Unsettled {
                 }
             }
             Settled::Late => tracing::warn!(
-                "{} returned after its end was on record; its result is kept as evidence and changes nothing",
+                "{} returned after its end was recorded; its result is kept as evidence and changes nothing",
                 ending.id
             ),
             Settled::Open => tracing::debug!(
-                "{}: the transaction that completes it is still open; it is asked again",
+                "{}: the transaction that completes it is still open; asking again",
                 ending.id
             ),
         }

@@ -1,16 +1,16 @@
-//! How an engine ends.
+//! How an engine stops.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// The three phases of an engine's life, in this order.
+/// The phases of an engine, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Running,
-    /// Nothing new starts; what runs may finish.
+    /// No task starts; running tasks may finish.
     Draining,
-    /// What runs is cancelled and given back.
+    /// Running tasks are cancelled and released.
     Forced,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Phase {
 /// let stop = engine.stop_handle();
 /// let running = tokio::spawn(engine.run_until_stopped());
 /// // … serve requests …
-/// stop.stop();                          // what runs may finish
+/// stop.stop();                          // running tasks may finish
 /// let stopped = running.await??;
 /// assert!(!stopped.forced);
 /// # Ok(()) }
@@ -55,7 +55,7 @@ impl StopHandle {
     /// that no signal is missed: as process 1, one without a handler is ignored.
     ///
     /// # Errors
-    /// If the system lets nobody listen to signals.
+    /// If the system does not allow listening to signals.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -63,24 +63,24 @@ impl StopHandle {
         on_signals(self.clone()).map(drop)
     }
 
-    /// Start nothing new, let what runs finish, end.
+    /// Stops after the running tasks have finished. No new task starts.
     pub fn stop(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Cancel what runs, give it back to wait, end.
+    /// Stops at once: running tasks are cancelled and released.
     pub fn stop_now(&self) {
         self.advance(Phase::Forced);
     }
 
-    /// Waits until one of these has been asked for: for what a program does before
-    /// its engine runs, like connecting to the database.
+    /// Waits until a stop is requested. For what a program does before its engine
+    /// runs, like connecting to the database.
     pub async fn requested(&self) {
         self.watch().reached(Phase::Draining).await;
     }
 
-    pub(crate) fn watch(&self) -> StopWatch {
-        StopWatch(self.phase.subscribe())
+    pub(crate) fn watch(&self) -> StopSignal {
+        StopSignal(self.phase.subscribe())
     }
 
     fn advance(&self, to: Phase) {
@@ -94,18 +94,18 @@ impl StopHandle {
     }
 }
 
-/// Sees the phase of an engine.
+/// Receives the phase of an engine.
 #[derive(Debug, Clone)]
-pub(crate) struct StopWatch(watch::Receiver<Phase>);
+pub(crate) struct StopSignal(watch::Receiver<Phase>);
 
-impl StopWatch {
+impl StopSignal {
     pub(crate) fn phase(&self) -> Phase {
         *self.0.borrow()
     }
 
     /// Waits until the engine is at least in this phase.
     pub(crate) async fn reached(&mut self, phase: Phase) {
-        // The sender lives as long as the engine; without one nothing can stop.
+        // Without a sender the phase cannot change.
         if self.0.wait_for(|now| *now >= phase).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -118,14 +118,13 @@ impl StopWatch {
 pub struct Stopped {
     /// Whether running tasks were cancelled.
     pub forced: bool,
-    /// How many tasks were given back to wait.
+    /// How many tasks were released, and wait again.
     pub released: usize,
-    /// How many endings could not be written, because the store was away.
+    /// How many endings could not be recorded, because the store was unreachable.
     /// Their attempts are left to recovery.
     pub unrecorded: usize,
 }
 
-#[cfg(unix)]
 pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
@@ -139,25 +138,16 @@ pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinH
             match count {
                 1 => {
                     tracing::info!(
-                        "{name}: no new task starts, running ones finish; once more to stop at once"
+                        "{name}: no new task starts, running tasks finish; send it again to stop at once"
                     );
                     stop.stop();
                 }
                 2 => {
-                    tracing::warn!("{name} again: running tasks are cancelled and given back");
+                    tracing::warn!("{name} again: running tasks are cancelled and released");
                     stop.stop_now();
                 }
                 _ => std::process::exit(128 + number),
             }
-        }
-    }))
-}
-
-#[cfg(not(unix))]
-pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinHandle<()>> {
-    Ok(tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() {
-            if stop.watch().phase() == Phase::Running { stop.stop() } else { stop.stop_now() }
         }
     }))
 }

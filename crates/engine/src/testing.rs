@@ -1,11 +1,10 @@
 //! For the tests of applications that create and run tasks (feature `testing`).
 //!
-//! A [`Harness`] is an engine that does nothing by itself, on a database in
-//! memory. A test says what happens: [perform](Harness::perform) one task,
-//! [drain](Harness::drain) all that are due, [move the clock](Harness::advance);
-//! and looks at [what was created](Harness::created). Tasks go the same way as in
-//! a real engine: decoded, with their hooks, their time limit, guarded against
-//! panics, and recorded.
+//! A [`Harness`] is an engine that runs tasks only when the test asks for it, on an
+//! in-memory database. A test can [perform](Harness::perform) one task,
+//! [drain](Harness::drain) all that are due, [move the clock](Harness::advance), and
+//! check [which tasks were created](Harness::created). Tasks run as in a real engine:
+//! with decoding, hooks, time limit, panic handling and recording.
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -22,7 +21,7 @@
 //!
 //! async fn register(task: Register, run: Run<()>) -> Result<usize, Failure> {
 //!     if task.name.is_empty() {
-//!         return Err(Failure::no_retry("nobody"));
+//!         return Err(Failure::no_retry("no name"));
 //!     }
 //!     run.log(format!("hello {}", task.name));
 //!     run.client().create(Greet { name: task.name.clone() }).await?;
@@ -47,7 +46,7 @@
 //! harness.assert_created(&Greet { name: "Ada".into() }).await;
 //!
 //! let failed = harness.perform(Register { name: "".into() }).await;
-//! assert_eq!(failed.error().message, "nobody");
+//! assert_eq!(failed.error().message, "no name");
 //! assert!(!failed.will_be_retried());
 //!
 //! // All that wait and are due; then those that wait for a retry, too.
@@ -57,8 +56,8 @@
 //! # }
 //! ```
 //!
-//! Nothing here returns errors: whatever goes wrong is a panic, with a message for
-//! whoever reads the failed test.
+//! Nothing here returns errors: a failure is a panic with a message for the reader of
+//! the failed test.
 //!
 //! # In the application's own transactions
 //! [`created_in`] (rusqlite), `created_in_postgres` and `created_in_sqlx` show what
@@ -72,7 +71,7 @@
 //! Name the feature in `[dev-dependencies]` only.
 //!
 //! # Map
-//! - `harness`: what a test does; `session`: one life of its engine;
+//! - `harness`: what a test calls; `harness_session`: one session of its engine;
 //! - `executed`: what became of tasks that ran;
 //! - `created`, `difference`: what was created, and how it differs from what was
 //!   expected.
@@ -81,7 +80,7 @@ mod created;
 mod difference;
 mod executed;
 mod harness;
-mod session;
+mod harness_session;
 
 #[cfg(feature = "postgres")]
 pub use created::created_in_postgres;

@@ -1,10 +1,10 @@
 //! Executions as spans of `tracing`, and with the feature `otlp` as spans of
 //! OpenTelemetry under the span that their task was created in.
 //!
-//! A span that no subscriber wants costs a look at a static: its fields are not
-//! even computed.
+//! A span that no subscriber wants costs one read of a static: its fields are not
+//! computed.
 
-use task_engine_core::attempt::Outcome;
+use task_engine_core::attempt::AttemptEnd;
 use task_engine_core::flow::Origin;
 #[cfg(not(feature = "otlp"))]
 use task_engine_core::traceparent::Traceparent;
@@ -19,7 +19,7 @@ pub(crate) fn execution(task: &ClaimedTask, worker: i32) -> Span {
         ($($otel:tt)*) => {
             tracing::info_span!(
                 target: "task_engine::execution",
-                // Not the child of whatever claimed it.
+                // Not a child of the dispatcher's span.
                 parent: None,
                 "execution",
                 $($otel)*
@@ -33,7 +33,7 @@ pub(crate) fn execution(task: &ClaimedTask, worker: i32) -> Span {
             )
         };
     }
-    // What OpenTelemetry alone understands would only fill other logs.
+    // Only OpenTelemetry understands these fields; other logs leave them out.
     #[cfg(feature = "otlp")]
     let span = span!(
         otel.name = %format_args!("execute {}", task.class),
@@ -51,28 +51,29 @@ pub(crate) fn execution(task: &ClaimedTask, worker: i32) -> Span {
     span
 }
 
-/// Says on the span of an execution how it ended.
-pub(crate) fn ended(span: &Span, outcome: &Outcome) {
+/// Records on the span of an execution how it ended.
+pub(crate) fn ended(span: &Span, end: &AttemptEnd) {
     if span.is_disabled() {
         return;
     }
-    let (word, error) = match outcome {
-        Outcome::Success(_) => ("success", None),
-        Outcome::Snoozed(..) => ("snoozed", None),
-        Outcome::Failure(error, _) | Outcome::Lost(error) => ("failure", Some(error)),
-        Outcome::Cancelled(error) => ("cancelled", Some(error)),
-        Outcome::Released(error) => ("requeued", Some(error)),
+    let outcome = match end {
+        AttemptEnd::Success(_) => "success",
+        AttemptEnd::Snoozed(..) => "snoozed",
+        AttemptEnd::Cancelled(_) => "cancelled",
+        AttemptEnd::Released(_) | AttemptEnd::NeverStarted(_) => "requeued",
+        _ => "failure",
     };
-    span.record("outcome", word);
+    let error = end.error().filter(|_| outcome != "snoozed");
+    span.record("outcome", outcome);
     if !cfg!(feature = "otlp") {
         return;
     }
     if let Some(error) = error {
         span.record("otel.status_code", "ERROR");
         let (exception, message) = (&error.exception, &error.message);
-        let words = format!("{exception}: {message:.500}");
-        span.record("otel.status_description", tracing::field::display(words));
-    } else if word == "success" {
+        let text = format!("{exception}: {message:.500}");
+        span.record("otel.status_description", tracing::field::display(text));
+    } else if outcome == "success" {
         span.record("otel.status_code", "OK");
     }
 }

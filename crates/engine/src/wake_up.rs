@@ -1,5 +1,5 @@
-//! Wake-ups: hints that there may be work. Losing every one of them costs time,
-//! never a task: the poll is below.
+//! Wake-ups: notifications that there may be work. If one is lost, the poll finds
+//! the work later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,99 +9,99 @@ use task_engine_core::display::span;
 use task_engine_store::contract::{Store, WakeUp};
 use tokio::sync::Notify;
 
-/// What has been heard and not yet acted upon.
+/// Wake-ups that have arrived and have not been handled yet.
 #[derive(Debug)]
-pub(crate) struct Hints {
-    /// One for each pool of workers: what one has heard, the others have not.
-    work: Vec<Hint>,
-    cancel: Hint,
-    schedule: Hint,
-    /// When the next schedule is due, as far as the scheduler knows.
+pub(crate) struct WakeUps {
+    /// One for each pool of workers.
+    work: Vec<WakeUpFlag>,
+    cancel: WakeUpFlag,
+    schedule: WakeUpFlag,
+    /// When the scheduler expects the next schedule to be due.
     next_schedule: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Hint {
-    heard: AtomicBool,
+pub(crate) struct WakeUpFlag {
+    set: AtomicBool,
     notify: Notify,
 }
 
-impl Hint {
-    fn hear(&self) {
-        self.heard.store(true, Ordering::Release);
-        // Keeps one permit if nobody waits yet: nothing is missed in between.
+impl WakeUpFlag {
+    fn set(&self) {
+        self.set.store(true, Ordering::Release);
+        // Keeps one permit for the next waiter, so no wake-up is missed.
         self.notify.notify_one();
     }
 
-    /// Whether something was heard since the last time.
+    /// Whether it was set since the last call.
     pub(crate) fn take(&self) -> bool {
-        self.heard.swap(false, Ordering::Acquire)
+        self.set.swap(false, Ordering::Acquire)
     }
 
     pub(crate) async fn wait(&self) {
-        while !self.heard.load(Ordering::Acquire) {
+        while !self.set.load(Ordering::Acquire) {
             self.notify.notified().await;
         }
     }
 }
 
-impl Hints {
+impl WakeUps {
     pub(crate) fn new(pools: usize) -> Self {
         Self {
-            work: (0..pools).map(|_| Hint::default()).collect(),
-            cancel: Hint::default(),
-            schedule: Hint::default(),
+            work: (0..pools).map(|_| WakeUpFlag::default()).collect(),
+            cancel: WakeUpFlag::default(),
+            schedule: WakeUpFlag::default(),
             next_schedule: Mutex::default(),
         }
     }
 
-    pub(crate) fn work(&self, pool: usize) -> &Hint {
+    pub(crate) fn work(&self, pool: usize) -> &WakeUpFlag {
         &self.work[pool]
     }
 
-    pub(crate) fn cancel(&self) -> &Hint {
+    pub(crate) fn cancel(&self) -> &WakeUpFlag {
         &self.cancel
     }
 
-    pub(crate) fn schedule(&self) -> &Hint {
+    pub(crate) fn schedule(&self) -> &WakeUpFlag {
         &self.schedule
     }
 
-    /// The scheduler sleeps until then.
+    /// Called by the scheduler, which sleeps until then.
     pub(crate) fn expect_schedule(&self, time: Option<Instant>) {
         *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
 
-    /// A heartbeat tells when the next schedule is due. If that is before the
-    /// scheduler expects one, it has missed a change, and looks again.
+    /// A heartbeat reports when the next schedule is due. If that is earlier than
+    /// the scheduler expects, it has missed a change, and is woken.
     pub(crate) fn schedule_due_in(&self, wait: Duration) {
-        let told = Instant::now().checked_add(wait.saturating_add(CLOCK_SLACK));
+        let due = Instant::now().checked_add(wait.saturating_add(CLOCK_SLACK));
         let expected = *self.next_schedule.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_some_and(|told| expected.is_none_or(|time| told < time)) {
-            self.schedule.hear();
+        if due.is_some_and(|due| expected.is_none_or(|time| due < time)) {
+            self.schedule.set();
         }
     }
 
-    fn hear(&self, wake_up: WakeUp) {
+    fn receive(&self, wake_up: WakeUp) {
         match wake_up {
-            WakeUp::Schedule => self.schedule.hear(),
-            WakeUp::Cancel => self.cancel.hear(),
-            // Work, or what only a newer store knows: to look once more is cheap.
-            _ => self.work.iter().for_each(Hint::hear),
+            WakeUp::Schedule => self.schedule.set(),
+            WakeUp::Cancel => self.cancel.set(),
+            // Work, or a kind that only a newer store knows: one more claim is cheap.
+            _ => self.work.iter().for_each(WakeUpFlag::set),
         }
     }
 }
 
-/// Two answers about one time differ by how long they were under way.
+/// Two replies about the same time differ by their round trips.
 const CLOCK_SLACK: Duration = Duration::from_millis(100);
 
-/// Listens for ever; connects again when the connection breaks.
-pub(crate) async fn listen(store: Arc<dyn Store>, hints: Arc<Hints>) {
+/// Listens for wake-ups, and reconnects when the connection breaks.
+pub(crate) async fn listen(store: Arc<dyn Store>, wake_ups: Arc<WakeUps>) {
     let mut backoff = Backoff::new();
     loop {
         let began = Instant::now();
-        let hear = |wake_up| hints.hear(wake_up);
-        let Err(error) = store.listen(&hear).await else {
+        let receive = |wake_up| wake_ups.receive(wake_up);
+        let Err(error) = store.listen(&receive).await else {
             return;
         };
         if began.elapsed() > Duration::from_secs(10) {
@@ -109,15 +109,15 @@ pub(crate) async fn listen(store: Arc<dyn Store>, hints: Arc<Hints>) {
         }
         let wait = backoff.next();
         tracing::warn!(
-            "wake-ups are lost, the poll goes on, listening again in {}: {error}",
+            "cannot receive wake-ups, polling instead; next try in {}: {error}",
             span(wait)
         );
         tokio::time::sleep(wait).await;
     }
 }
 
-/// Waits between tries that grow, with a part left to chance so that engines
-/// do not come back all at once.
+/// Growing waits between tries, partly random, so that engines do not reconnect
+/// all at once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,

@@ -37,7 +37,7 @@ fn types_can_be_shared() {
 }
 
 #[test]
-fn errors_are_errors() {
+fn error_types_implement_error() {
     error::<EngineError>();
     error::<StoreError>();
     error::<CreateError>();

@@ -82,7 +82,7 @@ impl Recorder for Sums {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn executions_are_counted_by_class_and_outcome() {
+async fn metrics_count_class_and_outcome() {
     let sums = Sums::default();
     metrics::set_global_recorder(sums.clone()).unwrap();
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
@@ -135,7 +135,7 @@ async fn executions_are_counted_by_class_and_outcome() {
         "task_engine_claims_total ",
         "task_engine_claimed_tasks ",
         "task_engine_recorded_tasks ",
-        "task_engine_heartbeats_total heard",
+        "task_engine_heartbeats_total ok",
         "task_engine_heartbeat_seconds ",
     ] {
         assert!(sums.of(name) >= 1.0, "{name}: {sums:?}");

@@ -219,7 +219,7 @@ async fn parent(_: Parent, run: Run<()>) -> Result<(), Failure> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_of_executions_are_under_those_of_their_creators() {
+async fn execution_spans_have_creator_parent() {
     let collector = Collector::default();
     let (layer, export) = task_engine::otlp::export(Some(&collector.listen()), "shop").unwrap();
     tracing_subscriber::registry().with(layer).init();
@@ -308,7 +308,7 @@ async fn spans_of_executions_are_under_those_of_their_creators() {
 }
 
 #[test]
-fn a_wrong_address_is_refused() {
+fn invalid_address_is_refused() {
     let wrong = task_engine::otlp::export::<tracing_subscriber::Registry>(Some("localhost"), "a");
     let error = wrong.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("looks like http://localhost:4318, not like \"localhost\""), "{error}");

@@ -65,7 +65,7 @@ impl Task for Blocks {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_task_says_is_said_inside_its_execution() {
+async fn task_events_are_inside_span() {
     let heard = Heard::default();
     tracing_subscriber::registry().with(heard.clone()).init();
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());

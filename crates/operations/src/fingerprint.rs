@@ -1,11 +1,11 @@
-//! What is the same in two messages: the same error happens with other numbers,
-//! ids and names each time.
+//! The fingerprint of an error message: the same error has other numbers, ids and names
+//! each time.
 
-/// A message without what differs from case to case: numbers become `<n>`,
-/// hexadecimal ones `<hex>`, UUIDs `<uuid>`, and what stands in quotes `<…>`.
-pub(crate) fn fold(message: &str) -> String {
+/// A message without its variable parts: numbers become `<n>`, hexadecimal ones `<hex>`,
+/// UUIDs `<uuid>`, and quoted text `<…>`.
+pub(crate) fn fingerprint(message: &str) -> String {
     let chars: Vec<char> = message.chars().collect();
-    let mut folded = String::with_capacity(message.len());
+    let mut result = String::with_capacity(message.len());
     let mut at = 0;
     while at < chars.len() {
         let inside_word = at > 0 && chars[at - 1].is_alphanumeric();
@@ -19,34 +19,34 @@ pub(crate) fn fold(message: &str) -> String {
                 .unwrap_or((0, ""))
         };
         if length == 0 {
-            folded.push(chars[at]);
+            result.push(chars[at]);
             at += 1;
         } else {
-            folded.push_str(mark);
+            result.push_str(mark);
             at += length;
         }
     }
-    folded
+    result
 }
 
-/// All that may stand for what differs.
+/// All replacements of variable parts.
 pub(crate) const MARKS: [&str; 4] = ["<n>", "<hex>", "<uuid>", "<…>"];
 
-type Fold = Option<(usize, &'static str)>;
+type Replacement = Option<(usize, &'static str)>;
 
-/// Up to the same quote in the same line.
-fn quoted(chars: &[char]) -> Fold {
+/// Text up to the same quote on the same line.
+fn quoted(chars: &[char]) -> Replacement {
     let quote = *chars.first().filter(|c| matches!(c, '"' | '\'' | '`'))?;
     let inside = chars[1..].iter().take_while(|c| **c != '\n').position(|c| *c == quote)?;
     let after = chars.get(inside + 2);
-    // An apostrophe within a word closes nothing.
+    // An apostrophe within a word is no quote.
     if quote == '\'' && after.is_some_and(|c| c.is_alphanumeric()) {
         return None;
     }
     Some((inside + 2, "<…>"))
 }
 
-fn uuid(chars: &[char]) -> Fold {
+fn uuid(chars: &[char]) -> Replacement {
     const DASHES: [usize; 4] = [8, 13, 18, 23];
     const LENGTH: usize = 36;
     let fits = chars.len() >= LENGTH
@@ -57,8 +57,8 @@ fn uuid(chars: &[char]) -> Fold {
     (fits && ends_word(chars, LENGTH)).then_some((LENGTH, "<uuid>"))
 }
 
-/// `0x…`, or at least eight digits of which one is a number and one a letter.
-fn hex(chars: &[char]) -> Fold {
+/// `0x…`, or at least eight hexadecimal digits with a number and a letter.
+fn hex(chars: &[char]) -> Replacement {
     let prefixed = chars.len() > 2 && chars[0] == '0' && matches!(chars[1], 'x' | 'X');
     let begin = if prefixed { 2 } else { 0 };
     let digits = chars[begin..].iter().take_while(|c| c.is_ascii_hexdigit()).count();
@@ -68,8 +68,8 @@ fn hex(chars: &[char]) -> Fold {
     (fits && ends_word(chars, begin + digits)).then_some((begin + digits, "<hex>"))
 }
 
-/// Digits, with dots, commas and colons between: versions, addresses, times.
-fn number(chars: &[char]) -> Fold {
+/// Digits, with dots, commas and colons between them: versions, addresses, times.
+fn number(chars: &[char]) -> Replacement {
     let mut length = chars.iter().take_while(|c| c.is_ascii_digit()).count();
     if length == 0 {
         return None;
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_folded() {
-        for (message, folded) in [
+    fn variable_parts_are_replaced() {
+        for (message, expected) in [
             ("", ""),
             ("no such host", "no such host"),
             ("429 Too Many Requests", "<n> Too Many Requests"),
@@ -108,18 +108,18 @@ mod tests {
             ("worker7 failed", "worker<n> failed"),
             ("Zürich 8001", "Zürich <n>"),
         ] {
-            assert_eq!(fold(message), folded);
+            assert_eq!(fingerprint(message), expected);
         }
     }
 
     #[test]
-    fn no_text_is_too_strange() {
+    fn random_messages_have_no_digits() {
         let mut random = fastrand::Rng::with_seed(9);
         let letters: Vec<char> = "a0f-x'\"`. :é\n\u{1b}<>9".chars().collect();
         for _ in 0..5_000 {
             let text: String =
                 (0..random.usize(0..50)).map(|_| letters[random.usize(0..letters.len())]).collect();
-            let once = fold(&text);
+            let once = fingerprint(&text);
             assert!(!once.contains(|c: char| c.is_ascii_digit()), "{text:?}: {once:?}");
         }
     }

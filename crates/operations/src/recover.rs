@@ -1,4 +1,4 @@
-//! Recovery by an operator.
+//! Recovery of dead engines by an operator.
 
 use task_engine_core::display::{count, span};
 use task_engine_core::instance::{Admission, InstanceRow, Recovery, admission};
@@ -7,39 +7,39 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::why_not_reclaimed;
 
-/// What became of the engines of a name.
+/// The recovered instances of an engine.
 #[derive(Debug, Clone)]
 pub struct Recovered {
-    /// How many lives of it were found dead, and are declared lost.
+    /// How many dead instances were declared lost.
     pub dead: usize,
-    /// Their attempts, and what comes next.
+    /// Their attempts, and what happens next to their tasks.
     pub tasks: Vec<ReclaimedAttempt>,
-    /// The newest life, as it was before.
+    /// The newest instance, as it was before.
     pub last: InstanceRow,
 }
 
-/// Why tasks were not recovered.
+/// Why an engine was not recovered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
-    /// No engine of this name is on record.
-    #[error("no engine is known by the name {name}; {}", there_are(known))]
+    /// No instance of this name is recorded.
+    #[error("there is no engine {name}; {}", known_names(known))]
     Unknown {
         /// The name.
         name: String,
-        /// The names that are, in order.
+        /// The recorded names, in order.
         known: Vec<String>,
     },
-    /// It is alive.
+    /// The engine is alive.
     #[error(
-        "the engine {} is alive: process {} on {}, last heard of {} ago. If its machine is gone, it counts as dead in {}; try again then",
+        "engine {} is alive: process {} on {}, last heartbeat {} ago. If its machine is gone, it counts as dead in {}; try again then",
         .0.name, .0.pid, .0.host, span(.0.heartbeat_age), span(.0.lease.saturating_sub(.0.heartbeat_age))
     )]
     Alive(Box<InstanceRow>),
-    /// It is declared lost, but some of its tasks are locked.
+    /// The engine was declared lost, but some of its tasks are locked.
     #[error("{}", .0)]
     Left(Box<LeftTasks>),
-    /// The store failed; tasks that were recovered before that stay recovered.
+    /// The store failed. Tasks recovered before stay recovered.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -47,7 +47,7 @@ pub enum RecoverError {
 /// Tasks that could not be recovered because another session has locked them.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "{name} is declared lost; {} recovered, {} could not be: {why}. Try again when the lock is released; live engines do so with every heartbeat",
+    "{name} is declared lost; {} recovered, {} not: {why}. Try again when the lock is released; live engines retry at every heartbeat",
     count(.recovered.len(), "task"), .left.len()
 )]
 pub struct LeftTasks {
@@ -57,36 +57,36 @@ pub struct LeftTasks {
     pub recovered: Vec<ReclaimedAttempt>,
     /// Its tasks that were not.
     pub left: Vec<HeldTask>,
-    /// Who has locked them.
+    /// Which session has locked them.
     pub why: String,
 }
 
-fn there_are(known: &[String]) -> String {
+fn known_names(known: &[String]) -> String {
     if known.is_empty() {
-        "none has run here lately".to_owned()
+        "no engine has run recently".to_owned()
     } else {
-        format!("there are {}", known.join(", "))
+        format!("known engines: {}", known.join(", "))
     }
 }
 
-/// Declares all dead lives of an engine lost, and takes back what they held. One
-/// that is alive is left alone.
+/// Declares all dead instances of an engine lost and reclaims their tasks. A live instance
+/// is left alone.
 pub async fn recover(store: &dyn Store, name: &str) -> Result<Recovered, RecoverError> {
-    let lives = store.instances(Some(name)).await?;
-    let Some(last) = lives.first().cloned() else {
+    let instances = store.instances(Some(name)).await?;
+    let Some(last) = instances.first().cloned() else {
         return Err(RecoverError::Unknown { name: name.to_owned(), known: known(store).await? });
     };
     let (mut alive, mut left) = (None, Vec::new());
     let mut recovered = Recovered { dead: 0, tasks: Vec::new(), last };
-    for life in lives {
-        match admission(&life, Recovery::Auto) {
+    for instance in instances {
+        match admission(&instance, Recovery::Auto) {
             Admission::Recover => {
-                store.declare_lost(life.id, life.process_gone).await?;
-                recovered.tasks.extend(store.reclaim(Reclaim::Lost(life.id)).await?);
+                store.declare_lost(instance.id, instance.process_gone).await?;
+                recovered.tasks.extend(store.reclaim(Reclaim::Lost(instance.id)).await?);
                 recovered.dead += 1;
-                left.extend(store.held_attempts(life.id).await?);
+                left.extend(store.held_attempts(instance.id).await?);
             }
-            Admission::Wait(_) | Admission::Taken => alive = Some(life),
+            Admission::Wait(_) | Admission::Taken => alive = Some(instance),
             Admission::Free | Admission::LeftTasks => {}
         }
     }
@@ -97,7 +97,7 @@ pub async fn recover(store: &dyn Store, name: &str) -> Result<Recovered, Recover
         return Err(RecoverError::Left(Box::new(left)));
     }
     match alive {
-        Some(life) if recovered.dead == 0 => Err(RecoverError::Alive(Box::new(life))),
+        Some(instance) if recovered.dead == 0 => Err(RecoverError::Alive(Box::new(instance))),
         _ => Ok(recovered),
     }
 }

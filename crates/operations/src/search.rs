@@ -1,15 +1,13 @@
-//! Finding the tasks that a filter means, newest first, in bounded steps.
+//! Finds the tasks that match a filter, newest first, in bounded steps.
 //!
-//! There is no index for most questions, and there shall be none: history must
-//! cost nothing. So a search walks down the ids. A store reads one step at a time
-//! ([`Store::scan`]): from the table where such tasks are, no more than so many
-//! rows, narrowed by what its columns can tell. What a filter means is decided
-//! here alone ([`Filter::matches`]), so that it means the same on every store; a
-//! store that leaves something out when it narrows makes a search slower, never
-//! wrong.
+//! Most filters have no index, because indexes would make every task more expensive. So a
+//! search walks down the ids. A store reads one step at a time (`scan`): a limited number
+//! of rows of the smallest table that has all matches, narrowed by its columns. Only
+//! [`Filter::matches`] decides, so that a filter means the same on every store; a store
+//! that narrows less makes a search slower, not wrong.
 //!
-//! Ids follow time, so a filter that names times is looked for between the ids of
-//! those times (`search/seek.rs`), not from the newest task on.
+//! Ids grow with time, so a filter with times is searched only between the ids of those
+//! times (`search/seek.rs`).
 
 mod seek;
 
@@ -23,52 +21,51 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::scan::{Scan, ScanSource, TimeBound};
 
-/// So many rows are read in a step by their columns alone, which is cheap;
-const ROWS_OF_A_STEP: u32 = 10_000;
-/// and up to so many, doubled from step to step, while a step is quick.
-const ROWS_OF_A_STEP_MAX: u32 = 160_000;
-/// A step that took longer is not made larger.
+/// Rows read in a step if their columns suffice, which is cheap.
+const STEP_ROWS: u32 = 10_000;
+/// The most rows in a step. The number doubles while steps are quick.
+const STEP_ROWS_MAX: u32 = 160_000;
+/// A step that takes longer is not enlarged.
 const QUICK: Duration = Duration::from_millis(50);
-/// The same where a row must be looked up elsewhere, too.
-const ROWS_OF_A_STEP_IN_PLACES: u32 = 1_000;
-/// So many tasks are looked at whole in a step.
-const TASKS_OF_A_STEP: u32 = 500;
-/// The same if their JSON is needed, which may be large.
-const TASKS_WITH_JSON_OF_A_STEP: u32 = 100;
-/// How long one page is looked for: an answer within the blink of an eye, and
-/// whoever wants more goes on from where it ended.
+/// Rows read in a step if each needs a lookup in another table.
+const STEP_ROWS_WITH_LOOKUP: u32 = 1_000;
+/// Whole tasks read in a step.
+const STEP_TASKS: u32 = 500;
+/// Whole tasks read in a step if their JSON is needed, which may be large.
+const STEP_TASKS_WITH_JSON: u32 = 100;
+/// The time limit of one page. The caller continues where the page ended.
 pub const TIMEOUT: Duration = Duration::from_millis(150);
-/// So many times as long, as long as nothing was found: an empty page helps nobody.
-const TIMEOUT_IF_EMPTY: u32 = 6;
+/// The factor of the time limit while no task was found.
+const TIMEOUT_FACTOR_IF_EMPTY: u32 = 6;
 
-/// What is looked for.
+/// A search for tasks.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// The tasks that are meant.
+    /// Which tasks.
     pub filter: Filter,
-    /// Only those older than this one: where the page before ended.
+    /// Only tasks older than this one: the end of the previous page.
     pub before: Option<TaskId>,
-    /// How many at the most.
+    /// The most to return.
     pub limit: u32,
-    /// No new step begins after this time; six times this, as long as nothing was
-    /// found. At least one is made.
+    /// No step starts after this time, or six times this while no task was found. There is
+    /// at least one step.
     pub timeout: Duration,
 }
 
-/// What was found.
+/// A page of found tasks.
 #[derive(Debug, Clone)]
 pub struct SearchPage {
     /// The tasks, newest first.
     pub tasks: Vec<FoundTask>,
-    /// Where to go on, if there may be more: below this task.
+    /// Where to continue if there may be more: below this task.
     pub next: Option<TaskId>,
     /// The time by the database's clock.
     pub now: Timestamp,
 }
 
 impl Search {
-    /// Looks for tasks until a page is full, everything was looked at, or
-    /// timeout ends.
+    /// Searches until the page is full, all tasks were read, or the time limit is
+    /// reached.
     pub async fn run(&self, store: &dyn Store) -> Result<SearchPage, StoreError> {
         let begun = Instant::now();
         let mut scan = self.first_scan();
@@ -78,21 +75,25 @@ impl Search {
         loop {
             let step_begun = Instant::now();
             let step = store.scan(&scan).await?;
-            let meant = step.tasks.into_iter().filter(|task| self.filter.matches(task, step.now));
-            tasks.extend(meant);
+            let matching =
+                step.tasks.into_iter().filter(|task| self.filter.matches(task, step.now));
+            tasks.extend(matching);
             let full = tasks.len() >= limit;
             let cut = tasks.len() > limit;
             tasks.truncate(limit);
             let next = if cut { tasks.last().map(|task| task.row.id) } else { step.down_to };
             let next = next.filter(|id| *id > scan.from);
-            let timeout =
-                if tasks.is_empty() { self.timeout * TIMEOUT_IF_EMPTY } else { self.timeout };
+            let timeout = if tasks.is_empty() {
+                self.timeout * TIMEOUT_FACTOR_IF_EMPTY
+            } else {
+                self.timeout
+            };
             match next {
                 Some(id) if !full && begun.elapsed() < timeout => scan.before = id,
                 next => return Ok(SearchPage { tasks, next, now: step.now }),
             }
-            if scan.rows >= ROWS_OF_A_STEP && step_begun.elapsed() < QUICK {
-                scan.rows = (scan.rows * 2).min(ROWS_OF_A_STEP_MAX);
+            if scan.rows >= STEP_ROWS && step_begun.elapsed() < QUICK {
+                scan.rows = (scan.rows * 2).min(STEP_ROWS_MAX);
             }
         }
     }
@@ -100,7 +101,7 @@ impl Search {
     fn first_scan(&self) -> Scan {
         let terms = self.filter.terms();
         let with_json = self.filter.needs_json();
-        let (from, before) = ids_between(terms);
+        let (from, before) = id_range(terms);
         let before = self.before.map_or(before, |id| id.min(before));
         let (classes, queues) = (texts(terms, &Field::Class), texts(terms, &Field::Queue));
         let bounds =
@@ -110,22 +111,22 @@ impl Search {
         let with_error = terms.iter().any(|term| {
             term.field == Field::Error && matches!(term.operator, Operator::Is | Operator::Has)
         });
-        let tasks = if with_json { TASKS_WITH_JSON_OF_A_STEP } else { TASKS_OF_A_STEP };
+        let tasks = if with_json { STEP_TASKS_WITH_JSON } else { STEP_TASKS };
         let times = !created.is_empty() || !ended.is_empty();
         let narrow = classes.is_some() || queues.is_some() || times || with_error;
-        let base = base(&self.filter);
-        let is_cheap = match &base {
+        let source = source(&self.filter);
+        let is_cheap = match &source {
             ScanSource::All => true,
             ScanSource::WithStatus(statuses) => statuses[..] == [TaskStatus::Waiting],
             ScanSource::Flow(_) | ScanSource::Ids(_) => false,
         };
-        let cheap_rows = if is_cheap { ROWS_OF_A_STEP } else { ROWS_OF_A_STEP_IN_PLACES };
+        let cheap_rows = if is_cheap { STEP_ROWS } else { STEP_ROWS_WITH_LOOKUP };
         Scan {
-            base,
+            base: source,
             from,
             before,
             rows: if narrow { cheap_rows } else { tasks },
-            // A page that needs nothing else is not read further than its end.
+            // Without a filter, the end of the page is enough.
             tasks: if terms.is_empty() { tasks.min(self.limit.saturating_add(1)) } else { tasks },
             classes,
             queues,
@@ -137,8 +138,8 @@ impl Search {
     }
 }
 
-/// The smallest place that has all that may be meant.
-fn base(filter: &Filter) -> ScanSource {
+/// The smallest source that has all matching tasks.
+fn source(filter: &Filter) -> ScanSource {
     let terms = filter.terms();
     if let Some(ids) = is_one_of(terms, &Field::Id) {
         let ids = ids.iter().filter_map(|value| match value {
@@ -171,8 +172,8 @@ fn texts(terms: &[Term], field: &Field) -> Option<Vec<String>> {
     Some(values.collect())
 }
 
-/// The lowest id that may be meant, and the first above all of them.
-fn ids_between(terms: &[Term]) -> (TaskId, TaskId) {
+/// The lowest id that may match, and the first id above all matches.
+fn id_range(terms: &[Term]) -> (TaskId, TaskId) {
     let (mut from, mut before) = (1, i64::MAX);
     for term in terms.iter().filter(|term| term.field == Field::Id) {
         let numbers = || {
@@ -203,35 +204,32 @@ fn time_bound(term: &Term, field: &Field) -> Option<TimeBound> {
         return None;
     }
     match (term.operator, term.values.first()?) {
-        (More | Least, Value::At(time)) => Some(TimeBound::From(*time)),
-        (Less | Most, Value::At(time)) => Some(TimeBound::Until(*time)),
-        (More | Least, Value::Age(age)) => Some(TimeBound::Older(*age)),
-        (Less | Most, Value::Age(age)) => Some(TimeBound::Younger(*age)),
+        (More | Least, Value::Time(time)) => Some(TimeBound::From(*time)),
+        (Less | Most, Value::Time(time)) => Some(TimeBound::Until(*time)),
         _ => None,
     }
 }
 
-/// Everything that a filter means, up to a limit: page by page, so that no
-/// statement takes long however long the whole does, and no more is kept than
-/// `take` keeps. True if there may be more.
+/// Passes all matching tasks to `take`, up to a limit, page by page: no statement takes
+/// long. Returns whether there may be more.
 pub async fn find_all(
     store: &dyn Store,
     filter: &Filter,
     limit: u32,
     mut take: impl FnMut(FoundTask),
 ) -> Result<bool, StoreError> {
-    let limit_of_page = limit.min(PAGE);
+    let page_limit = limit.min(PAGE);
     let mut search =
-        Search { filter: filter.clone(), before: None, limit: limit_of_page, timeout: TIMEOUT };
+        Search { filter: filter.clone(), before: None, limit: page_limit, timeout: TIMEOUT };
     let mut left = limit;
     loop {
-        let found = search.run(store).await?;
-        left -= u32::try_from(found.tasks.len()).unwrap_or(left);
-        found.tasks.into_iter().for_each(&mut take);
-        if found.next.is_none() || left == 0 {
-            return Ok(found.next.is_some());
+        let page = search.run(store).await?;
+        left -= u32::try_from(page.tasks.len()).unwrap_or(left);
+        page.tasks.into_iter().for_each(&mut take);
+        if page.next.is_none() || left == 0 {
+            return Ok(page.next.is_some());
         }
-        search.before = found.next;
+        search.before = page.next;
         search.limit = left.min(PAGE);
     }
 }
@@ -239,74 +237,4 @@ pub async fn find_all(
 const PAGE: u32 = 1000;
 
 #[cfg(test)]
-mod tests {
-    use jiff::tz::TimeZone;
-
-    use super::*;
-
-    fn scan(text: &str) -> Scan {
-        let filter = Filter::parse(text, &TimeZone::UTC).unwrap();
-        Search { filter, before: None, limit: 50, timeout: TIMEOUT }.first_scan()
-    }
-
-    #[test]
-    fn each_filter_is_looked_for_where_few_are() {
-        use TaskStatus::{Cancelled, Failed, Running, Waiting};
-        for (text, base) in [
-            ("", ScanSource::All),
-            ("class=a", ScanSource::All),
-            ("status=stopped,failed", ScanSource::All),
-            ("status!=failed", ScanSource::All),
-            ("status=failed", ScanSource::WithStatus(vec![Failed])),
-            ("status=failed,waiting status!=waiting", ScanSource::WithStatus(vec![Failed])),
-            ("status!=stopped", ScanSource::WithStatus(vec![Waiting, Running, Failed, Cancelled])),
-            ("status=failed status=waiting", ScanSource::WithStatus(vec![])),
-            ("correlation=a status=failed", ScanSource::Flow("a".into())),
-            ("correlation=a,b", ScanSource::All),
-            ("id=7,9 correlation=a", ScanSource::Ids(vec![TaskId(7), TaskId(9)])),
-        ] {
-            assert_eq!(scan(text).base, base, "{text}");
-        }
-    }
-
-    #[test]
-    fn ids_and_times_are_a_range() {
-        for (text, from, before) in [
-            ("", 1, i64::MAX),
-            ("id>=100 id<200", 100, 200),
-            ("id>100 id<=200", 101, 201),
-            ("id=7,9", 7, 10),
-            ("id<=9223372036854775807", 1, i64::MAX),
-            ("id>9223372036854775807", i64::MAX, i64::MAX),
-        ] {
-            let scan = scan(text);
-            assert_eq!((scan.from, scan.before), (TaskId(from), TaskId(before)), "{text}");
-        }
-        let now: Timestamp = "2026-12-24T12:00:00Z".parse().unwrap();
-        let time = |text: &str| Some(text.parse::<Timestamp>().unwrap());
-        for (text, from, until) in [
-            ("created>2h", None, time("2026-12-24T10:00:00Z")),
-            ("created<2h created<1h", time("2026-12-24T11:00:00Z"), None),
-            (
-                "created>2026-12-01 created<=2026-12-02 created>1d",
-                time("2026-12-01T00:00:00Z"),
-                time("2026-12-02T00:00:00Z"),
-            ),
-            ("updated>1h", None, time("2026-12-24T11:00:00Z")),
-            ("updated<1h ended>2026-12-01", None, None),
-        ] {
-            assert_eq!(scan(text).created_between(now), (from, until), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_step_is_bounded_and_json_is_dear() {
-        assert_eq!((scan("").rows, scan("").tasks), (500, 51));
-        assert_eq!((scan("class=a").rows, scan("class=a").tasks), (10_000, 500));
-        let retried = scan("status=waiting error~x");
-        assert_eq!((retried.rows, retried.with_error), (10_000, true));
-        assert!(!scan("error!~x").with_error && !scan("error!=x").with_error);
-        let json = scan("params.a=1");
-        assert_eq!((json.rows, json.tasks, json.with_json), (100, 100, true));
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
-//! Why a task does not run: facts in, reasons out, the one to look at first in
-//! front. [`why`] gathers the facts; [`crate::why::sentences::reason`] has words for them.
+//! Why a task does not run: facts in, reasons out, the most important reason first.
+//! [`why`] reads the facts; [`sentences::reason`](crate::why::sentences::reason) has the text
+//! of a reason.
 
 mod gather;
 pub mod sentences;
@@ -10,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::queue::{Count, PausedQueue, Pool};
+use task_engine_core::queue::{BoundedCount, PausedQueue, Pool};
 use task_engine_core::report::ProgressRow;
 use task_engine_core::retry::RetryOverride;
 use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
@@ -18,20 +19,20 @@ use task_engine_store::activity::{Activity, EndingRow};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 
-/// All that is known about a task and about those who could run it.
+/// The facts about a task and about the engines that could run it.
 #[derive(Debug, Clone)]
 pub struct TaskFacts<'a> {
     /// The task.
     pub task: &'a TaskDetails,
-    /// What goes on.
-    pub moving: &'a Activity,
-    /// Engines, living and dead.
+    /// Running and next tasks.
+    pub activity: &'a Activity,
+    /// Engines, live and dead.
     pub engines: &'a [InstanceRow],
     /// Set if its queue is paused.
     pub paused: Option<&'a PausedQueue>,
-    /// What is before it, if it waits.
-    pub ahead: Option<&'a QueuePosition>,
-    /// Attempts that ended not longer ago than [`RATE_OVER`].
+    /// Its position in the queue, if it waits.
+    pub position: Option<&'a QueuePosition>,
+    /// Attempts that ended within the last [`RATE_PERIOD`].
     pub endings: &'a [EndingRow],
     /// Sessions that have locked whole tables.
     pub table_locks: &'a [BlockingSession],
@@ -39,14 +40,14 @@ pub struct TaskFacts<'a> {
 
 pub use gather::{Why, why};
 
-/// What a task wants of an engine.
+/// What a task requires of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Requirements<'a> {
-    /// That it knows this class,
+    /// A handler for this class.
     pub task_class: &'a str,
-    /// takes from this queue,
+    /// A worker for this queue.
     pub queue: &'a str,
-    /// and takes tasks of this priority.
+    /// A worker for this priority.
     pub priority: i32,
 }
 
@@ -56,19 +57,19 @@ impl<'a> From<&'a TaskRow> for Requirements<'a> {
     }
 }
 
-/// The rate at which tasks are done now is that of so long.
-pub const RATE_OVER: Duration = Duration::from_secs(300);
-/// An engine looks for work at least as often, whatever notifications are lost.
-pub const POLL: Duration = Duration::from_secs(10);
+/// The period over which the rate of ended tasks is measured.
+pub const RATE_PERIOD: Duration = Duration::from_secs(300);
+/// An engine polls at least this often, even if notifications are lost.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// One thing to know about why a task is where it is.
+/// One reason for the status of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// It has ended.
+    /// The task has ended.
     Ended {
-        /// How.
+        /// Its status.
         status: TaskStatus,
         /// When.
         at: Timestamp,
@@ -83,43 +84,43 @@ pub enum Reason {
         since: Timestamp,
         /// The number of the attempt.
         attempt: i32,
-        /// What it last said.
+        /// Its last progress report.
         progress: Option<ProgressRow>,
-        /// How long ago its engine was heard of, in seconds.
+        /// The age of its engine's last heartbeat, in seconds.
         heartbeat_age_secs: Option<f64>,
-        /// After so many seconds without a word, its engine counts as dead.
+        /// The lease of its engine, in seconds: without a heartbeat it counts as dead then.
         lease_secs: Option<f64>,
         /// Whether its engine counts as alive.
         engine_is_alive: bool,
-        /// Whether the process of its engine is gone from the machine that asks.
+        /// Whether the process of its engine has ended on the machine that reads this.
         engine_process_gone: bool,
-        /// Since when somebody wants it cancelled.
+        /// When a cancel request was made, if one is pending.
         cancel_requested_at: Option<Timestamp>,
     },
-    /// An attempt failed, and the next one has its time.
+    /// An attempt failed, and the task waits for a retry.
     Retry {
         /// Its number.
         retry: i32,
-        /// How many there may be, if a living engine knows its rule.
+        /// The most retries, if an engine declared its rule.
         of: Option<u32>,
         /// When it is due.
         due_at: Timestamp,
-        /// What the last attempt failed with.
+        /// The error of the last attempt.
         error: Option<String>,
     },
     /// Its last attempt postponed it, without using a retry.
     Snoozed {
         /// Until when.
         due_at: Timestamp,
-        /// What the attempt said.
+        /// The reason that the attempt gave.
         because: String,
     },
-    /// Its time has not come.
+    /// The task is not due.
     NotDue {
-        /// When it comes.
+        /// When it is due.
         due_at: Timestamp,
     },
-    /// Nobody takes tasks from its queue.
+    /// Its queue is paused.
     QueuePaused {
         /// The queue.
         queue: String,
@@ -128,53 +129,53 @@ pub enum Reason {
         /// Why.
         because: Option<String>,
     },
-    /// No engine is alive.
+    /// There is no live engine.
     NoEngine {
-        /// When the last one was heard of.
+        /// The last heartbeat of any engine.
         last_seen: Option<Timestamp>,
     },
-    /// No living engine knows its class.
+    /// No live engine has a handler for its class.
     UnknownClass {
         /// The class.
         task_class: String,
-        /// Who is alive, and what they know.
-        engines: Vec<Candidate>,
+        /// Live engines and their classes.
+        engines: Vec<EngineOffer>,
     },
-    /// Those who know its class do not take from its queue.
+    /// No live engine with a handler for its class serves its queue.
     QueueNotServed {
         /// The queue.
         queue: String,
-        /// Who knows its class, and what they serve.
-        engines: Vec<Candidate>,
+        /// Live engines with a handler, and their queues.
+        engines: Vec<EngineOffer>,
     },
-    /// Those who serve its queue are for higher priorities.
+    /// The workers of its queue take only higher priorities.
     PriorityTooLow {
         /// Its priority.
         priority: i32,
-        /// The lowest that is taken.
+        /// The lowest priority that is taken.
         lowest: i32,
-        /// By these engines.
+        /// The engines of these workers.
         engines: Vec<String>,
     },
-    /// Another session has locked it, or the tables that it is in.
+    /// Another session has locked the task or its tables.
     Locked(BlockingSession),
     /// All workers that could take it are busy.
     WorkersBusy {
-        /// So many.
+        /// How many workers.
         workers: i32,
-        /// Since when the one runs that has run longest.
+        /// When the longest running attempt began.
         oldest_since: Option<Timestamp>,
     },
-    /// Others come first.
+    /// Other tasks are ahead of it.
     Behind {
-        /// So many.
-        ahead: Count,
-        /// About how long that takes, in seconds; nothing if nothing ended lately.
-        about_secs: Option<f64>,
+        /// How many tasks.
+        ahead: BoundedCount,
+        /// The estimated time until it starts, in seconds; `None` without a recent rate.
+        estimated_secs: Option<f64>,
     },
-    /// Nothing stands in its way.
+    /// Nothing prevents it from running.
     Ready {
-        /// It starts within so many seconds.
+        /// It starts within this many seconds.
         within_secs: f64,
     },
 }
@@ -186,35 +187,33 @@ impl From<PausedQueue> for Reason {
     }
 }
 
-/// An engine, and what it would take.
+/// An engine, and the classes or queues that it serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Candidate {
+pub struct EngineOffer {
     /// Its name.
     pub instance: String,
-    /// The classes, or the queues.
+    /// The classes or the queues.
     pub names: Vec<String>,
 }
 
-/// What a store is asked for to tell what is before a task: what those would
-/// claim who could claim it.
+/// The query for the tasks ahead of a task: all that its candidate engines would claim.
 pub(crate) fn queue_position_query(
     task: &TaskDetails,
     engines: &[InstanceRow],
 ) -> QueuePositionQuery {
-    let mut look = QueuePositionQuery { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
+    let mut query = QueuePositionQuery { id: task.row.id, queues: Vec::new(), classes: Vec::new() };
     for (engine, pool) in candidates((&task.row).into(), engines) {
-        look.queues.extend(pool.queues.iter().cloned());
-        look.classes.extend(engine.classes.keys().cloned());
+        query.queues.extend(pool.queues.iter().cloned());
+        query.classes.extend(engine.classes.keys().cloned());
     }
-    for names in [&mut look.queues, &mut look.classes] {
+    for names in [&mut query.queues, &mut query.classes] {
         names.sort();
         names.dedup();
     }
-    look
+    query
 }
 
-/// The reasons why a task is where it is, in the order in which somebody should
-/// look at them. Never empty.
+/// The reasons for the status of a task, the most important first. Never empty.
 #[must_use]
 pub fn reasons(facts: &TaskFacts<'_>) -> Vec<Reason> {
     match facts.task.row.status {
@@ -231,13 +230,13 @@ pub fn reasons(facts: &TaskFacts<'_>) -> Vec<Reason> {
 fn running(facts: &TaskFacts<'_>) -> Reason {
     let row = &facts.task.row;
     let attempt = facts.task.executions.iter().rfind(|one| one.status == ExecutionStatus::Running);
-    let held = facts.moving.held.iter().find(|held| held.task_id == row.id);
-    let life = |engine: &&InstanceRow| match held {
+    let held = facts.activity.held.iter().find(|held| held.task_id == row.id);
+    let is_holder = |engine: &&InstanceRow| match held {
         Some(held) => engine.id == held.instance_id,
-        // It was not under way when that was asked, a moment apart from this.
+        // Activity was read a moment before or after the task.
         None => Some(&engine.name) == row.instance.as_ref(),
     };
-    let engine = facts.engines.iter().find(life);
+    let engine = facts.engines.iter().find(is_holder);
     Reason::Running {
         instance: row.instance.clone(),
         since: row.updated_at,
@@ -256,7 +255,7 @@ fn running(facts: &TaskFacts<'_>) -> Reason {
 
 fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
     let row = &facts.task.row;
-    let is_due = row.scheduled_at <= facts.moving.now;
+    let is_due = row.scheduled_at <= facts.activity.now;
     let mut reasons = Vec::new();
     let last = facts.task.executions.last();
     let snoozed = last.filter(|one| one.status == ExecutionStatus::Snoozed);
@@ -282,81 +281,83 @@ fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
     if let Some(reason) = no_candidate(row.into(), facts.engines) {
         reasons.push(reason);
     } else if is_due {
-        reasons.extend(facts.ahead.and_then(|ahead| ahead.locked_by.clone()).map(Reason::Locked));
+        reasons.extend(
+            facts.position.and_then(|position| position.locked_by.clone()).map(Reason::Locked),
+        );
         if facts.paused.is_none() {
-            reasons.extend(no_turn(facts));
+            reasons.extend(queued(facts));
         }
     }
     if reasons.is_empty() {
-        reasons.push(Reason::Ready { within_secs: POLL.as_secs_f64() });
+        reasons.push(Reason::Ready { within_secs: POLL_INTERVAL.as_secs_f64() });
     }
     reasons
 }
 
-/// No task is claimed or recorded while somebody has locked the tables.
+/// No task is claimed or recorded while a session has locked the tables.
 fn table_locks(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
     facts.table_locks.iter().cloned().map(Reason::Locked)
 }
 
-/// How many retries it may have: by the newest engine that knows its class, and
-/// by its own context.
+/// The most retries: by the newest engine with a handler, and by the task's own context.
 fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     let own = RetryOverride::of(&facts.task.context).unwrap_or_default();
     let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
     Some(rule.retry.with(&own).maximum)
 }
 
-/// That nobody alive would take such a task, ever.
+/// Why no live engine would ever take such a task, if so.
 #[must_use]
-pub fn no_candidate(wanted: Requirements<'_>, engines: &[InstanceRow]) -> Option<Reason> {
+pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Option<Reason> {
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();
     if alive.is_empty() {
         let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
         return Some(Reason::NoEngine { last_seen });
     }
-    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(wanted.task_class);
-    let knowing: Vec<_> = alive.iter().filter(knows).collect();
-    if knowing.is_empty() {
-        let each = |engine: &&InstanceRow| Candidate {
+    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(required.task_class);
+    let with_handler: Vec<_> = alive.iter().filter(knows).collect();
+    if with_handler.is_empty() {
+        let each = |engine: &&InstanceRow| EngineOffer {
             instance: engine.name.clone(),
             names: engine.classes.keys().cloned().collect(),
         };
         let engines = alive.iter().map(each).collect();
-        return Some(Reason::UnknownClass { task_class: wanted.task_class.to_owned(), engines });
+        return Some(Reason::UnknownClass { task_class: required.task_class.to_owned(), engines });
     }
-    let serves = |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == wanted.queue);
-    let serving: Vec<_> = knowing.iter().filter(serves).collect();
+    let serves =
+        |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == required.queue);
+    let serving: Vec<_> = with_handler.iter().filter(serves).collect();
     if serving.is_empty() {
-        let each = |engine: &&&InstanceRow| Candidate {
+        let each = |engine: &&&InstanceRow| EngineOffer {
             instance: engine.name.clone(),
             names: engine.queues.clone(),
         };
-        let engines = knowing.iter().map(each).collect();
-        return Some(Reason::QueueNotServed { queue: wanted.queue.to_owned(), engines });
+        let engines = with_handler.iter().map(each).collect();
+        return Some(Reason::QueueNotServed { queue: required.queue.to_owned(), engines });
     }
-    if !candidates(wanted, engines).is_empty() {
+    if !candidates(required, engines).is_empty() {
         return None;
     }
     let pools = serving.iter().flat_map(|engine| &engine.pools);
-    let pools = pools.filter(|pool| pool.queues.iter().any(|queue| queue == wanted.queue));
+    let pools = pools.filter(|pool| pool.queues.iter().any(|queue| queue == required.queue));
     Some(Reason::PriorityTooLow {
-        priority: wanted.priority,
+        priority: required.priority,
         lowest: pools.filter_map(|pool| pool.lowest_priority).min().unwrap_or_default(),
         engines: serving.iter().map(|engine| engine.name.clone()).collect(),
     })
 }
 
-/// The pools of living engines that would take it.
+/// The pools of live engines that would take it.
 fn candidates<'a>(
-    wanted: Requirements<'_>,
+    required: Requirements<'_>,
     engines: &'a [InstanceRow],
 ) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
     let mut candidates = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
-        if !engine.classes.contains_key(wanted.task_class) {
+        if !engine.classes.contains_key(required.task_class) {
             continue;
         }
-        // One that says nothing of pools has one for all.
+        // Without pools, all workers serve all queues.
         let whole = Pool::new(engine.queues.clone(), engine.workers);
         let pools: Vec<_> = if engine.pools.is_empty() {
             vec![std::borrow::Cow::Owned(whole)]
@@ -364,8 +365,8 @@ fn candidates<'a>(
             engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
         };
         let takes = |pool: &std::borrow::Cow<'_, Pool>| {
-            pool.takes_class(wanted.task_class, &engine.pools)
-                && takes(pool, wanted.queue, wanted.priority)
+            pool.takes_class(required.task_class, &engine.pools)
+                && takes(pool, required.queue, required.priority)
         };
         candidates.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));
     }
@@ -377,15 +378,14 @@ fn takes(pool: &Pool, queue: &str, priority: i32) -> bool {
     fits && pool.queues.iter().any(|name| name == queue)
 }
 
-/// That it is due and somebody would take it, but not yet.
-fn no_turn(facts: &TaskFacts<'_>) -> Vec<Reason> {
+/// Why a due task with candidate engines does not start yet.
+fn queued(facts: &TaskFacts<'_>) -> Vec<Reason> {
     let candidates = candidates((&facts.task.row).into(), facts.engines);
     let mut reasons = Vec::new();
     let workers: i32 = candidates.iter().map(|(_, pool)| pool.workers).sum();
-    // What these pools hold, as far as it can be told: which worker has which
-    // task is not on record before its end.
+    // An approximation: which worker runs which task is not recorded before its end.
     let mut busy: Vec<_> = facts
-        .moving
+        .activity
         .held
         .iter()
         .filter(|held| {
@@ -399,33 +399,38 @@ fn no_turn(facts: &TaskFacts<'_>) -> Vec<Reason> {
         let oldest_since = busy.first().map(|held| held.claimed_at);
         reasons.push(Reason::WorkersBusy { workers, oldest_since });
     }
-    if let Some(ahead) = facts.ahead.map(|ahead| ahead.tasks).filter(|ahead| ahead.counted > 0) {
-        reasons.push(Reason::Behind { ahead, about_secs: about(facts, &candidates, ahead) });
+    if let Some(ahead) =
+        facts.position.map(|position| position.tasks).filter(|ahead| ahead.counted > 0)
+    {
+        reasons.push(Reason::Behind { ahead, estimated_secs: estimate(facts, &candidates, ahead) });
     }
     reasons
 }
 
-/// How long those before it take at the rate of lately.
-fn about<P>(facts: &TaskFacts<'_>, candidates: &[(&InstanceRow, P)], ahead: Count) -> Option<f64> {
-    let by_them = |ending: &&EndingRow| {
+/// How long the tasks ahead take at the recent rate.
+fn estimate<P>(
+    facts: &TaskFacts<'_>,
+    candidates: &[(&InstanceRow, P)],
+    ahead: BoundedCount,
+) -> Option<f64> {
+    let by_candidates = |ending: &&EndingRow| {
         candidates.iter().any(|(engine, _)| Some(engine.id) == ending.instance_id)
     };
-    let ages = facts.endings.iter().filter(by_them).map(|ending| {
-        let age = facts.moving.now.duration_since(ending.stopped_at);
+    let ages = facts.endings.iter().filter(by_candidates).map(|ending| {
+        let age = facts.activity.now.duration_since(ending.stopped_at);
         Duration::try_from(age).unwrap_or_default()
     });
-    let ages: Vec<_> = ages.filter(|age| *age <= RATE_OVER).collect();
-    // Too few to speak of a rate; an engine that began to work a moment ago is
-    // judged by that moment.
+    let ages: Vec<_> = ages.filter(|age| *age <= RATE_PERIOD).collect();
+    // Fewer give no rate. An engine that just started is measured over that short time.
     const ENDINGS_MIN: usize = 3;
     if ages.len() < ENDINGS_MIN {
         return None;
     }
-    let covered = ages.iter().max()?.max(&Duration::from_millis(100)).as_secs_f64();
+    let period = ages.iter().max()?.max(&Duration::from_millis(100)).as_secs_f64();
     let ended = u32::try_from(ages.len()).unwrap_or(u32::MAX);
-    #[allow(clippy::cast_precision_loss)] // It says "about".
+    #[allow(clippy::cast_precision_loss)] // An estimate.
     let ahead = ahead.counted as f64;
-    Some(ahead * covered / f64::from(ended))
+    Some(ahead * period / f64::from(ended))
 }
 
 #[cfg(test)]

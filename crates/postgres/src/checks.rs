@@ -1,16 +1,16 @@
 //! Whether all is well with the server, the tables, and the work in them.
 //!
-//! Each check asks by itself: one that cannot be answered, because somebody has
+//! Each check asks by itself: one that cannot be answered, because a session has
 //! locked a table for one, says so and hides no other.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use task_engine_core::display::span;
 use task_engine_core::queue::PausedQueue;
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
     Check, CheckFacts, Depth, FAILED_MAX, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane,
-    span,
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::BlockingSession;
@@ -74,7 +74,7 @@ impl Inner {
         Ok(checks)
     }
 
-    /// A statement that gives up sooner than the work does: somebody waits for it.
+    /// With a shorter timeout than other statements: a user waits for it.
     pub(crate) async fn look_up(
         &self,
         statement: &'static str,

@@ -39,10 +39,10 @@ const USUAL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
 impl Schema {
     /// Completes a task in a transaction of the application's own, with
     /// tokio-postgres: it is done if that commits, and never was if not. Call it
-    /// last: until the commit, nobody else can say how the attempt ended.
+    /// last: until the commit, no other transaction can end the attempt.
     ///
     /// After an error the transaction is aborted, and can only be rolled back.
-    /// [`StoreError::AttemptOver`]: somebody else has ended the attempt.
+    /// [`StoreError::AttemptOver`]: the attempt has been ended otherwise.
     pub async fn complete_in(
         &self,
         transaction: &impl GenericClient,
@@ -221,7 +221,7 @@ impl Inner {
         let statement = self.record_statement(Fence::RowByRow);
         match Columns::of(endings).run(&part, &statement, &[]).await {
             Ok(recorded) => {
-                if endings.iter().any(|ending| ending.told.is_some()) {
+                if endings.iter().any(|ending| ending.cancel_response.is_some()) {
                     self.record_told(&part, endings, &recorded).await?;
                 }
                 part.commit().await?;
@@ -242,6 +242,6 @@ impl Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
     pub(crate) ended: HashSet<AttemptId>,
-    /// Somebody's transaction that ends them is still open.
+    /// A transaction that ends them is still open.
     pub(crate) open: HashSet<AttemptId>,
 }

@@ -73,7 +73,7 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(15);
 const PROBE_AFTER: Duration = Duration::from_secs(2);
 /// How often it is asked after that.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
-/// Whoever asks so soon after another gets the same answer.
+/// Callers within this time share one answer.
 const PROBE_KEPT: Duration = Duration::from_secs(1);
 
 /// How long the end of a process waits for the server.
@@ -146,7 +146,7 @@ impl Connector {
         }
     }
 
-    /// The same, driven by the store's thread; nobody hears what it is told.
+    /// The same, driven by the store's thread; its notifications are dropped.
     pub(crate) async fn client(&self) -> Result<Client, StoreError> {
         let (client, connection) = self.dedicated().await?;
         self.io.spawn(connection);
@@ -212,7 +212,7 @@ impl deadpool_postgres::Connect for PoolConnect {
         Box::pin(async move {
             self.connect().await.map_err(|error| {
                 // The driver's error cannot say what each of several hosts
-                // answered; whoever asks the pool takes that from here.
+                // answered; the caller of the pool takes that from here.
                 *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 tokio_postgres::Error::__private_api_timeout()
             })
@@ -280,8 +280,8 @@ impl Connections {
         Ok(Session::new(self.lifeline.get().await?, self.mode.clone()))
     }
 
-    /// Somebody got no answer, on a connection that is back in its pool and looks
-    /// as good as any. Others may be no better: all that nobody uses are closed.
+    /// A call got no answer, on a connection that is back in its pool and looks
+    /// valid. Others may be no better: all idle ones are closed.
     fn distrust(&self) {
         for pool in [&self.work, &self.lifeline] {
             pool.pool.retain(|_, _| false);
@@ -291,7 +291,7 @@ impl Connections {
 
     /// Closes connections that are not in use, once the server has done all that
     /// was sent on them. A transaction that was dropped is rolled back by a
-    /// message that nobody waits for; a process that ends before the server has
+    /// message without a reply; a process that ends before the server has
     /// got it would leave an error in the server's log.
     pub(crate) async fn close(&self) {
         for ConnectionPool { pool, .. } in [&self.work, &self.lifeline] {

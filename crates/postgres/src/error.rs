@@ -70,7 +70,7 @@ pub(crate) fn pool_error(error: &PoolError) -> StoreError {
     }
 }
 
-/// Whether the same statement may succeed later without anybody's doing.
+/// Whether the same statement may succeed later.
 pub(crate) fn is_temporary(code: &str) -> bool {
     let class = &code[..2];
     // Connection trouble; out of resources; operator intervention (shutdown,

@@ -47,13 +47,13 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
-        // Whoever reads the lines may take its time.
+        // The reader of the lines may be slow.
         transaction
             .batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             .await
             .map_err(|e| store_error(&e))?;
         let mut end = End::default();
-        // False: whoever reads has seen enough.
+        // False: the reader wants no more.
         let mut tell = |line: Line| {
             end.count(&line);
             to(line)
@@ -210,7 +210,7 @@ impl Pages<'_> {
                 task.cancellations.push(CancellationRecord {
                     attempt: read(row, "attempt"),
                     requested_at: read(row, "requested_at"),
-                    told_at: read(row, "told_at"),
+                    delivered_at: read(row, "delivered_at"),
                     answer: read(row, "answer"),
                 });
             }

@@ -55,7 +55,7 @@ impl Inner {
             reserving.commit().await.map_err(|e| store_error(&e))?;
         }
         let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        // Whoever sends the lines may take its time.
+        // The sender of the lines may be slow.
         let settings =
             "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
-use task_engine_core::instance::{InstanceId, InstanceRow, KEPT, NewInstance};
+use task_engine_core::instance::{ENDED_KEPT, InstanceId, InstanceRow, NewInstance};
 use task_engine_core::json::Json;
 use task_engine_core::process;
 use task_engine_core::recovery::HeldTask;
@@ -122,7 +122,7 @@ impl Inner {
     ) -> Result<Vec<InstanceRow>, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client
-            .query(&self.schema.sql(INSTANCES), &[&name, &micros(KEPT)])
+            .query(&self.schema.sql(INSTANCES), &[&name, &micros(ENDED_KEPT)])
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(instance_row).collect())
@@ -131,7 +131,7 @@ impl Inner {
     pub(crate) async fn prune_instances(&self, limit: u32) -> Result<u64, StoreError> {
         let client = self.connections.work().await?;
         client
-            .execute(&self.schema.sql(INSTANCES_PRUNE), &[&micros(KEPT), &i64::from(limit)])
+            .execute(&self.schema.sql(INSTANCES_PRUNE), &[&micros(ENDED_KEPT), &i64::from(limit)])
             .await
             .map_err(|e| store_error(&e))
     }

@@ -38,13 +38,13 @@
 // - `connection`: sockets, on a thread of their own, and how long to wait on them;
 // - `pooler`, `encoding`: what is found out when a store is opened;
 // - `migrate`: the tables and their versions;
-// - `create`, `look`, `claim`, `sleep`, `record`, `recover`: the life of a task;
+// - `create`, `claim`, `queue_heads`, `take`, `record`, `recover`: the path of a task;
 // - `complete`: its end in a transaction of the application's own;
 // - `schedules`: regular tasks;
 // - `rights`: whether an engine may do what it must;
 // - `instances`, `operate`, `report`, `read`, `flow`, `listen`: the rest of the
 //   contract;
-// - `audit`, `tokens`, `figures`: what a dashboard needs;
+// - `audit`, `tokens`, `rollups`: what a dashboard needs;
 // - `checks`, `drift`: whether all is well; `export`, `import`: all of it as lines.
 mod audit;
 mod change;

@@ -12,14 +12,10 @@ use crate::session::Executor;
 use crate::store::Inner;
 
 const MIGRATIONS: &[(i32, &str, &str)] = &[
-    (1, "ledger", include_str!("../migrations/0001_ledger.sql")),
-    (2, "schedules", include_str!("../migrations/0002_schedules.sql")),
-    (3, "unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
-    (4, "paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
-    (5, "correlation", include_str!("../migrations/0005_correlation.sql")),
-    (6, "progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
-    (7, "dashboard", include_str!("../migrations/0007_dashboard.sql")),
-    (8, "complete_attempt", include_str!("../migrations/0008_complete_attempt.sql")),
+    (1, "tasks", include_str!("../migrations/0001_tasks.sql")),
+    (2, "creation_and_completion", include_str!("../migrations/0002_creation_and_completion.sql")),
+    (3, "schedules", include_str!("../migrations/0003_schedules.sql")),
+    (4, "operators", include_str!("../migrations/0004_operators.sql")),
 ];
 
 impl Inner {

@@ -158,7 +158,7 @@ impl Inner {
     }
 
     /// Removes those of the tasks that have ended in one of the statuses and that
-    /// nobody has in hand. Returns which.
+    /// are not in use. Returns which.
     pub(crate) async fn remove_ended(
         &self,
         client: &mut Session,

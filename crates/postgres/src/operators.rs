@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
@@ -23,7 +23,7 @@ impl OperatorStore for PgStore {
         STATEMENT => fn retry<'a>(ids: &'a [TaskId]) -> Vec<RetryReport>;
         STATEMENT => fn edit<'a>(id: TaskId, edit: &'a Edit) -> EditReport;
         STATEMENT => fn delete<'a>(ids: &'a [TaskId]) -> Vec<DeleteReport>;
-        STATEMENT => fn pause_queue<'a>(pause: &'a Pause) -> bool;
+        STATEMENT => fn pause_queue<'a>(pause: &'a QueuePause) -> bool;
         STATEMENT => fn resume_queue<'a>(queue: &'a str) -> bool;
         STATEMENT => fn write_schedule<'a>(write: &'a ScheduleWrite) -> bool;
         STATEMENT => fn remove_schedule<'a>(name: &'a str) -> bool;

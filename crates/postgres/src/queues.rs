@@ -1,6 +1,6 @@
 //! Queues: paused, resumed, and what is in them.
 
-use task_engine_core::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use task_engine_core::queue::{BoundedCount, PausedQueue, QueueList, QueuePause, QueueRow};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
@@ -19,7 +19,7 @@ const QUEUES_RUNNING: &str = statement(SQL, "queues_running");
 const QUEUES_SERVED: &str = statement(SQL, "queues_served");
 
 impl Inner {
-    pub(crate) async fn pause_queue(&self, pause: &Pause) -> Result<bool, StoreError> {
+    pub(crate) async fn pause_queue(&self, pause: &QueuePause) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
         let row = client
             .query_one(&self.schema.sql(PAUSE_QUEUE), &[&pause.queue(), &pause.reason()])
@@ -56,7 +56,7 @@ impl Inner {
         let waiting = transaction
             .query(
                 &self.schema.sql(QUEUES_WAITING),
-                &[&(Count::PER_LANE_MAX + 1), &QueueList::LANES_MAX],
+                &[&(BoundedCount::PER_LANE_MAX + 1), &QueueList::LANES_MAX],
             )
             .await
             .map_err(|e| store_error(&e))?;

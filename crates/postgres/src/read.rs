@@ -139,7 +139,7 @@ fn cancel(row: &Row) -> Option<CancelRow> {
     let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
     Some(CancelRow {
         requested_at: read::<Option<jiff::Timestamp>>(row, "cancel_requested_at")?,
-        told_at: read(row, "told_at"),
+        delivered_at: read(row, "delivered_at"),
         outcome: CancelOutcome::of(row.get::<_, &str>("status") == "running", answer),
     })
 }
@@ -174,6 +174,6 @@ pub(crate) fn json(row: &Row, column: &str) -> Option<Json> {
 
 pub(crate) fn error(row: &Row) -> Option<TaskError> {
     let json = json(row, "error")?;
-    // Somebody else's SQL may have written another shape: show it as it is.
+    // SQL of an application may have written another shape: show it as it is.
     Some(json.decode().unwrap_or_else(|_| TaskError::new("Unknown", json.as_str())))
 }

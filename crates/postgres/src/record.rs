@@ -33,7 +33,7 @@ impl Inner {
         }
         let mut client = self.connections.work().await?;
         let columns = Columns::of(endings);
-        let answers = endings.iter().any(|ending| ending.told.is_some());
+        let answers = endings.iter().any(|ending| ending.cancel_response.is_some());
         let mut fence = Fence::ByKeyAlone;
         let recorded = loop {
             let statement = self.record_statement(fence);
@@ -61,7 +61,7 @@ impl Inner {
         self.record_late(&client, &late).await
     }
 
-    /// The same, when one of the attempts was told to end. That is rare, so the
+    /// The same, when one of the attempts got a cancel request. That is rare, so the
     /// statement of every day knows nothing of it.
     async fn record_with_answers(
         &self,

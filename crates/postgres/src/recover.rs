@@ -1,10 +1,10 @@
-//! Taking claims back from those who no longer work on them.
+//! Recovery: reclaims tasks from engines that no longer work on them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use task_engine_core::attempt::{AttemptEnd, Ran};
 use task_engine_core::attempt::{AttemptId, Ending, NextState};
-use task_engine_core::attempt::{Outcome, Ran};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
@@ -75,8 +75,8 @@ impl Inner {
                 retry_number: held.retry_number,
                 cancel_requested: read(row, "cancel_requested"),
             };
-            let (outcome, next) = former.decide(what, attempt, fastrand::f64());
-            endings.push(held.ending(id, instance, outcome, next));
+            let (end, next) = former.decide(what, attempt, fastrand::f64());
+            endings.push(held.ending(id, instance, end, next));
             taken.push(ReclaimedAttempt { id, class, next });
         }
         let tried = self.end_without_waiting(transaction, &endings).await?;
@@ -127,14 +127,14 @@ impl Held {
         &self,
         id: AttemptId,
         instance_id: InstanceId,
-        outcome: Outcome,
+        end: AttemptEnd,
         next: NextState,
     ) -> Ending {
         // When the attempt began inside its engine is not known: the claim is
         // the last that is.
-        let began = !matches!(outcome, Outcome::Released(_));
+        let began = end.has_started();
         let ran = began.then(|| Ran { worker: None, lasted: self.since, ended: Instant::now() });
-        let (result, error) = Ending::parts(outcome);
+        let (result, error) = end.into_parts();
         Ending {
             id,
             retry_number: self.retry_number,
@@ -144,7 +144,7 @@ impl Held {
             result,
             error,
             next,
-            told: None,
+            cancel_response: None,
         }
     }
 }

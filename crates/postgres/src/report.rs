@@ -1,4 +1,4 @@
-//! What attempts say while they run, and how they took a wish to cancel them.
+//! Progress and logs of running attempts, and their responses to cancel requests.
 
 use task_engine_core::attempt::{AttemptId, Ending};
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
@@ -32,7 +32,7 @@ impl Inner {
         let task_ids: Vec<i64> = of.clone().map(|r| r.id.task_id.0).collect();
         let attempts: Vec<i32> = of.clone().map(|r| r.id.attempt).collect();
         let versions: Vec<i64> = of.clone().map(|r| r.version).collect();
-        let said: Vec<i32> = of.clone().map(|r| r.lines_said).collect();
+        let said: Vec<i32> = of.clone().map(|r| r.lines_total).collect();
         let progress: Vec<Option<&Progress>> = of.clone().map(|r| r.progress.as_ref()).collect();
         let percents: Vec<_> = progress.iter().map(|p| p.map(|p| p.percent)).collect();
         let messages: Vec<_> = progress.iter().map(|p| p.map(|p| p.message.as_str())).collect();
@@ -46,9 +46,9 @@ impl Inner {
         loop {
             // How long ago it was is taken at each run.
             let progress_ago: Vec<_> =
-                progress.iter().map(|p| p.map(|p| micros(p.said.elapsed()))).collect();
+                progress.iter().map(|p| p.map(|p| micros(p.at.elapsed()))).collect();
             let lines_ago: Vec<i64> =
-                lines.iter().map(|(_, line)| micros(line.said.elapsed())).collect();
+                lines.iter().map(|(_, line)| micros(line.at.elapsed())).collect();
             let parameters: [&(dyn ToSql + Sync); 13] = [
                 &task_ids,
                 &attempts,
@@ -92,7 +92,7 @@ impl Inner {
         Ok(lines)
     }
 
-    /// Writes how the recorded ones of these took it that they were told to end.
+    /// Writes the cancel responses of those of these attempts that were recorded.
     pub(crate) async fn record_told(
         &self,
         client: &impl Executor,
@@ -104,12 +104,12 @@ impl Inner {
         let told: Vec<_> = endings
             .iter()
             .filter(|ending| recorded.contains(&ending.id))
-            .filter_map(|ending| ending.told.map(|told| (ending.id, told)))
+            .filter_map(|ending| ending.cancel_response.map(|told| (ending.id, told)))
             .collect();
         let task_ids: Vec<i64> = told.iter().map(|(id, _)| id.task_id.0).collect();
         let attempts: Vec<i32> = told.iter().map(|(id, _)| id.attempt).collect();
-        let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.at.elapsed())).collect();
-        let answers: Vec<&str> = told.iter().map(|(_, told)| told.answer.as_str()).collect();
+        let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.delivered.elapsed())).collect();
+        let answers: Vec<&str> = told.iter().map(|(_, told)| told.reaction.as_str()).collect();
         let sql = self.schema.sql(RECORD_TOLD);
         client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
     }

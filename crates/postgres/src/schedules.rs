@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::{SCHEDULE_EVENTS_KEPT, ScheduleEvent};
 use task_engine_core::schedule::row::{
-    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
+    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, SchedulePause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
 use task_engine_core::task::{NewTask, TaskId};
@@ -282,7 +282,7 @@ impl Inner {
 /// not see yet.
 const EVENTS_BEFORE: i64 = SCHEDULE_EVENTS_KEPT as i64 - 1;
 
-/// What the record of skipped slots is told.
+/// The parameters for skipped slots.
 #[derive(Default)]
 struct SkippedColumns {
     ids: Vec<i64>,
@@ -308,7 +308,7 @@ impl SkippedColumns {
     }
 }
 
-/// What the last step of firing is told: schedules, and slots with their tasks.
+/// The parameters of the last step of firing: schedules, and slots with their tasks.
 #[derive(Default)]
 struct Columns {
     ids: Vec<i64>,
@@ -353,7 +353,7 @@ fn schedule_row(row: &Row) -> ScheduleRow {
             declared: read(row, "declared"),
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
             anchor: read(row, "anchor"),
-            paused: paused_at.map(|at| Pause { at, reason: read(row, "pause_reason") }),
+            paused: paused_at.map(|at| SchedulePause { at, reason: read(row, "pause_reason") }),
             error: read(row, "error"),
             next_at: read(row, "next_at"),
         },

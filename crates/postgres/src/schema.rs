@@ -1,4 +1,4 @@
-//! Which schema the tables live in.
+//! The schema of the tables.
 
 use std::borrow::Cow;
 use std::fmt;

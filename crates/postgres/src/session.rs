@@ -92,7 +92,7 @@ impl StatementMode {
     }
 
     /// Sends a statement, as a transaction if it is in none. All three parts are
-    /// sent before the first is answered: whoever stops waiting leaves no open
+    /// sent before the first is answered: a caller that stops waiting leaves no open
     /// transaction behind.
     async fn send<T>(
         &self,

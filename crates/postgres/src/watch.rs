@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use task_engine_core::instance::InstanceId;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskId;
 use task_engine_store::activity::{
@@ -101,14 +101,14 @@ impl Inner {
         let rows = client
             .query(
                 &self.schema.sql(AHEAD),
-                &[&look.id.0, &look.queues, &look.classes, &(Count::PER_LANE_MAX + 1)],
+                &[&look.id.0, &look.queues, &look.classes, &(BoundedCount::PER_LANE_MAX + 1)],
             )
             .await
             .map_err(|e| store_error(&e))?;
         if rows.is_empty() {
             return Ok(None);
         }
-        let mut tasks = Count::default();
+        let mut tasks = BoundedCount::default();
         for seen in rows.iter().filter_map(|row| row.get::<_, Option<i64>>("seen")) {
             tasks.add(seen);
         }

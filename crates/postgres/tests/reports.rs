@@ -44,7 +44,7 @@ async fn two_attempts() -> (PgStore, Client, [AttemptId; 2]) {
 
 fn report(id: AttemptId) -> Report {
     let lines = vec![LogLine::new(1, LogLevel::Info, "one")];
-    Report { id, version: 1, lines_said: 1, progress: None, lines }
+    Report { id, version: 1, lines_total: 1, progress: None, lines }
 }
 
 async fn lines(store: &PgStore, id: TaskId) -> usize {

@@ -129,7 +129,7 @@ async fn drain(store: &SqliteStore, batch: usize) -> Result<(), Box<dyn std::err
                 result: Some(Json::null()),
                 error: None,
                 next: NextState::End(TaskStatus::Stopped),
-                told: None,
+                cancel_response: None,
             })
             .collect();
         store.record(&endings, &finished).await?;

@@ -1,5 +1,5 @@
 //! What an operator changes about tasks: edit those that wait, remove those that
-//! have ended. Whoever has the writer's transaction decides; nobody claims meanwhile.
+//! have ended. The writer's transaction excludes claims.
 
 use rusqlite::params;
 use task_engine_core::attempt::AttemptId;

@@ -1,6 +1,7 @@
 //! Whether all is well with the file, its tables, and the work in it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -101,18 +102,14 @@ fn permissions(path: &Path) -> Check {
             Err(error) => return Check::unknown(NAME, format!("{}: {error}", file.display())),
         }
     }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = std::fs::metadata(path).map_or(0, |about| about.permissions().mode() & 0o777);
-        if mode & 0o002 != 0 {
-            return Check::bad(
-                NAME,
-                Verdict::Warning,
-                format!("everybody on this machine may write {} ({mode:o})", path.display()),
-                format!("chmod o-w '{}'", path.display()),
-            );
-        }
+    let mode = std::fs::metadata(path).map_or(0, |about| about.permissions().mode() & 0o777);
+    if mode & 0o002 != 0 {
+        return Check::bad(
+            NAME,
+            Verdict::Warning,
+            format!("everybody on this machine may write {} ({mode:o})", path.display()),
+            format!("chmod o-w '{}'", path.display()),
+        );
     }
     Check::ok(NAME, "the file can be written, and not by everybody")
 }
@@ -126,7 +123,7 @@ fn wal(path: &Path) -> Check {
         return Check::bad(
             NAME,
             Verdict::Warning,
-            format!("{words}: somebody keeps a transaction open, so it cannot be emptied"),
+            format!("{words}: a transaction is open, so it cannot be emptied"),
             "end that transaction, then: PRAGMA wal_checkpoint(TRUNCATE)",
         );
     }

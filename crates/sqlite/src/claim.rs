@@ -68,7 +68,7 @@ impl fmt::Debug for SqliteClaimer {
 /// Takes up to `limit` due tasks in the order of priority, time and id.
 ///
 /// The writer's transaction keeps everybody else out, so nothing is ever locked
-/// by somebody: there is more, or there is nothing.
+/// by others: there is more, or there is nothing.
 pub(crate) fn claim(
     tx: &JobTransaction<'_>,
     wanted: &Wanted,

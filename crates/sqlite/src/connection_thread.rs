@@ -22,9 +22,9 @@ pub(crate) struct JobTransaction<'a> {
     pub(crate) moment: Moment,
     /// Whether something waits that did not before.
     pub(crate) brings_work: Cell<bool>,
-    /// Whether somebody wants something cancelled that did not before.
+    /// Whether there is a new cancel request.
     pub(crate) wants_cancel: Cell<bool>,
-    /// Whether somebody has changed a schedule.
+    /// Whether a schedule has changed.
     pub(crate) changes_schedules: Cell<bool>,
 }
 
@@ -141,7 +141,7 @@ where
             (_, Err(error)) => Err(explain(error, place)),
             (None, Ok(())) => Err(StoreError::Unavailable(format!("{place}: not done"))),
         };
-        // Nobody waits for it any more: what has committed has committed.
+        // The caller may have stopped waiting; the commit stands.
         let _ = self.reply.send(answer);
     }
 }

@@ -35,7 +35,7 @@ fn committed(connection: &Connection) -> rusqlite::Result<i64> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             newest(&Connection::open_with_flags(path, flags)?)
         }
-        // A private database: nobody else sees it, and all of it is this one's.
+        // A private database: no other connection sees it.
         _ => Ok(0),
     }
 }

@@ -1,4 +1,4 @@
-//! The end of an attempt: written here, whoever decided it.
+//! The end of an attempt.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

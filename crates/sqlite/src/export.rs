@@ -25,7 +25,7 @@ pub(crate) fn export(
     mut to: Sink,
 ) -> Result<(), JobError> {
     let mut end = End::default();
-    // False: whoever reads has seen enough.
+    // False: the reader wants no more.
     let mut tell = |line: Line| {
         end.count(&line);
         to(line)
@@ -49,7 +49,7 @@ pub(crate) fn export(
     Ok(())
 }
 
-/// Hands over rows until somebody wants no more.
+/// Passes rows on until the reader wants no more.
 fn each(
     tx: &JobTransaction<'_>,
     statement: &str,
@@ -197,7 +197,7 @@ fn task(
             Ok(CancellationRecord {
                 attempt: read(row, 0)?,
                 requested_at: timestamp(read(row, 1)?),
-                told_at: time(row, 2)?,
+                delivered_at: time(row, 2)?,
                 answer: read(row, 3)?,
             })
         })?,

@@ -231,7 +231,13 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         put(
             tx,
             sql!("operators/import", "cancellation"),
-            params![id, c.attempt, c.requested_at.as_microsecond(), micros(c.told_at), c.answer],
+            params![
+                id,
+                c.attempt,
+                c.requested_at.as_microsecond(),
+                micros(c.delivered_at),
+                c.answer
+            ],
         )?;
     }
     if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {

@@ -1,11 +1,11 @@
-//! Lives of engines: their beginning, their heartbeats, and their end.
+//! Engine sessions: register, heartbeat, unregister.
 
 use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, Params, Row, params};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
-use task_engine_core::instance::KEPT;
+use task_engine_core::instance::ENDED_KEPT;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::process;
 use task_engine_core::recovery::HeldTask;
@@ -65,7 +65,7 @@ pub(crate) fn heartbeat(
             Ok(ClaimId(read(row, 0)?))
         })?,
         cancel: all(tx, sql!("engine/instances", "heartbeat_cancel"), [instance.0], attempt_id)?,
-        // One writer: a wish and an ending cannot meet.
+        // One writer: a request and an ending cannot be concurrent.
         lingering: Vec::new(),
         expired: all(
             tx,
@@ -103,16 +103,16 @@ pub(crate) fn instances(
     name: Option<&str>,
 ) -> Result<Vec<InstanceRow>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("engine/instances", "instances"))?;
-    let mut rows = statement.query(params![name, tx.now() - micros(KEPT)])?;
-    let mut lives = Vec::new();
+    let mut rows = statement.query(params![name, tx.now() - micros(ENDED_KEPT)])?;
+    let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
-        lives.push(instance_row(tx, row)?);
+        sessions.push(instance_row(tx, row)?);
     }
-    Ok(lives)
+    Ok(sessions)
 }
 
 pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError> {
-    let before = tx.now() - micros(KEPT);
+    let before = tx.now() - micros(ENDED_KEPT);
     let pruned = tx
         .db
         .prepare_cached(sql!("engine/instances", "prune_instances"))?

@@ -23,7 +23,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Whoever speaks only SQL writes
+//! In SQL, create a task by
 //! `INSERT INTO task_engine_tasks (task_class, task_parameters) VALUES (…)`.
 //!
 //! # Limits

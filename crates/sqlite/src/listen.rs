@@ -19,7 +19,7 @@ use crate::error::explain;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Counts of hints given. Counts and not messages: however many there were
-/// while nobody looked, one wake-up answers them all.
+/// meanwhile, one wake-up answers them all.
 #[derive(Debug, Clone)]
 pub(crate) struct Hints(watch::Sender<Count>);
 
@@ -101,13 +101,13 @@ async fn ended(broken: &mut Option<oneshot::Receiver<StoreError>>) -> StoreError
     }
 }
 
-/// A thread that watches the file while somebody listens.
+/// A thread that watches the file while there are listeners.
 struct Watcher {
     stop: StopOnDrop,
     broken: oneshot::Receiver<StoreError>,
 }
 
-/// Ends the thread when nobody listens any more.
+/// Ends the thread when there are no listeners any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -183,9 +183,9 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
-/// Heartbeats change the file as well, and an engine answers a wish to cancel
+/// Heartbeats change the file as well, and an engine answers a cancel request
 /// with a heartbeat: a hint for every change would be two engines waking each
-/// other for ever. So a wish is told once, and work only while something waits.
+/// other for ever. So a request is reported once, and work only while something waits.
 fn watch(
     connection: &Connection,
     mut seen: Seen,

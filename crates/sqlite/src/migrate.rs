@@ -9,13 +9,9 @@ use crate::error::JobError;
 
 /// In order; the number of each is its place, from 1 up.
 const MIGRATIONS: &[(&str, &str)] = &[
-    ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0001_tasks", include_str!("../migrations/0001_tasks.sql")),
     ("0002_schedules", include_str!("../migrations/0002_schedules.sql")),
-    ("0003_unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
-    ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
-    ("0005_correlation", include_str!("../migrations/0005_correlation.sql")),
-    ("0006_progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
-    ("0007_dashboard", include_str!("../migrations/0007_dashboard.sql")),
+    ("0003_operators", include_str!("../migrations/0003_operators.sql")),
 ];
 
 /// Applies what is missing, in the one transaction that the writer is in.

@@ -15,7 +15,7 @@ use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
-/// Where a task is, as far as a wish depends on it.
+/// Where a task is, as far as an operation depends on it.
 pub(crate) enum Place {
     Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
     Held(AttemptId),
@@ -39,7 +39,7 @@ pub(crate) fn retry(tx: &JobTransaction<'_>, ids: &[TaskId]) -> Result<Vec<Retry
 }
 
 /// Removes tasks that ended long enough ago, whole. The choice and the removal
-/// are in one transaction, so that nobody can send a task back in between.
+/// are in one transaction, so that no task can be retried in between.
 pub(crate) fn prune(
     tx: &JobTransaction<'_>,
     status: TaskStatus,

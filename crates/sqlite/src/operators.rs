@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
@@ -30,7 +30,7 @@ impl OperatorStore for SqliteStore {
             move |tx| change::edit(tx, id, &edit);
         writer fn delete<'a>(ids: &'a [TaskId]) -> Vec<DeleteReport> =>
             move |tx| change::delete(tx, &ids);
-        writer fn pause_queue<'a>(pause: &'a Pause) -> bool => move |tx| queues::pause(tx, &pause);
+        writer fn pause_queue<'a>(pause: &'a QueuePause) -> bool => move |tx| queues::pause(tx, &pause);
         writer fn resume_queue<'a>(queue: &'a str) -> bool => move |tx| queues::resume(tx, &queue);
         writer fn write_schedule<'a>(write: &'a ScheduleWrite) -> bool =>
             move |tx| schedules::write(tx, &write);

@@ -1,7 +1,7 @@
 //! Queues: paused, resumed, and what is in them.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::queue::{Count, Pause, PausedQueue, QueueList, QueueRow};
+use task_engine_core::queue::{BoundedCount, PausedQueue, QueueList, QueuePause, QueueRow};
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
@@ -10,7 +10,7 @@ use crate::value::read;
 
 /// Claims are made in the writer's transactions too, one after the other: those
 /// that come after this one see it.
-pub(crate) fn pause(tx: &JobTransaction<'_>, pause: &Pause) -> Result<bool, JobError> {
+pub(crate) fn pause(tx: &JobTransaction<'_>, pause: &QueuePause) -> Result<bool, JobError> {
     let was_paused: bool = tx
         .db
         .prepare_cached(sql!("readers/queues", "queue_is_paused"))?
@@ -74,10 +74,10 @@ fn waiting(tx: &JobTransaction<'_>, list: &mut QueueList) -> Result<(), JobError
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
-        let (due, later) = count
-            .query_row(params![at.0, at.1, at.2, tx.now(), Count::PER_LANE_MAX + 1], |row| {
-                Ok((read(row, 0)?, read(row, 1)?))
-            })?;
+        let (due, later) = count.query_row(
+            params![at.0, at.1, at.2, tx.now(), BoundedCount::PER_LANE_MAX + 1],
+            |row| Ok((read(row, 0)?, read(row, 1)?)),
+        )?;
         list.waiting(&at.0, due, later);
     }
     Ok(())

@@ -252,7 +252,7 @@ pub(crate) fn status(word: &str) -> Result<TaskStatus, JobError> {
 
 pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, JobError> {
     let text: Option<String> = read(row, column)?;
-    // Somebody else's SQL may have written another shape: show it as it is.
+    // SQL of an application may have written another shape: show it as it is.
     let read = |text: String| {
         serde_json::from_str(&text).unwrap_or_else(|_| TaskError::new("Unknown", text).storable())
     };

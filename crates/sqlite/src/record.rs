@@ -3,7 +3,6 @@
 use rusqlite::{OptionalExtension, params};
 use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::task::TaskStatus;
 
 use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence, began};
@@ -11,7 +10,7 @@ use crate::error::JobError;
 use crate::report;
 
 /// Ends attempts, and removes claims that are finished. Returns the attempts
-/// that somebody else had ended before.
+/// that had been ended before.
 pub(crate) fn record(
     tx: &JobTransaction<'_>,
     endings: &[Ending],
@@ -39,11 +38,11 @@ pub(crate) fn record(
 /// What became of an ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// It is on record.
+    /// It is recorded.
     Ended,
     /// It was before: this very holder has sent it.
     Before,
-    /// Somebody else had ended the attempt.
+    /// The attempt had been ended otherwise.
     Late,
 }
 
@@ -55,9 +54,7 @@ pub(crate) fn record_one(
 ) -> Result<Recorded, JobError> {
     let mut attempt = on_our_clock(tx, ending);
     if matches!(attempt.next, NextState::Wait { .. }) && cancel_requested(tx, ending.id)? {
-        // The wish came when it was too late for this attempt; it is for the
-        // task.
-        attempt.next = NextState::End(TaskStatus::Cancelled);
+        attempt.next = attempt.next.with_cancel_request();
     }
     if fence.end(&attempt)? {
         report::told(tx, ending)?;
@@ -75,7 +72,7 @@ fn cancel_requested(tx: &JobTransaction<'_>, id: AttemptId) -> Result<bool, JobE
     Ok(ask.query_row(params![id.task_id.0, id.attempt], |row| row.get(0))?)
 }
 
-/// Puts wishes that have nothing to wish for any more out of the way.
+/// Removes cancel requests of attempts that have ended.
 pub(crate) fn sweep_cancel_requests(tx: &JobTransaction<'_>) -> Result<(), JobError> {
     tx.db.prepare_cached(sql!("engine/record", "cancellations_from_requests"))?.execute([])?;
     tx.db.prepare_cached(sql!("engine/record", "cancel_requests_sweep"))?.execute([])?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_core::attempt::{AttemptId, Ending, Outcome};
+use task_engine_core::attempt::AttemptId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
@@ -16,7 +16,7 @@ use crate::error::JobError;
 use crate::record::sweep_cancel_requests;
 use crate::value::read;
 
-/// Whoever deletes a claim ends its attempts, so two recoveries never meet.
+/// The job that deletes a claim ends its attempts, so two recoveries never meet.
 pub(crate) fn reclaim(
     tx: &JobTransaction<'_>,
     what: &Reclaim,
@@ -38,7 +38,7 @@ pub(crate) fn reclaim(
     Ok(taken)
 }
 
-/// An attempt of a claim that was taken back.
+/// An attempt of a reclaimed claim.
 struct TakenAttempt {
     id: AttemptId,
     retry_number: u32,
@@ -111,10 +111,10 @@ fn end(
         retry_number: attempt.retry_number,
         cancel_requested,
     };
-    let (outcome, next) = former.decide(what, unended, fastrand::f64());
-    // When it began, nobody is left who could tell more exactly.
-    let began = !matches!(outcome, Outcome::Released(_));
-    let (_, error) = Ending::parts(outcome);
+    let (how, next) = former.decide(what, unended, fastrand::f64());
+    // There is no better source for the time when it began.
+    let began = how.has_started();
+    let (_, error) = how.into_parts();
     let ended = EndedAttempt {
         id: attempt.id,
         retry_number: attempt.retry_number,
@@ -131,7 +131,7 @@ fn end(
     Ok(written.then_some(ReclaimedAttempt { id: attempt.id, class, next }))
 }
 
-/// What is on record about the engine that held the claims.
+/// The recorded session of the engine that held the claims.
 fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine, JobError> {
     let now = tx.now();
     let former = tx.db.prepare_cached(sql!("engine/recover", "instance_of_claims"))?.query_row(

@@ -1,4 +1,4 @@
-//! What attempts say while they run, and how they took a wish to cancel them.
+//! Progress and logs of running attempts, and their responses to cancel requests.
 
 use rusqlite::params;
 use task_engine_core::attempt::{AttemptId, Ending};
@@ -26,7 +26,7 @@ pub(crate) fn report(
                 task_id.0,
                 attempt,
                 line.line,
-                tx.moment.of(line.said),
+                tx.moment.of(line.at),
                 line.level.as_str(),
                 line.message,
             ])?;
@@ -36,10 +36,10 @@ pub(crate) fn report(
             task_id.0,
             attempt,
             report.version,
-            report.lines_said,
+            report.lines_total,
             far.map(|far| far.percent),
             far.map(|far| &far.message),
-            far.map(|far| tx.moment.of(far.said)),
+            far.map(|far| tx.moment.of(far.at)),
         ])?;
     }
     Ok(Vec::new())
@@ -74,7 +74,7 @@ pub(crate) fn logs(
     Ok(lines)
 }
 
-/// Adds to an execution what it has said, and what became of a wish to cancel it.
+/// Adds progress, log lines and the outcome of a cancel request to an execution.
 pub(crate) fn complete(
     tx: &JobTransaction<'_>,
     id: TaskId,
@@ -94,7 +94,7 @@ pub(crate) fn complete(
             let answer: Option<CancelReaction> = answer.and_then(|word| word.parse().ok());
             execution.cancel = Some(CancelRow {
                 requested_at: timestamp(requested_at),
-                told_at: read::<Option<i64>>(row, 5)?.map(timestamp),
+                delivered_at: read::<Option<i64>>(row, 5)?.map(timestamp),
                 outcome: CancelOutcome::of(runs, answer),
             });
         }
@@ -103,14 +103,14 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// Writes how an attempt that has just ended took it that it was told to.
+/// Writes the cancel response of an attempt that has just ended.
 pub(crate) fn told(tx: &JobTransaction<'_>, ending: &Ending) -> Result<(), JobError> {
-    if let Some(told) = ending.told {
+    if let Some(told) = ending.cancel_response {
         tx.db.prepare_cached(sql!("engine/report", "cancellation"))?.execute(params![
             ending.id.task_id.0,
             ending.id.attempt,
-            tx.moment.of(told.at),
-            told.answer.as_str(),
+            tx.moment.of(told.delivered),
+            told.reaction.as_str(),
         ])?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use task_engine_core::schedule::history::{
     SCHEDULE_EVENTS_KEPT, ScheduleEvent, ScheduleEventKind, SkippedSlots,
 };
 use task_engine_core::schedule::row::{
-    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, Pause, ScheduleRow,
+    DueSchedule, DueSchedules, FIRED_SLOTS_KEPT, FiredSlot, Firing, SchedulePause, ScheduleRow,
     ScheduleState, ScheduleVersion, ScheduleWrite,
 };
 use task_engine_core::task::{NewTask, TaskId};
@@ -295,7 +295,7 @@ fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
             declared: read::<Option<String>>(row, 4)?,
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
             anchor: timestamp(read(row, 6)?),
-            paused: time(7)?.map(|at| Pause { at, reason }),
+            paused: time(7)?.map(|at| SchedulePause { at, reason }),
             error: read::<Option<String>>(row, 9)?,
             next_at: time(10)?,
         },

@@ -1,4 +1,4 @@
-//! Unique tasks: whoever has the writer's transaction decides, and nobody else can
+//! Unique tasks: the writer's transaction decides, and no other can
 //! change anything before its end.
 
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Holder {
         let Some((id, created_at)) = found else {
             return Ok(None);
         };
-        // Read once a call: nobody else can claim or record before its end.
+        // Read once a call: no other job can claim or record before its end.
         let held = match held {
             Some(held) => held,
             none => none.insert(held_tasks(tx)?),

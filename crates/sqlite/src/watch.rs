@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Row, params};
 use task_engine_core::instance::InstanceId;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskId;
 use task_engine_store::activity::{
@@ -112,18 +112,16 @@ pub(crate) fn queue_position(
     let (queues, classes) =
         (serde_json::to_string(&look.queues)?, serde_json::to_string(&look.classes)?);
     let mut rows = lanes.query(params![queues, classes, priority])?;
-    let mut tasks = Count::default();
+    let mut tasks = BoundedCount::default();
     while let Some(row) = rows.next()? {
         let (queue, class, lane): (String, String, i32) =
             (read(row, 0)?, read(row, 1)?, read(row, 2)?);
         let (until, id) =
             if lane > priority { (tx.now(), i64::MAX) } else { (due_at.min(tx.now()), look.id.0) };
-        tasks.add(
-            count.query_row(
-                params![queue, class, lane, until, id, Count::PER_LANE_MAX + 1],
-                |row| read(row, 0),
-            )?,
-        );
+        tasks.add(count.query_row(
+            params![queue, class, lane, until, id, BoundedCount::PER_LANE_MAX + 1],
+            |row| read(row, 0),
+        )?);
     }
     // One process writes at a time, and not for long: no row has a lock.
     Ok(Some(QueuePosition { tasks, locked_by: None }))

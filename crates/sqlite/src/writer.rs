@@ -15,7 +15,7 @@ use crate::listen::Hints;
 /// Bounds how long the first job of a group waits for the last one.
 const GROUP_MAX: usize = 1000;
 
-/// Does all jobs that come in, until nobody can hand in any more.
+/// Does all jobs until the channel is closed.
 pub(crate) fn write_all(
     connection: &Connection,
     file: Option<&FileMark>,
@@ -78,16 +78,16 @@ fn run_alone(
     if tx.db.is_autocommit() { Ok(()) } else { execute(tx.db, "ROLLBACK") }
 }
 
-/// A job that fails takes back its own doing alone.
+/// A job that fails is rolled back alone.
 fn run_apart(job: &mut dyn Job, tx: &JobTransaction<'_>) -> rusqlite::Result<()> {
     execute(tx.db, "SAVEPOINT task_engine_job")?;
     if !job.run(tx) {
         if tx.db.is_autocommit() {
-            // After some errors, a full disk for one, SQLite itself takes back
+            // After some errors, a full disk for one, SQLite itself rolls back
             // the whole transaction: the others of this group have not happened.
             return Err(rusqlite::Error::SqliteFailure(
                 ffi::Error::new(ffi::SQLITE_ABORT),
-                Some("a failure beside this one took back the whole transaction".to_owned()),
+                Some("the failure of another job rolled back the whole transaction".to_owned()),
             ));
         }
         execute(tx.db, "ROLLBACK TO task_engine_job")?;
@@ -175,7 +175,7 @@ mod tests {
         let (first, spoilt) = tokio::join!(writer.run(insert("a")), spoils);
         assert!(matches!(spoilt, Err(StoreError::InstanceOver)));
         let kept = writer.run(notes).await.unwrap();
-        assert_eq!(kept, i64::from(first.is_ok()), "told the truth: {first:?}");
+        assert_eq!(kept, i64::from(first.is_ok()), "{first:?}");
         writer.run(insert("b")).await.unwrap();
     }
 

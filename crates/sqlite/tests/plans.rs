@@ -119,7 +119,7 @@ async fn pages_of_what_went_wrong_use_their_index() {
         sql!("operators/tasks", "prune_failed_or_cancelled"),
     ] {
         let plan = plan(&connection, statement).join("\n");
-        assert!(plan.contains("task_engine_unhappy_endings (ends_task=?"), "{name}: {plan}");
+        assert!(plan.contains("task_engine_failed_or_cancelled (ends_task=?"), "{name}: {plan}");
         assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::instance::InstanceId;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::{TaskId, TaskStatus};
 
@@ -48,13 +48,13 @@ pub struct ActivityQuery {
 
 impl FailureCounts {
     /// They are counted no further than this: each has to be looked at, because
-    /// somebody may have sent it back.
+    /// it may have been retried.
     pub const COUNTED_MAX: i64 = 10_000;
 
     /// From what was counted, one more than the limit at the most.
     #[must_use]
     pub fn of(failed: i64, cancelled: i64) -> Self {
-        let count = |seen: i64| Count {
+        let count = |seen: i64| BoundedCount {
             counted: seen.clamp(0, Self::COUNTED_MAX),
             and_more: seen > Self::COUNTED_MAX,
         };
@@ -158,7 +158,7 @@ pub struct EndingRow {
     pub task_class: String,
     /// Its queue.
     pub queue: String,
-    /// The life that held it, if one did.
+    /// The engine session that held it, if one did.
     #[serde(skip)]
     pub instance_id: Option<InstanceId>,
     /// The name of the engine.
@@ -191,13 +191,13 @@ impl EndingRow {
     }
 }
 
-/// How many tasks ended badly, and wait for somebody's decision.
+/// How many tasks have failed or were cancelled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FailureCounts {
     /// Given up.
-    pub failed: Count,
+    pub failed: BoundedCount,
     /// Cancelled.
-    pub cancelled: Count,
+    pub cancelled: BoundedCount,
 }
 
 impl Activity {

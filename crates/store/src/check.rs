@@ -83,7 +83,7 @@ impl Check {
         self.name.replace('_', " ")
     }
 
-    /// What `Store::verify` has found.
+    /// What `OperatorStore::verify` has found.
     #[must_use]
     pub fn of_ledger(violations: &[String]) -> Self {
         const NAME: &str = "ledger";
@@ -141,7 +141,7 @@ pub const FAILED_MAX: u32 = 1000;
 /// What a store finds in its tables about the work itself.
 #[derive(Debug, Clone, Default)]
 pub struct CheckFacts {
-    /// Lives of engines, as `Store::instances` tells them.
+    /// Engine sessions, as `ReadStore::instances` returns them.
     pub instances: Vec<InstanceRow>,
     /// What waits, by queue and class.
     pub lanes: Vec<WaitingLane>,
@@ -173,18 +173,6 @@ pub struct FailedClass {
     pub tasks: i64,
     /// The newest of them.
     pub newest: TaskId,
-}
-
-/// A duration in words: `35 ms`, `7 s`, `3 min`, `5 h`, `2 days`.
-#[must_use]
-pub fn span(time: Duration) -> String {
-    match time.as_secs() {
-        0 => format!("{} ms", time.as_millis()),
-        secs @ 1..120 => format!("{secs} s"),
-        secs @ 120..7200 => format!("{} min", secs / 60),
-        secs @ 7200..172_800 => format!("{} h", secs / 3600),
-        secs => format!("{} days", secs / 86_400),
-    }
 }
 
 #[cfg(test)]

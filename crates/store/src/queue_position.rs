@@ -1,6 +1,6 @@
 //! How many tasks are claimed before one that waits.
 
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::TaskId;
 
 use crate::lock::BlockingSession;
@@ -20,7 +20,7 @@ pub struct QueuePositionQuery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuePosition {
     /// Due tasks that are claimed before it, those of paused queues left out.
-    pub tasks: Count,
+    pub tasks: BoundedCount,
     /// Who has locked it, if that can be seen.
     pub locked_by: Option<BlockingSession>,
 }

@@ -1,10 +1,8 @@
 //! One bounded step of a search, as a store answers it.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
-use task_engine_core::filter::FoundTask;
+use task_engine_core::filter::{FilterTime, FoundTask};
 use task_engine_core::task::{TaskId, TaskStatus};
 
 /// One step of a search, as a store is asked for it.
@@ -51,13 +49,9 @@ pub enum ScanSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeBound {
     /// At this time or later.
-    From(Timestamp),
+    From(FilterTime),
     /// At this time or earlier.
-    Until(Timestamp),
-    /// At least so long ago.
-    Older(Duration),
-    /// At most so long ago.
-    Younger(Duration),
+    Until(FilterTime),
 }
 
 /// What a step has found.
@@ -100,14 +94,11 @@ impl Scan {
 pub type TimeRange = (Option<Timestamp>, Option<Timestamp>);
 
 fn between(bounds: &[TimeBound], now: Timestamp) -> TimeRange {
-    let ago = |age: Duration| now.checked_sub(age).unwrap_or(Timestamp::MIN);
     let (mut from, mut until) = (None, None);
     for bound in bounds {
         match *bound {
-            TimeBound::From(time) => from = from.max(Some(time)),
-            TimeBound::Younger(age) => from = from.max(Some(ago(age))),
-            TimeBound::Until(time) => until = earlier(until, time),
-            TimeBound::Older(age) => until = earlier(until, ago(age)),
+            TimeBound::From(time) => from = from.max(Some(time.resolve(now))),
+            TimeBound::Until(time) => until = earlier(until, time.resolve(now)),
         }
     }
     (from, until)

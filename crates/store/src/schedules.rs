@@ -9,8 +9,10 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use crate::contract::Store;
 use crate::error::StoreError;
 use task_engine_core::schedule::history::ScheduleDetails;
-use task_engine_core::schedule::row::{Pause, ScheduleRow, ScheduleState, ScheduleWrite};
-use task_engine_core::schedule::{Definition, InvalidSchedule, Schedule, Wrong};
+use task_engine_core::schedule::row::{SchedulePause, ScheduleRow, ScheduleState, ScheduleWrite};
+use task_engine_core::schedule::{
+    InvalidDefinition, InvalidSchedule, Schedule, ScheduleDefinition,
+};
 use task_engine_core::unique::{Creation, Unique};
 
 /// The schedules in a store.
@@ -46,7 +48,7 @@ pub enum Done {
     Unchanged,
 }
 
-/// Each round somebody else has written the schedule in between. Even one that
+/// Each round another writer has changed the schedule in between. Even one that
 /// fires ten times a second leaves more room than this.
 const ROUNDS_MAX: u32 = 100;
 
@@ -82,7 +84,7 @@ impl<'a> Schedules<'a> {
     pub async fn change(
         &self,
         name: &str,
-        change: impl Fn(&Definition) -> Result<Definition, InvalidSchedule>,
+        change: impl Fn(&ScheduleDefinition) -> Result<ScheduleDefinition, InvalidSchedule>,
     ) -> Result<Done, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
@@ -101,7 +103,7 @@ impl<'a> Schedules<'a> {
             if row.state.paused.as_ref().is_some_and(|pause| pause.reason == reason) {
                 return Ok(None);
             }
-            let paused = Some(Pause { at: now, reason });
+            let paused = Some(SchedulePause { at: now, reason });
             Ok(Some(ScheduleState { paused, next_at: None, ..row.state.clone() }))
         })
         .await
@@ -177,7 +179,7 @@ impl<'a> Schedules<'a> {
     }
 }
 
-fn bad(name: &str, why: Wrong) -> InvalidSchedule {
+fn bad(name: &str, why: InvalidDefinition) -> InvalidSchedule {
     InvalidSchedule { name: name.to_owned(), why }
 }
 
@@ -185,7 +187,7 @@ fn bad(name: &str, why: Wrong) -> InvalidSchedule {
 pub fn declared(
     name: &str,
     row: Option<&ScheduleRow>,
-    definition: &Definition,
+    definition: &ScheduleDefinition,
     now: Timestamp,
 ) -> Result<Option<ScheduleState>, InvalidSchedule> {
     let said = definition.to_declaration().map_err(|why| bad(name, why.into()))?;
@@ -210,7 +212,7 @@ pub fn declared(
 fn defined(
     name: &str,
     row: Option<&ScheduleRow>,
-    definition: &Definition,
+    definition: &ScheduleDefinition,
     now: Timestamp,
 ) -> Result<ScheduleState, InvalidSchedule> {
     let state = ScheduleState {
@@ -236,7 +238,7 @@ fn defined(
 fn started(
     name: &str,
     state: ScheduleState,
-    definition: &Definition,
+    definition: &ScheduleDefinition,
     last_slot: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<ScheduleState, InvalidSchedule> {
@@ -244,7 +246,7 @@ fn started(
     // Should the database's clock have gone back, a slot still fires once.
     let after = last_slot.map_or(now, |slot| slot.max(now));
     let Some(next_at) = timetable.next_after(after) else {
-        return Err(bad(name, Wrong::Never(definition.rule.clone())));
+        return Err(bad(name, InvalidDefinition::Never(definition.rule.clone())));
     };
     Ok(ScheduleState { paused: None, error: None, next_at: Some(next_at), ..state })
 }
@@ -339,7 +341,8 @@ mod tests {
         stored.state.error = Some("downgraded".into());
         let healed = declare(Some(&stored), &hourly(), "02:50:00").unwrap();
         assert_eq!((healed.error, healed.next_at), (None, Some(time("03:00:00"))));
-        stored.state.paused = Some(Pause { at: time("02:40:00"), reason: Some("audit".into()) });
+        stored.state.paused =
+            Some(SchedulePause { at: time("02:40:00"), reason: Some("audit".into()) });
         assert_eq!(declare(Some(&stored), &hourly(), "02:50:00"), None);
         let changed = hourly().missed(Missed::Skip);
         let changed = declare(Some(&stored), &changed, "02:50:00").unwrap();

@@ -15,9 +15,9 @@ use task_engine::client::Client;
 use task_engine_core::change::{Edit, EditReport};
 use task_engine_core::display::count;
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::Schedule;
-use task_engine_core::schedule::{Definition, InvalidSchedule, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, InvalidSchedule, ScheduleDefinition};
 use task_engine_core::secret::request::CONTEXT_CREATOR;
 use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
 use task_engine_core::task::{NewTask, TaskId};
@@ -43,7 +43,7 @@ pub(crate) enum Action {
     Create(Vec<NewTask>),
     /// The same, and nothing if it was done before: by these marks of the request.
     CreateOnce(Vec<NewTask>, Vec<String>),
-    PauseQueue(Pause),
+    PauseQueue(QueuePause),
     ResumeQueue(String),
     AddSchedule(Box<Schedule>),
     SetSchedule(Box<Schedule>),
@@ -386,7 +386,7 @@ async fn set(
 ) -> Result<Done, Problem> {
     let name = schedule.name();
     let definition = schedule.definition().map_err(|bad| Problem::bad(bad.to_string()))?;
-    let change = |stored: &Definition| {
+    let change = |stored: &ScheduleDefinition| {
         let mut new = definition.clone();
         let bad = |stray: UnexpectedPlaceholder| InvalidSchedule {
             name: name.to_owned(),
@@ -409,9 +409,9 @@ fn told(done: Result<ScheduleDone, ScheduleError>) -> Result<Done, Problem> {
 pub(crate) fn schedule_problem(error: ScheduleError) -> Problem {
     match error {
         ScheduleError::Store(error) => error.into(),
-        ScheduleError::Bad(InvalidSchedule { why: Wrong::Placeholder(stray), .. }) => {
-            stray_placeholder("/parameters", &stray)
-        }
+        ScheduleError::Bad(InvalidSchedule {
+            why: InvalidDefinition::Placeholder(stray), ..
+        }) => stray_placeholder("/parameters", &stray),
         ScheduleError::NotFound(_) => Problem::not_found(error.to_string()),
         ScheduleError::Exists(_) => Problem::conflict(error.to_string()),
         _ => Problem::bad(error.to_string()),

@@ -182,7 +182,7 @@ impl Glance {
     /// The newest failures.
     pub(crate) async fn failing(&self) -> Result<Arc<Failures>, StoreError> {
         let filter = Filter::default().and_status(&[TaskStatus::Failed]);
-        self.failing.get(Failures::look(&*self.store, filter, None, FAILURES_MAX)).await
+        self.failing.get(Failures::find(&*self.store, filter, None, FAILURES_MAX)).await
     }
 
     /// What engines have counted until now, by the database's clock.

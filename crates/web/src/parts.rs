@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_core::display;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::app::App;
@@ -50,8 +50,8 @@ pub(crate) fn span(time: Duration) -> String {
     display::span(time)
 }
 
-pub(crate) fn number(count: Count) -> String {
-    display::counted(count)
+pub(crate) fn number(count: BoundedCount) -> String {
+    display::count_text(count)
 }
 
 pub(crate) fn task_link(app: &App, id: TaskId) -> Markup {

@@ -32,7 +32,7 @@ const BODIES: [&str; 18] = [
     r#"{"tasks":[{"class":"a"},{"class":"b","parameters":{"p":"[secret]"}}]}"#,
     r#"[{"class":"a","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}]"#,
     r#"{"ids":[1,2,"3"],"reason":"why","dry_run":true}"#,
-    r#"{"filter":"status=failed,waiting class=a created<2h params.n=1 error~x","dry_run":false}"#,
+    r#"{"filter":"status=failed,waiting class=a created>now-2h params.n=1 error~x","dry_run":false}"#,
     r#"{"parameters":{"n":2},"queue":"r","priority":-1,"after":"5s","reason":"x"}"#,
     r#"{"reason":"because"}"#,
     r#"{"name":"s","rule":"*/5 * * * *","class":"a","parameters":{},"time_zone":"Europe/Paris"}"#,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::NewTask;
 use task_engine_store::audit::AuditFilter;
@@ -72,7 +72,7 @@ async fn fill(store: &dyn Store) {
     store.create(&[task(HOSTILE), task(HOSTILE), task("mail"), later]).await.unwrap();
     let engine = enlist(store, HOSTILE, &[HOSTILE], HOSTILE).await;
     assert_eq!(held(store, engine, &[HOSTILE], HOSTILE).await, 2);
-    store.pause_queue(&Pause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
+    store.pause_queue(&QueuePause::new("mail", Some(HOSTILE.to_owned())).unwrap()).await.unwrap();
     let schedule = Schedule::new(HOSTILE, "every 1h").new_task(task("mail"));
     Schedules::of(store).add(&schedule).await.unwrap();
     Schedules::of(store).pause(HOSTILE, Some(HOSTILE)).await.unwrap();
@@ -244,7 +244,7 @@ async fn mistakes_come_back_beside_their_fields_with_what_was_typed() {
     assert_eq!(page.status, 400);
     page.must_say(ESCAPED)
         .must_say("value=\"0 25 * * *\"")
-        .must_say("the time zone &quot;Mars/Base&quot; is not known")
+        .must_say("unknown time zone &quot;Mars/Base&quot;")
         .must_say("a priority is a whole number")
         .must_say("write it like 5s")
         .must_say("a class needs a name")
@@ -263,7 +263,7 @@ async fn a_preview_tells_of_changes_of_the_clocks_and_of_mistakes() {
     page.must_say("America/New_York").must_say("02:30 does not exist on");
     assert!(!page.text.contains("<html"), "a piece of a page, not a whole one");
     site.get("/schedules/preview?rule=61+*+*+*+*&zone=UTC").await.must_say("class=\"mistake\"");
-    site.get("/schedules/preview?rule=0+0+31+2+*&zone=UTC").await.must_say("never comes");
+    site.get("/schedules/preview?rule=0+0+31+2+*&zone=UTC").await.must_say("never fires");
     site.get("/schedules/preview?rule=@daily&zone=Mars").await.must_say("is not known");
     site.get("/schedules/preview").await.must_say("is shown here");
     let times = site.get("/schedules/preview?rule=every+15m").await;

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_core::attempt::{AttemptId, Ending, NextState, Outcome, TaskError, transition};
+use task_engine_core::attempt::{
+    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+};
 use task_engine_core::attempt::{Ran, RetryAdvice};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
@@ -329,41 +331,42 @@ impl Hold {
 
     /// The end of the attempt by this outcome under this rule.
     #[must_use]
-    pub fn ends(&self, outcome: Outcome, rule: &RetryRule) -> Ending {
-        let next = transition(&outcome, rule, self.task.retry_number, 0.0);
-        let never_started = matches!(outcome, Outcome::Released(_));
-        let (result, error) = Ending::parts(outcome);
+    pub fn ends(&self, end: AttemptEnd, rule: &RetryRule) -> Ending {
+        let policy = RetryPolicy::of(*rule);
+        let next = decide_end(&end, self.id().attempt, self.task.retry_number, &policy);
+        let has_started = end.has_started();
+        let (result, error) = end.into_parts();
         let ran = Ran { worker: Some(3), lasted: Duration::ZERO, ended: Instant::now() };
         Ending {
             id: self.id(),
             retry_number: self.task.retry_number,
             claim_id: self.claim_id,
             instance_id: self.instance_id,
-            ran: (!never_started).then_some(ran),
+            ran: has_started.then_some(ran),
             result,
             error,
             next,
-            told: None,
+            cancel_response: None,
         }
     }
 
     /// It did its work.
     #[must_use]
     pub fn succeeds(&self) -> Ending {
-        self.ends(Outcome::Success(Json::null()), &RetryRule::default())
+        self.ends(AttemptEnd::Success(Json::null()), &RetryRule::default())
     }
 
     /// It failed, for good.
     #[must_use]
     pub fn fails(&self) -> Ending {
-        let outcome = Outcome::Failure(an_error(), RetryAdvice::NoRetry);
+        let outcome = AttemptEnd::Failure(an_error(), RetryAdvice::NoRetry);
         self.ends(outcome, &RetryRule::default())
     }
 
     /// It failed, and is tried again after this wait.
     #[must_use]
     pub fn fails_and_waits(&self, after: Duration) -> Ending {
-        let outcome = Outcome::Failure(an_error(), RetryAdvice::RetryAfter(after));
+        let outcome = AttemptEnd::Failure(an_error(), RetryAdvice::RetryAfter(after));
         self.ends(outcome, &RetryRule::times(u32::MAX))
     }
 
@@ -371,14 +374,13 @@ impl Hold {
     #[must_use]
     pub fn is_cancelled(&self) -> Ending {
         let error = TaskError::new(TaskError::CANCELLED, "by request");
-        self.ends(Outcome::Cancelled(error), &RetryRule::default())
+        self.ends(AttemptEnd::Cancelled(error), &RetryRule::default())
     }
 
     /// It never started, and goes back.
     #[must_use]
     pub fn goes_back(&self) -> Ending {
-        let error = TaskError::new(TaskError::NEVER_STARTED, "the engine stops");
-        self.ends(Outcome::Released(error), &RetryRule::default())
+        self.ends(AttemptEnd::never_started("the engine stops"), &RetryRule::default())
     }
 }
 

@@ -21,7 +21,7 @@ pub async fn an_answer_is_on_record_with_the_end(db: &dyn Database) {
     let wished = cancel(&bench, &ids[..3]).await;
     assert_eq!(wished, [CancelReport::Requested; 3]);
     let pending = wish(&bench, ids[0]).await.expect("a wish");
-    assert_eq!((pending.outcome, pending.told_at), (CancelOutcome::Pending, None));
+    assert_eq!((pending.outcome, pending.delivered_at), (CancelOutcome::Pending, None));
     let answers = [
         (CancelReaction::Acknowledged, CancelOutcome::Acknowledged, TaskStatus::Cancelled),
         (CancelReaction::Killed, CancelOutcome::Killed, TaskStatus::Cancelled),
@@ -46,7 +46,7 @@ pub async fn an_answer_is_on_record_with_the_end(db: &dyn Database) {
             let cancel = details.executions[0].cancel.expect("a wish");
             assert_eq!(cancel.outcome, outcome);
             assert_eq!(cancel.requested_at.max(pending.requested_at), cancel.requested_at);
-            let told = cancel.told_at.expect("its engine said when");
+            let told = cancel.delivered_at.expect("its engine said when");
             let stopped = details.executions[0].stopped_at.expect("ended");
             let after = stopped.duration_since(told).as_secs_f64();
             assert!((after - 3.0).abs() < 0.5, "told 3 s before its end: {after}");
@@ -71,7 +71,7 @@ pub async fn a_wish_without_an_answer_says_so(db: &dyn Database) {
         for (id, status) in ids.iter().zip([TaskStatus::Stopped, TaskStatus::Cancelled]) {
             assert_eq!(bench.status(*id).await, status);
             let cancel = wish(&bench, *id).await.expect("a wish");
-            assert_eq!((cancel.outcome, cancel.told_at), (CancelOutcome::Unanswered, None));
+            assert_eq!((cancel.outcome, cancel.delivered_at), (CancelOutcome::Unanswered, None));
         }
         let kept = wish(&bench, ids[0]).await.expect("a wish");
         assert_eq!(kept.requested_at, asked, "it keeps its time");
@@ -95,7 +95,7 @@ pub async fn a_wish_that_recovery_granted_has_no_answer(db: &dyn Database) {
     for _ in 0..2 {
         assert_eq!(bench.status(id).await, TaskStatus::Cancelled);
         let cancel = wish(&bench, id).await.expect("a wish");
-        assert_eq!((cancel.outcome, cancel.told_at), (CancelOutcome::Unanswered, None));
+        assert_eq!((cancel.outcome, cancel.delivered_at), (CancelOutcome::Unanswered, None));
         assert!(other.heartbeat().await.alive);
     }
 }
@@ -179,7 +179,8 @@ async fn wish(bench: &Bench, id: TaskId) -> Option<CancelRow> {
 fn answered(hold: &Hold, ending: Ending, answer: CancelReaction) -> Ending {
     assert_eq!(hold.id(), ending.id);
     let at = Instant::now() - Duration::from_secs(3);
-    Ending { told: Some(CancelResponse { at, answer }), ..ending }
+    let cancel_response = Some(CancelResponse { delivered: at, reaction: answer });
+    Ending { cancel_response, ..ending }
 }
 
 async fn remove_all(bench: &Bench, engine: &Player, holds: &[Hold]) {

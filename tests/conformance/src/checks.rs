@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
 use task_engine_store::check::{Check, Depth, Verdict};
 
@@ -72,7 +72,7 @@ pub async fn what_waits_for_nobody_is_found(db: &dyn Database) {
     bench.create(new_task("stranger")).await;
     bench.create(new_task(WORK).queue("far away").expect("a queue")).await;
     bench.create(new_task(WORK).queue("closed").expect("a queue")).await;
-    let pause = Pause::new("closed", Some("audit".to_owned())).expect("a pause");
+    let pause = QueuePause::new("closed", Some("audit".to_owned())).expect("a pause");
     bench.store.pause_queue(&pause).await.expect("pause");
     for (name, words, remedy) in [
         ("unknown_classes", "stranger", "task-engine cancel"),
@@ -96,7 +96,7 @@ pub async fn failures_are_counted(db: &dyn Database) {
     let failures = check(&bench, "failures").await;
     assert_eq!(failures.verdict, Verdict::Warning, "{failures:?}");
     assert!(failures.reason.starts_with("2 tasks failed"), "{failures:?}");
-    let retry = format!("task-engine retry 'status=failed class={WORK} updated<1h'");
+    let retry = format!("task-engine retry 'status=failed class={WORK} updated>now-1h'");
     assert!(failures.remedy.as_deref().is_some_and(|r| r.ends_with(&retry)), "{failures:?}");
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use task_engine_core::attempt::{Outcome, RetryAdvice};
+use task_engine_core::attempt::{AttemptEnd, RetryAdvice};
 use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::json::Json;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::schedule::decision::firing;
@@ -47,7 +47,7 @@ pub async fn fill(store: Arc<dyn Store>) -> Left {
     unique_and_correlated(&bench).await;
     schedules(&bench).await;
     let pause =
-        Pause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
+        QueuePause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
     assert!(bench.store.pause_queue(&pause).await.expect("pause"));
     bench.create(new_task(WORK).queue("held up").expect("a queue")).await;
     bench.create(new_task(WORK).after(Duration::from_secs(3600)).priority(-7)).await;
@@ -67,7 +67,7 @@ async fn successes(bench: &Bench, engine: &mut Player) {
     let say = |n: usize| Report {
         id: holds[n].id(),
         version: 3,
-        lines_said: 3,
+        lines_total: 3,
         progress: Some(Progress::new(100.0 / 3.0, "a third")),
         // The second was dropped.
         lines: vec![
@@ -76,7 +76,7 @@ async fn successes(bench: &Bench, engine: &mut Player) {
         ],
     };
     assert_eq!(bench.store.report(&[say(0)]).await.expect("report"), []);
-    let null = holds[1].ends(Outcome::Success(Json::null()), &RetryRule::default());
+    let null = holds[1].ends(AttemptEnd::Success(Json::null()), &RetryRule::default());
     assert_eq!(engine.record(&[holds[0].succeeds(), null]).await, []);
     assert_eq!(ids.len(), holds.len());
 }
@@ -97,7 +97,7 @@ async fn failures(bench: &Bench, engine: &mut Player) {
     let again = engine.claim(1).await;
     assert_eq!(engine.record(&[again[0].goes_back()]).await, []);
     let again = engine.claim(1).await;
-    let advice = Outcome::Failure(an_error(), RetryAdvice::NoRetry);
+    let advice = AttemptEnd::Failure(an_error(), RetryAdvice::NoRetry);
     assert_eq!(engine.record(&[again[0].ends(advice, &RetryRule::default())]).await, []);
 }
 
@@ -108,7 +108,8 @@ async fn cancellations(bench: &Bench, engine: &mut Player) {
     let holds = engine.claim(2).await;
     bench.store.cancel(&ids).await.expect("cancel");
     let mut told = holds[0].is_cancelled();
-    told.told = Some(CancelResponse { at: Instant::now(), answer: CancelReaction::Killed });
+    told.cancel_response =
+        Some(CancelResponse { delivered: Instant::now(), reaction: CancelReaction::Killed });
     assert_eq!(engine.record(&[told]).await, []);
     // No heartbeat has moved this wish yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
@@ -184,7 +185,7 @@ async fn left(bench: &Bench) -> Left {
     let says = Report {
         id: holds[0].id(),
         version: 1,
-        lines_said: 1,
+        lines_total: 1,
         progress: None,
         lines: vec![LogLine::new(1, LogLevel::Error, "the last words")],
     };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::BYTES_MAX;
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
@@ -25,7 +25,7 @@ pub async fn json_comes_back_as_it_went_in(db: &dyn Database) {
         let hold = engine.claim_one().await;
         assert_value(&hold.task.parameters, &value);
         assert_value(&hold.task.context, &value);
-        let ending = hold.ends(Outcome::Success(text), &RetryRule::default());
+        let ending = hold.ends(AttemptEnd::Success(text), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, []);
         let details = bench.details(id).await;
         assert_value(&details.task_parameters, &value);
@@ -50,7 +50,7 @@ pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
     let parameters = Json::parse_object(text).unwrap();
     let id = bench.create(NewTask::new(WORK, parameters.clone()).unwrap()).await;
     let hold = engine.claim_one().await;
-    let ending = hold.ends(Outcome::Success(parameters), &RetryRule::default());
+    let ending = hold.ends(AttemptEnd::Success(parameters), &RetryRule::default());
     assert_eq!(engine.record(&[ending]).await, []);
     let details = bench.details(id).await;
     let result = details.executions[0].result.as_ref().expect("a result");
@@ -69,7 +69,7 @@ pub async fn results_of_every_kind(db: &dyn Database) {
         let id = bench.create_work(1).await[0];
         let hold = engine.claim_one().await;
         let result = Json::encode(&value).unwrap();
-        let ending = hold.ends(Outcome::Success(result), &RetryRule::default());
+        let ending = hold.ends(AttemptEnd::Success(result), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, []);
         let execution = bench.details(id).await.executions.remove(0);
         assert_value(&execution.result.expect("a result"), &value);
@@ -90,7 +90,7 @@ pub async fn a_mebibyte_is_kept(db: &dyn Database) {
     let id = bench.create(NewTask::new(WORK, text.clone()).unwrap()).await;
     let hold = engine.claim_one().await;
     assert!(hold.task.parameters.decode::<Value>().unwrap() == value);
-    let ending = hold.ends(Outcome::Success(text), &RetryRule::default());
+    let ending = hold.ends(AttemptEnd::Success(text), &RetryRule::default());
     assert_eq!(engine.record(&[ending]).await, []);
     let result = bench.details(id).await.executions.remove(0).result;
     assert!(result.expect("a result").decode::<Value>().unwrap() == value);
@@ -168,7 +168,7 @@ pub async fn random_json_comes_back_equal(db: &dyn Database) {
         let id = bench.create(task).await;
         let hold = engine.claim_one().await;
         assert_eq!(hold.task.unreadable, None, "seed {seed}: {text}");
-        let ending = hold.ends(Outcome::Success(parameters.clone()), &RetryRule::default());
+        let ending = hold.ends(AttemptEnd::Success(parameters.clone()), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, [], "seed {seed}: {text}");
         let details = bench.details(id).await;
         let result = details.executions[0].result.as_ref().expect("a result");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use task_engine_core::instance::{ENDED_KEPT, InstanceState};
 use task_engine_core::instance::{InstanceId, NewInstance};
-use task_engine_core::instance::{InstanceState, KEPT};
 use task_engine_core::process;
 use task_engine_core::queue::Pool;
 use task_engine_core::retry::RetryRule;
@@ -369,7 +369,7 @@ pub async fn lives_that_much_history_may_name_stay(db: &dyn Database) {
 /// A copy of everything, as of the time before lives are forgotten. The names of
 /// engines begin with "old". Returns how much higher the ids of tasks are.
 async fn again_as_of_long_ago(bench: &Bench) -> i64 {
-    let ago = KEPT + Duration::from_secs(3600);
+    let ago = ENDED_KEPT + Duration::from_secs(3600);
     let mut lines = export(&*bench.store, &[]).await;
     for line in &mut lines {
         match line {

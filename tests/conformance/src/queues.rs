@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine_core::instance::NewInstance;
-use task_engine_core::queue::Count;
-use task_engine_core::queue::{Lanes, Pause, QueueRow};
+use task_engine_core::queue::BoundedCount;
+use task_engine_core::queue::{Lanes, QueuePause, QueueRow};
 use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
 use task_engine_store::claim::Rest;
 use task_engine_store::contract::WakeUp;
@@ -35,7 +35,7 @@ fn lanes(queues: &[&str]) -> Lanes {
 }
 
 async fn pause(bench: &Bench, queue: &str) -> bool {
-    let pause = Pause::new(queue, None).expect("a pause");
+    let pause = QueuePause::new(queue, None).expect("a pause");
     bench.store.pause_queue(&pause).await.expect("pause_queue")
 }
 
@@ -77,7 +77,7 @@ pub async fn a_pause_stays_until_it_is_ended(db: &dyn Database) {
     let bench = Bench::open(db).await;
     assert_eq!(bench.store.paused_queues().await.expect("paused_queues"), []);
     let because =
-        |reason: &str| Pause::new("mail \"é\"", Some(reason.to_owned())).expect("a pause");
+        |reason: &str| QueuePause::new("mail \"é\"", Some(reason.to_owned())).expect("a pause");
     assert!(bench.store.pause_queue(&because("provider is down")).await.expect("pause"));
     let other = Bench::open(db).await;
     let paused = other.store.paused_queues().await.expect("paused_queues");
@@ -88,7 +88,7 @@ pub async fn a_pause_stays_until_it_is_ended(db: &dyn Database) {
     assert!(first.paused_at.duration_until(now).as_secs().abs() < 60, "{first:?}, now {now}");
 
     assert!(!other.store.pause_queue(&because("for good")).await.expect("pause"));
-    let again = Pause::new("mail \"é\"", None).expect("a pause");
+    let again = QueuePause::new("mail \"é\"", None).expect("a pause");
     assert!(!other.store.pause_queue(&again).await.expect("pause"));
     assert!(pause(&other, "another").await);
     let paused = bench.store.paused_queues().await.expect("paused_queues");
@@ -285,7 +285,7 @@ pub async fn queues_are_listed_with_what_is_in_them(db: &dyn Database) {
     bench.create_all(&tasks).await;
     let holds = engine.claim(3).await;
     engine.record(&[holds[0].succeeds()]).await;
-    let reason = Pause::new("paused", Some("why not".to_owned())).expect("a pause");
+    let reason = QueuePause::new("paused", Some("why not".to_owned())).expect("a pause");
     bench.store.pause_queue(&reason).await.expect("pause");
     pause(&bench, "busy").await;
 
@@ -305,12 +305,12 @@ pub async fn queues_are_listed_with_what_is_in_them(db: &dyn Database) {
 
 /// More tasks than anybody wants to read are counted up to a limit.
 pub async fn a_crowd_is_counted_up_to_a_limit(db: &dyn Database) {
-    let limit = usize::try_from(Count::PER_LANE_MAX).expect("a count");
+    let limit = usize::try_from(BoundedCount::PER_LANE_MAX).expect("a count");
     let bench = Bench::open(db).await;
     bench.create_all(&vec![new_task(WORK); limit + 1]).await;
     bench.create_all(&vec![new_task(WORK).after(Duration::from_secs(60)); 3]).await;
     let queues = bench.store.queues().await.expect("queues");
     let [queue] = &queues[..] else { panic!("one queue, not {queues:?}") };
-    assert_eq!(queue.due, Count { counted: Count::PER_LANE_MAX, and_more: true });
-    assert_eq!(queue.later, Count { counted: 3, and_more: false });
+    assert_eq!(queue.due, BoundedCount { counted: BoundedCount::PER_LANE_MAX, and_more: true });
+    assert_eq!(queue.later, BoundedCount { counted: 3, and_more: false });
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{AttemptId, NextState, Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, AttemptId, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::ExecutionStatus;
@@ -41,7 +41,7 @@ pub async fn a_success_is_on_record(db: &dyn Database) {
     tokio::time::sleep(Duration::from_millis(250)).await;
     let recorded_after = bench.now().await;
     let result = Json::parse(r#"{"pages":12}"#).unwrap();
-    let mut ending = hold.ends(Outcome::Success(result.clone()), &RetryRule::default());
+    let mut ending = hold.ends(AttemptEnd::Success(result.clone()), &RetryRule::default());
     ending.ran = Some(ran);
     assert_eq!(engine.record(&[ending]).await, []);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{NextState, Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::{RetryOverride, RetryRule};
@@ -128,7 +128,7 @@ pub async fn a_crash_counts_like_a_failure(db: &dyn Database) {
     let id = bench.create_work(1).await[0];
     let mut engine = bench.register(knowing(new_instance("a"), &[(WORK, rule)])).await;
     let hold = engine.claim_one().await;
-    let failure = Outcome::Failure(an_error(), RetryAdvice::ByRule);
+    let failure = AttemptEnd::Failure(an_error(), RetryAdvice::ByRule);
     assert_eq!(engine.record(&[hold.ends(failure, &rule)]).await, []);
     let hold = engine.claim_one().await;
     assert_eq!(hold.task.retry_number, 1);
@@ -151,7 +151,7 @@ pub async fn a_late_result_is_evidence(db: &dyn Database) {
     let second = heir.claim(2).await;
 
     let result = Json::parse(r#"{"too":"late"}"#).unwrap();
-    let success = holds[0].ends(Outcome::Success(result), &RetryRule::default());
+    let success = holds[0].ends(AttemptEnd::Success(result), &RetryRule::default());
     let batch = [success, holds[1].fails()];
     let mut late = zombie.record(&batch).await;
     late.sort();

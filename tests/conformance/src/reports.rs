@@ -28,7 +28,7 @@ pub async fn what_is_said_is_on_record(db: &dyn Database) {
     let mut report = said(hold.id(), 1, &["begun", "goes on"]);
     report.progress = Some(Progress::new(12.5, "first half"));
     report.lines[1].level = LogLevel::Warn;
-    report.lines[0].said -= two_seconds;
+    report.lines[0].at -= two_seconds;
     tell(&bench, &[report]).await;
 
     for ended in [false, true] {
@@ -89,7 +89,7 @@ pub async fn logs_are_read_in_pages(db: &dyn Database) {
         let mut report = said(hold.id(), 1, &["a", "b", "c", "d"]);
         // One was dropped, and one more at the end.
         report.lines.remove(1);
-        report.lines_said = 5;
+        report.lines_total = 5;
         tell(&bench, &[report]).await;
         assert_eq!(engine.record(&[hold.fails_and_waits(Duration::ZERO)]).await, []);
         expected.extend([1, 3, 4].map(|line| (attempt, line)));
@@ -129,7 +129,7 @@ pub async fn what_is_said_is_only_text(db: &dyn Database) {
     report.progress = Some(Progress::new(0.0, texts[2]));
     let long = "x".repeat(100_000);
     report.lines.push(LogLine::new(6, LogLevel::Error, &long));
-    report.lines_said = 6;
+    report.lines_total = 6;
     tell(&bench, &[report]).await;
     let log = logs(&bench, id, ALL).await;
     for (row, text) in log.iter().zip(texts) {
@@ -221,11 +221,11 @@ fn said(id: AttemptId, version: i64, texts: &[&str]) -> Report {
         line,
         level: LogLevel::Info,
         message: (*text).to_owned(),
-        said: Instant::now(),
+        at: Instant::now(),
     });
     let lines: Vec<_> = lines.collect();
-    let lines_said = i32::try_from(lines.len()).expect("few");
-    Report { id, version, lines_said, progress: None, lines }
+    let lines_total = i32::try_from(lines.len()).expect("few");
+    Report { id, version, lines_total, progress: None, lines }
 }
 
 async fn tell(bench: &Bench, reports: &[Report]) {

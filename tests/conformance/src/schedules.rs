@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
 use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::row::{
-    FIRED_SLOTS_KEPT, Firing, Pause, ScheduleRow, ScheduleState, ScheduleWrite,
+    FIRED_SLOTS_KEPT, Firing, SchedulePause, ScheduleRow, ScheduleState, ScheduleWrite,
 };
-use task_engine_core::schedule::{Definition, Missed, Overlap, Schedule};
+use task_engine_core::schedule::{Missed, Overlap, Schedule, ScheduleDefinition};
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_core::unique::{Creation, Scope, Unique};
 use task_engine_store::contract::{Store, WakeUp};
@@ -32,7 +32,7 @@ pub async fn a_schedule_is_kept_as_it_was_written(db: &dyn Database) {
     assert_eq!(none, None);
     let state = ScheduleState {
         declared: Some("what the code said".into()),
-        paused: Some(Pause { at: now, reason: Some("audit".into()) }),
+        paused: Some(SchedulePause { at: now, reason: Some("audit".into()) }),
         error: Some("no such zone".into()),
         next_at: None,
         ..state(&bench, &hourly("nightly")).await
@@ -43,7 +43,7 @@ pub async fn a_schedule_is_kept_as_it_was_written(db: &dyn Database) {
     assert_eq!(row.state.declared, state.declared);
     assert_eq!((&row.state.paused, &row.state.error), (&state.paused, &state.error));
     assert_eq!((row.state.next_at, row.last_slot, row.last_task), (None, None, None));
-    assert_eq!(row.definition(), Definition::from_json(&state.definition));
+    assert_eq!(row.definition(), ScheduleDefinition::from_json(&state.definition));
     assert!(row.created_at >= now && row.updated_at >= now);
     for name in ["b", "a", "c"] {
         Schedules::of(&*bench.store).add(&hourly(name)).await.expect("add");
@@ -188,7 +188,7 @@ pub async fn a_change_and_a_firing_have_one_winner(db: &dyn Database) {
         let due_row = due.rows.iter().find(|due| due.row.name == name).expect("it is due");
         let firing = firing(due_row, due.now).expect("a firing");
         let paused = ScheduleState {
-            paused: Some(Pause { at: due.now, reason: None }),
+            paused: Some(SchedulePause { at: due.now, reason: None }),
             next_at: None,
             ..seen.state
         };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use task_engine_core::attempt::{Ending, Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, Ending, TaskError};
 use task_engine_core::filter::Filter;
 use task_engine_core::flow::FlowPage;
 use task_engine_core::retry::RetryRule;
@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The attempt postpones its task, whose class must never be retried.
 fn snoozes(hold: &Hold, time: Duration) -> Ending {
     let error = TaskError::new(TaskError::SNOOZED, "rate limit reached");
-    hold.ends(Outcome::Snoozed(error, time), &RetryRule::never())
+    hold.ends(AttemptEnd::Snoozed(error, time), &RetryRule::never())
 }
 
 /// The task waits as long as was asked by the database's clock, keeps its retry

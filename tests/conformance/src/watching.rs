@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use task_engine_core::queue::Count;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::BoundedCount;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::report::{Progress, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
@@ -25,7 +25,12 @@ async fn endings(bench: &Bench, look: EndingsQuery) -> Vec<EndingRow> {
     bench.store.endings(&look).await.expect("endings")
 }
 
-async fn ahead(bench: &Bench, id: TaskId, queues: &[&str], classes: &[&str]) -> Option<Count> {
+async fn ahead(
+    bench: &Bench,
+    id: TaskId,
+    queues: &[&str],
+    classes: &[&str],
+) -> Option<BoundedCount> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let look = QueuePositionQuery { id, queues: names(queues), classes: names(classes) };
     bench.store.queue_position(&look).await.expect("ahead").map(|ahead| ahead.tasks)
@@ -43,7 +48,7 @@ pub async fn what_moves_is_told(db: &dyn Database) {
     let said = Report {
         id: holds[1].id(),
         version: 1,
-        lines_said: 0,
+        lines_total: 0,
         progress: Some(Progress::new(40.0, "half")),
         lines: Vec::new(),
     };
@@ -154,7 +159,7 @@ pub async fn endings_go_by_age_and_limit(db: &dyn Database) {
 pub async fn what_failed_is_counted_as_it_is_now(db: &dyn Database) {
     let bench = Bench::open(db).await;
     let mut engine = bench.engine("a").await;
-    let count = |counted| Count { counted, and_more: false };
+    let count = |counted| BoundedCount { counted, and_more: false };
     let failure_counts = async || bench.store.failure_counts().await.expect("failure_counts");
     assert_eq!(failure_counts().await, FailureCounts::default());
     let ids = bench.create_all(&vec![new_task(WORK); 5]).await;
@@ -222,6 +227,6 @@ pub async fn what_is_paused_or_not_wanted_is_not_ahead(db: &dyn Database) {
     assert_eq!(places(&["x"], &["a", "b"]).await, 2);
     assert_eq!(places(&["x", "y"], &["a"]).await, 2);
     assert_eq!(places(&[], &[]).await, 0);
-    bench.store.pause_queue(&Pause::new("y", None).expect("a pause")).await.expect("pause");
+    bench.store.pause_queue(&QueuePause::new("y", None).expect("a pause")).await.expect("pause");
     assert_eq!(places(&["x", "y"], &["a", "b"]).await, 2);
 }

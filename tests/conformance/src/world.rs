@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{AttemptId, Ending, NextState, Outcome, TaskError, transition};
+use task_engine_core::attempt::{
+    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::json::Json;
@@ -230,7 +232,7 @@ impl World {
             let outcome = match self.tasks[&hold.task_id()].place {
                 // What becomes of a wish that meets a retry has a case of its own.
                 Place::Held { cancel: true, .. } => {
-                    Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, ""))
+                    AttemptEnd::Cancelled(TaskError::new(TaskError::CANCELLED, ""))
                 }
                 _ => self.any_outcome(),
             };
@@ -255,16 +257,16 @@ impl World {
         self.engines[engine].last_batch = batch;
     }
 
-    fn any_outcome(&mut self) -> Outcome {
+    fn any_outcome(&mut self) -> AttemptEnd {
         let error = an_error();
         match self.chance.u32(0..11) {
-            0..4 => Outcome::Success(Json::null()),
-            4..6 => Outcome::Failure(error, RetryAdvice::ByRule),
-            6 => Outcome::Failure(error, RetryAdvice::NoRetry),
-            7 => Outcome::Failure(error, RetryAdvice::RetryAfter(Duration::ZERO)),
-            8 => Outcome::Cancelled(TaskError::new(TaskError::CANCELLED, "")),
-            9 => Outcome::Snoozed(TaskError::new(TaskError::SNOOZED, ""), Duration::ZERO),
-            _ => Outcome::Released(TaskError::new(TaskError::ENGINE_STOPPED, "")),
+            0..4 => AttemptEnd::Success(Json::null()),
+            4..6 => AttemptEnd::Failure(error, RetryAdvice::ByRule),
+            6 => AttemptEnd::Failure(error, RetryAdvice::NoRetry),
+            7 => AttemptEnd::Failure(error, RetryAdvice::RetryAfter(Duration::ZERO)),
+            8 => AttemptEnd::Cancelled(TaskError::new(TaskError::CANCELLED, "")),
+            9 => AttemptEnd::Snoozed(TaskError::new(TaskError::SNOOZED, ""), Duration::ZERO),
+            _ => AttemptEnd::released(),
         }
     }
 
@@ -302,7 +304,7 @@ impl World {
         if self.chance.bool() {
             self.cancel_these(&[holds[0].task_id()]).await;
         }
-        let released = Outcome::Released(TaskError::new(TaskError::NEVER_STARTED, ""));
+        let released = AttemptEnd::never_started("");
         let player = &self.engines[engine].player;
         let taken = player.reclaim_unknown(vec![claim_id]).await;
         self.open_claims.remove(&claim_id);
@@ -317,7 +319,7 @@ impl World {
         assert!(self.bench.lose(dead.player.id).await);
         let taken = self.bench.recover(dead.player.id).await;
         self.forget_claims_of(dead.player.id);
-        let lost = Outcome::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
+        let lost = AttemptEnd::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
         self.were_taken(&dead.holds, &taken, &lost);
         self.zombies.extend(dead.holds);
     }
@@ -328,13 +330,16 @@ impl World {
     }
 
     /// Exactly these were taken back, and each went on as the rule says.
-    fn were_taken(&mut self, holds: &[Hold], taken: &[ReclaimedAttempt], outcome: &Outcome) {
+    fn were_taken(&mut self, holds: &[Hold], taken: &[ReclaimedAttempt], outcome: &AttemptEnd) {
         let mut taken: BTreeMap<_, _> = taken.iter().map(|one| (one.id, one.next)).collect();
         for hold in holds {
             let known = &self.tasks[&hold.task_id()];
             let expected = match known.place {
                 Place::Held { cancel: true, .. } => NextState::End(TaskStatus::Cancelled),
-                _ => transition(outcome, &known.rule, known.retry_number, 0.0),
+                _ => {
+                    let policy = RetryPolicy::of(known.rule);
+                    decide_end(outcome, hold.id().attempt, known.retry_number, &policy)
+                }
             };
             let next = taken.remove(&hold.id()).expect("it was taken back");
             assert_eq!(next, expected, "{}: {known:?}", hold.id());
@@ -463,7 +468,7 @@ impl World {
                 assert!(self.bench.lose(engine.player.id).await);
                 let taken = self.bench.recover(engine.player.id).await;
                 self.forget_claims_of(engine.player.id);
-                let lost = Outcome::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
+                let lost = AttemptEnd::Lost(TaskError::new(TaskError::INSTANCE_LOST, ""));
                 self.were_taken(&engine.holds, &taken, &lost);
             }
         }

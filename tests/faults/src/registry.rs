@@ -165,11 +165,8 @@ pub const FAULTS: &[Fault] = &[
         how: "a table of every kind of change, and random expressions against a model of cron",
         promises: "I10",
         proof: Proof::Tests(&[
-            Test { file: "crates/model/tests/clock_changes.rs", name: "times_around_every_change" },
-            Test {
-                file: "crates/model/tests/against_cron.rs",
-                name: "slots_are_what_cron_would_start",
-            },
+            Test { file: "crates/core/tests/clock_changes.rs", name: "slots_around_clock_changes" },
+            Test { file: "crates/core/tests/against_cron.rs", name: "slots_equal_those_of_cron" },
         ]),
     },
     Fault {
@@ -300,7 +297,7 @@ pub const FAULTS: &[Fault] = &[
         id: "F23",
         title: "a snapshot that is held for long",
         how: "an open transaction in REPEATABLE READ under load",
-        promises: "I1–I9; the rate stays; `doctor` names who (`a_transaction_that_somebody_has_forgotten`)",
+        promises: "I1–I9; the rate stays; `doctor` names who (`doctor_finds_forgotten_transaction`)",
         proof: Proof::Scenarios(&[on(POSTGRES, "held_snapshot", 3, s::operators::held_snapshot)]),
     },
     Fault {
@@ -334,11 +331,11 @@ pub const FAULTS: &[Fault] = &[
             },
             Test {
                 file: "crates/engine/tests/promises/runs_tasks.rs",
-                name: "an_engine_claims_only_classes_it_knows",
+                name: "engine_claims_known_classes_only",
             },
             Test {
                 file: "crates/engine/tests/promises/fails_and_retries.rs",
-                name: "parameters_that_do_not_fit_name_the_field",
+                name: "undecodable_parameters_name_field",
             },
         ]),
     },
@@ -383,11 +380,11 @@ pub const FAULTS: &[Fault] = &[
         proof: Proof::Tests(&[
             Test {
                 file: "crates/cli/tests/cli/executables.rs",
-                name: "a_timeout_ends_what_does_not_obey_with_all_that_it_started",
+                name: "timeout_kills_whole_process_tree",
             },
             Test {
                 file: "crates/cli/tests/cli/executables.rs",
-                name: "what_is_started_ends_with_the_attempt",
+                name: "started_processes_end_with_attempt",
             },
         ]),
     },
@@ -398,16 +395,16 @@ pub const FAULTS: &[Fault] = &[
         promises: "drained, then given back at no cost",
         proof: Proof::Tests(&[
             Test {
-                file: "crates/cli/tests/cli/stops.rs",
-                name: "the_first_signal_lets_running_tasks_finish",
+                file: "crates/cli/tests/cli/stop_signals.rs",
+                name: "first_signal_lets_tasks_finish",
             },
             Test {
-                file: "crates/cli/tests/cli/stops.rs",
-                name: "the_second_signal_gives_them_back_at_no_cost",
+                file: "crates/cli/tests/cli/stop_signals.rs",
+                name: "second_signal_releases_tasks",
             },
             Test {
-                file: "crates/cli/tests/cli/as_process_one.rs",
-                name: "an_engine_stops_on_sigterm_as_process_one",
+                file: "crates/cli/tests/cli/process_one.rs",
+                name: "process_one_stops_on_sigterm",
             },
         ]),
     },

@@ -10,22 +10,21 @@ use task_engine::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::summary;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::past_time;
 use task_engine_core::display::clock;
 
-/// Show what operators did, newest first
+/// Show the operations of users, newest first
 ///
-/// What is asked for is on record before it is done, and what became of it
-/// after; an entry that was asked for and has no second one was under way when
-/// its process ended, or still is.
+/// An operation is recorded before it starts, and its outcome after. An entry
+/// without an outcome is still running, or its process ended before it was done.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// How many entries at the most
+    /// How many entries to list
     #[arg(long, default_value_t = 50, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -38,7 +37,7 @@ pub(crate) struct Arguments {
     /// Only this action, like tasks.retry, or all that begin so: tasks
     #[arg(long, value_name = "NAME")]
     action: Option<String>,
-    /// Only what was done to this task by its id
+    /// Only operations on this task by its id
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     task: Option<TaskId>,
     /// Only from this time on: 2h (ago), 03:00, 2026-12-24 or "2026-12-24 18:00"
@@ -52,8 +51,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let filter = AuditFilter {
         before: args.before,
         limit: args.limit,
@@ -74,15 +73,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let Some(last) = entries.last() else {
         console.say(match filter.before {
             _ if filter.is_narrow() => "No entries match.".to_owned(),
-            None => format!("No operator has changed anything on {}.", store.location()),
+            None => format!("No operations are recorded on {}.", store.location()),
             Some(id) => format!("There is no entry before {id}."),
         });
         return Ok(());
     };
     let zone = now().time_zone().clone();
-    let answered: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
-    // An entry that was answered says nothing that its answer does not.
-    let shown = entries.iter().filter(|entry| !answered.contains(&entry.id));
+    let completed: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
+    // The outcome repeats the request, so only the outcome is shown.
+    let shown = entries.iter().filter(|entry| !completed.contains(&entry.id));
     let rows = shown.map(|entry| line(entry, &zone)).collect();
     let header = ["ID", "WHEN", "WHO", "ACTION", "TARGET", "OUTCOME", "DETAIL", "REASON"];
     writeln!(out, "{}", table(&header, &[0], rows))?;

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use task_engine::{Store, TaskId, TaskStatus};
 use task_engine_core::cancel::CancelOutcome;
-use task_engine_core::display::{cancel_answer, span};
+use task_engine_core::display::{cancel_outcome_text, span};
 use task_engine_core::task::TaskDetails;
 use task_engine_store::contract::CancelReport;
 
 use crate::bulk::{self, Action, Choice, Outcome, id_words};
 use crate::choice::FILTERS;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
@@ -41,9 +41,9 @@ pub(crate) struct Arguments {
     timeout: Option<Duration>,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     args.choice.chosen()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut cancel = Cancel::default();
     let done = bulk::run(console, &*store, &args.choice, &mut cancel).await;
     if args.wait && !cancel.requested.is_empty() {
@@ -64,7 +64,7 @@ impl Action for Cancel {
     const VERB: &'static str = "cancel";
     const STATUSES: &'static [TaskStatus] = &[TaskStatus::Waiting, TaskStatus::Running];
 
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError> {
         let reports = store.cancel(ids).await?;
         let asked = ids.iter().zip(&reports).filter(|(_, it)| **it == CancelReport::Requested);
         self.requested.extend(asked.map(|(id, _)| *id));
@@ -111,7 +111,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    async fn run(&self, mut open: Vec<TaskId>, out: &mut impl Write) -> Result<(), Fault> {
+    async fn run(&self, mut open: Vec<TaskId>, out: &mut impl Write) -> Result<(), CliError> {
         let all = open.len();
         let mut not_cancelled = 0;
         let mut said = false;
@@ -134,7 +134,7 @@ impl Waiting<'_> {
             }
             let waited = self.asked.elapsed();
             if self.limit.is_some_and(|limit| waited >= limit) {
-                return Err(Fault::Failure(format!(
+                return Err(CliError::Failure(format!(
                     "{} of {all} still run {} after the request, which stands",
                     open.len(),
                     span(waited)
@@ -149,7 +149,7 @@ impl Waiting<'_> {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         if not_cancelled > 0 {
-            return Err(Fault::Conflict(format!("{not_cancelled} of {all} were not cancelled")));
+            return Err(CliError::Conflict(format!("{not_cancelled} of {all} were not cancelled")));
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ fn end(task: &TaskDetails) -> String {
     };
     let wished = task.executions.iter().rev().find_map(|execution| {
         let cancel = execution.cancel.filter(|cancel| cancel.outcome != CancelOutcome::Pending)?;
-        Some(cancel_answer(&cancel, execution.stopped_at))
+        Some(cancel_outcome_text(&cancel, execution.stopped_at))
     });
     match wished {
         Some(how) => format!("{word}: {how}"),

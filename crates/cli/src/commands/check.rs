@@ -9,16 +9,18 @@ use task_engine::Schedule;
 use task_engine_core::display::{count, span};
 
 use crate::console::Console;
+use crate::error::CliError;
 use crate::escape::summary;
-use crate::executables::{self, Config, Executable, FILE, Mistake, Mode, Purpose, Read};
-use crate::exit::Fault;
+use crate::executables::{
+    self, Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE, LoadedConfig,
+};
 use crate::json_output::write_json_line;
 use crate::table::table;
 
 /// Check the file task-engine.toml, without a database
 ///
-/// Prints the classes and the programs that were found for them. Every mistake has
-/// its line and column (exit code 2).
+/// Prints the classes and the programs that were found for them. Every error has its
+/// line and column (exit code 2).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The file [default: task-engine.toml]
@@ -28,19 +30,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
     config: Option<PathBuf>,
     /// One JSON document: {"file", "classes": […], "schedules": […],
-    /// "mistakes": [{"line", "column", "message"}]}
+    /// "errors": [{"line", "column", "message"}]}
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let file = args.file.or(args.config).unwrap_or_else(|| PathBuf::from(FILE));
-    let Some(Read { file, config }) = executables::read(Some(&file), Purpose::Run)? else {
+    let Some(LoadedConfig { file, config }) = executables::read(Some(&file), ConfigPurpose::Run)?
+    else {
         return Ok(());
     };
-    let (config, mistakes) = match config {
+    let (config, errors) = match config {
         Ok(config) => (config, Vec::new()),
-        Err(mistakes) => (Config::default(), mistakes),
+        Err(errors) => (Config::default(), errors),
     };
     let classes = &config.classes;
     let mut out = console.results();
@@ -49,16 +52,16 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
             "file": file.display().to_string(),
             "classes": classes.iter().map(class).collect::<Vec<_>>(),
             "schedules": config.schedules.iter().map(schedule).collect::<Vec<_>>(),
-            "mistakes": mistakes.iter().map(mistake).collect::<Vec<_>>(),
+            "errors": errors.iter().map(error).collect::<Vec<_>>(),
         });
         write_json_line(&mut out, &document)?;
-    } else if mistakes.is_empty() {
+    } else if errors.is_empty() {
         let rows = classes.iter().map(row).collect();
         writeln!(out, "{}", table(&["CLASS", "MODE", "TIMEOUT", "QUEUE", "PROGRAM"], &[], rows))?;
     }
     out.flush()?;
-    if !mistakes.is_empty() {
-        return Err(executables::complaint(&file, &mistakes));
+    if !errors.is_empty() {
+        return Err(executables::config_error(&file, &errors));
     }
     let classes = match classes.len() {
         1 => "1 class".to_owned(),
@@ -68,21 +71,21 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
         0 => String::new(),
         number => format!(", {}", count(number, "schedule")),
     };
-    console.say(format_args!("{}: {classes}{schedules}, no mistakes", file.display()));
+    console.say(format_args!("{}: {classes}{schedules}, no errors", file.display()));
     Ok(())
 }
 
 fn mode(executable: &Executable) -> &'static str {
     match executable.mode {
-        Mode::Once(_) => "once",
-        Mode::Lines(_) => "lines",
+        ExecutableMode::Once(_) => "once",
+        ExecutableMode::Lines(_) => "lines",
     }
 }
 
 fn worker(executable: &Executable) -> Option<&str> {
     match &executable.mode {
-        Mode::Once(_) => None,
-        Mode::Lines(worker) => Some(&worker.name),
+        ExecutableMode::Once(_) => None,
+        ExecutableMode::Lines(worker) => Some(&worker.name),
     }
 }
 
@@ -117,6 +120,6 @@ fn class(executable: &Executable) -> serde_json::Value {
     })
 }
 
-fn mistake(mistake: &Mistake) -> serde_json::Value {
-    json!({ "line": mistake.line, "column": mistake.column, "message": mistake.message })
+fn error(error: &ConfigError) -> serde_json::Value {
+    json!({ "line": error.line, "column": error.column, "message": error.message })
 }

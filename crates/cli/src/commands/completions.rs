@@ -6,13 +6,13 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::help::command;
 
 /// Print the completions for a shell
 #[derive(Debug, Clone, Copy, Args)]
 #[command(after_help = "\
-Where to put them:
+Where to install them:
   bash        task-engine completions bash > ~/.local/share/bash-completion/completions/task-engine
   zsh         task-engine completions zsh > a folder of $fpath, as _task-engine
   fish        task-engine completions fish > ~/.config/fish/completions/task-engine.fish")]
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     // Into memory first: the generator panics when its output is closed.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "task-engine", &mut text);

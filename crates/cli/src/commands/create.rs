@@ -7,74 +7,74 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
-use task_engine_core::display::{capital, clock_and_relative, count, span};
+use task_engine_core::display::{capitalize, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::suggest::nearest;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::executables::{self, Purpose};
-use crate::exit::Fault;
+use crate::executables::{self, ConfigPurpose};
 use crate::parameters;
 use crate::times::{duration, future_time};
 
 /// Create a task, or many
 ///
-/// Prints the ids. Brings the tables, and the file of an embedded database, if
-/// they are not there yet.
+/// Prints the ids. Creates the tables, and the file of an SQLite database, if they
+/// do not exist.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The class: which code runs
+    /// The class: which code runs. An engine must know it
     #[arg(value_name = "CLASS")]
     class: String,
     /// The parameters: a JSON object, @FILE to read one, or - for the standard
     /// input [default: {}]
     #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
     parameters: Option<String>,
-    /// From when on it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
+    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
     /// time) or 18:00 (the next time it is)
     #[arg(long, value_name = "TIME", conflicts_with = "after",
           value_parser = |text: &str| future_time(text, &now()))]
     at: Option<Timestamp>,
-    /// After which wait it may run: 5s, 10m, 1h30m, "2 days"
+    /// How long from now it may run: 5s, 10m, 1h30m, "2 days"
     #[arg(long = "in", value_name = "DURATION", value_parser = duration,
           allow_hyphen_values = true)]
     after: Option<Duration>,
-    /// How many of it, all or none
+    /// How many tasks to create, all or none
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(1..=COUNT_MAX))]
     count: i64,
-    /// Higher runs first [default: what task-engine.toml here says, or 0]
+    /// Higher runs first [default: as in task-engine.toml here, or 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// The queue it waits in [default: what task-engine.toml here says, or default]
+    /// The queue it waits in [default: as in task-engine.toml here, or default]
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
     /// Create it once: if a task of this class with this key waits or runs, that
     /// one is kept
     #[arg(long, value_name = "KEY", conflicts_with = "count")]
     unique: Option<String>,
-    /// Which task with the key stands in the way: one that is waiting, one that
-    /// is active (waiting or running), or one created less than a time ago (10m)
+    /// Which task with the key conflicts: one that is waiting, one that is active
+    /// (waiting or running), or one created within a time (10m)
     #[arg(long, value_name = "waiting|active|DURATION", requires = "unique",
           default_value = "active", value_parser = scope, allow_hyphen_values = true)]
     unique_scope: Scope,
-    /// What happens if one does: keep it; or, if it waits, replace all of it,
+    /// What to do on a conflict: keep that task; or, if it waits, replace all of it,
     /// replace-parameters or replace-time
-    #[arg(long, value_name = "ANSWER", requires = "unique", default_value = "keep")]
+    #[arg(long, value_name = "ACTION", requires = "unique", default_value = "keep")]
     on_conflict: OnConflict,
-    /// The correlation id of the flow that it belongs to [default: a flow of its
-    /// own]
+    /// The correlation id of its flow [default: a new flow]
     #[arg(long, value_name = "TEXT")]
     correlation: Option<String>,
     /// The W3C trace context that it is created under
     #[arg(long, value_name = "TRACEPARENT")]
     traceparent: Option<String>,
-    /// Leave the tables as they are
+    /// Do not create or update the tables
     #[arg(long)]
     no_migrate: bool,
 }
@@ -89,7 +89,7 @@ fn scope(text: &str) -> Result<Scope, String> {
     }
 }
 
-const EXAMPLES: &str = r#"Examples:
+const EXAMPLES: &str = r#"Examples (an engine started with --samples runs WaitingTask):
   task-engine create WaitingTask '{"waiting_time": 2}'
   task-engine create WaitingTask @parameters.json --at 18:00
   task-engine create WaitingTask --in 5m --unique nap --on-conflict replace
@@ -101,11 +101,11 @@ const CREATION_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// More ids than this are printed as ranges.
 const IDS_SHOWN_MAX: usize = 20;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    // All that can be wrong with the input is found before anything is opened.
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    // The input is checked before the database is opened.
     let (queue, priority, secret) = lane(&args)?;
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
-    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+    let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = console.database()?.open(access).await?;
     console.say(format_args!("Database: {}", store.location()));
     if !args.no_migrate {
@@ -115,7 +115,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     let known = task_engine_operations::secrets::read(&*store).await?.of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
-    task = task.secret(&known).map_err(|error| Fault::Usage(error.to_string()))?;
+    task = task.secret(&known).map_err(|error| CliError::Usage(error.to_string()))?;
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
     let creations = store.create_each(&tasks).await?;
     drop(tasks);
@@ -126,36 +126,37 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             console.say(format_args!("Created {}{due}:", count(creations.len(), "task")));
         }
         Creation::Kept(_) => {
-            console.say(format_args!("Created nothing: this task has the key {key}, and is kept:"));
+            console.say(format_args!("Created nothing: this task has the key {key} and is kept:"));
         }
         Creation::Replaced(_) => {
             console.say(format_args!(
-                "Created nothing: this task has the key {key}, and was changed{due}:"
+                "Created nothing: this task has the key {key} and was changed{due}:"
             ));
         }
     }
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
     let wanted = Requirements { task_class: &args.class, queue: &queue, priority };
-    say_what_is_in_the_way(console, &*store, wanted, ids.len()).await
+    print_obstacles(console, &*store, wanted, ids.len()).await
 }
 
-/// Nobody should have to find out by waiting that it is in vain.
-async fn say_what_is_in_the_way(
+/// Warns if no engine can run the task, its class looks mistyped, or its queue is
+/// paused.
+async fn print_obstacles(
     console: &Console,
     store: &dyn Store,
     wanted: Requirements<'_>,
     created: usize,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let now = now();
-    let words = |why: &Reason| {
-        let words = reason(why, now.timestamp(), now.time_zone());
-        capital(&escape(&words))
+    let sentence = |why: &Reason| {
+        let text = reason(why, now.timestamp(), now.time_zone());
+        capitalize(&escape(&text))
     };
     let engines = store.instances(None).await?;
     if let Some(why) = no_candidate(wanted, &engines) {
         let they = if created == 1 { "it" } else { "they" };
-        console.say(format_args!("{}; {they} will wait until that changes.", words(&why)));
+        console.say(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
     }
     if let Some(meant) = similar_class(wanted.task_class, &engines)? {
         console.say(format_args!(
@@ -166,28 +167,27 @@ async fn say_what_is_in_the_way(
     let paused = store.paused_queues().await?;
     if let Some(paused) = paused.into_iter().find(|paused| paused.queue == wanted.queue) {
         let resume = console.command(&format!("queues resume {}", quoted(wanted.queue)));
-        console.say(format_args!("{}\nLet its tasks run: {resume}", words(&paused.into())));
+        console.say(format_args!("{}\nLet its tasks run: {resume}", sentence(&paused.into())));
     }
     Ok(())
 }
 
-/// A known class with nearly this name, if none has it: of the file that lies
+/// If the class is unknown, a known class with a similar name: of task-engine.toml
 /// here, or of an engine.
-fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>, Fault> {
-    let config = executables::load(None, Purpose::Create)?;
+fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>, CliError> {
+    let config = executables::load(None, ConfigPurpose::Create)?;
     let known: BTreeSet<&str> = (config.classes.iter().map(|one| one.class.as_str()))
         .chain(engines.iter().flat_map(|engine| engine.classes.keys()).map(String::as_str))
         .collect();
     if known.contains(class) {
         return Ok(None);
     }
-    let known: Vec<&str> = known.into_iter().collect();
-    Ok(executables::nearest(class, &known).map(str::to_owned))
+    Ok(nearest(class, known).map(str::to_owned))
 }
 
-/// The queue and the priority: as typed, else as the class has them in a file of
-/// executables that lies here; and the secrets of the class, if it is there.
-fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), Fault> {
+/// The queue and the priority: of the arguments, else of the class in
+/// task-engine.toml here; and the secrets of that class.
+fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), CliError> {
     let rules = executables::rules_of(&args.class)?.unwrap_or_default();
     let queue = args.queue.clone().unwrap_or(rules.queue);
     Ok((queue, args.priority.unwrap_or(rules.priority), rules.secret))
@@ -200,8 +200,8 @@ fn task(
     queue: &str,
     priority: i32,
     secret: &[String],
-) -> Result<(NewTask, Option<String>), Fault> {
-    let wrong = |error: task_engine_core::task::InvalidTask| Fault::Usage(error.to_string());
+) -> Result<(NewTask, Option<String>), CliError> {
+    let wrong = |error: task_engine_core::task::InvalidTask| CliError::Usage(error.to_string());
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let bytes = parameters.as_str().len();
     let mut task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
@@ -228,7 +228,7 @@ fn task(
     }
     let number = usize::try_from(args.count).unwrap_or(1);
     if bytes.saturating_mul(number) > CREATION_BYTES_MAX {
-        return Err(Fault::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{number} tasks with {bytes} bytes of parameters each are too much for one creation; create at most {} at a time",
             CREATION_BYTES_MAX / bytes
         )));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn few_ids_are_listed_and_many_summed_up() {
+    fn many_ids_are_printed_as_ranges() {
         assert_eq!(printed([7, 8]), "7\n8\n");
         assert_eq!(printed(1..=100), "1..100 (100 tasks)\n");
         assert_eq!(printed((1..=20).chain(25..=25)), "1..20 (20 tasks)\n25..25 (1 task)\n");

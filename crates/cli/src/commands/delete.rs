@@ -7,8 +7,8 @@ use task_engine_core::change::DeleteReport;
 use crate::bulk::{self, Action, Choice, Outcome};
 use crate::choice::FILTERS;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 
 /// Delete ended tasks, with everything recorded about them
 ///
@@ -21,9 +21,9 @@ pub(crate) struct Arguments {
     choice: Choice,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     args.choice.chosen()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     bulk::run(console, &*store, &args.choice, &mut Delete).await.map(|_| ())
 }
 
@@ -35,7 +35,7 @@ impl Action for Delete {
         &[TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
     const ALWAYS_ASKS: bool = true;
 
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError> {
         let reports = store.delete(ids).await?;
         Ok(reports.into_iter().map(outcome).collect())
     }

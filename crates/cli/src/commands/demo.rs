@@ -1,8 +1,8 @@
-//! `task-engine demo`: the engine at work, on tasks of every kind, with an
-//! account of what happened.
+//! `task-engine demo`: an engine executes sample tasks of every kind, and a summary
+//! shows what happened.
 
-mod account;
 mod progress;
+mod summary;
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal};
@@ -19,17 +19,18 @@ use task_engine_core::task::{TaskFilter, TaskRow};
 
 use crate::commands::start;
 use crate::console::{Console, now};
-use crate::database::{Access, Database};
-use crate::exit::Fault;
-use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
-use account::Account;
-use progress::Progress;
+use crate::database::{Database, OpenMode};
+use crate::error::CliError;
+use crate::signals::StopSignals;
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address};
+use progress::DemoProgress;
+use summary::DemoSummary;
 
 /// See it work: 106 sample tasks, in a few seconds
 ///
 /// Most wait for a moment, some fail in different ways, one is scheduled a few
 /// seconds ahead. Watch it on the dashboard, whose address is printed first. At
-/// the end it tells what happened. The database, task-engine-demo.db in the
+/// the end it prints what happened. The database, task-engine-demo.db in the
 /// current folder, stays for you to look around.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -49,15 +50,16 @@ const FILE: &str = "task-engine-demo.db";
 const WORKERS: u16 = 5;
 const WAITING_TASKS: u32 = 100;
 const SCHEDULED_AHEAD: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    // Not by the environment: that may name a database of real tasks.
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    // The environment may name a database of real tasks, so it is ignored.
     let named = console.named_database()?;
     if args.fresh {
         if named.is_some() {
-            return Err(Fault::Usage(
-                "--fresh removes the demo's own file, and no other database; leave out --fresh or --database".to_owned(),
+            return Err(CliError::Usage(
+                "--fresh removes only the demo's own file; leave out --fresh or --database"
+                    .to_owned(),
             ));
         }
         remove(Path::new(FILE)).await?;
@@ -75,17 +77,17 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     console.say(format_args!("Created {} tasks; {WORKERS} workers execute them.", ids.len()));
     if due > 0 {
         let earlier = count(usize::try_from(due).unwrap_or(usize::MAX), "task");
-        console.say(format_args!("Before them {earlier} of earlier times, still due here."));
+        console.say(format_args!("{earlier} of earlier demos are still due and run first."));
     }
-    // Tidying up is not for a guest, who may have been given somebody's database.
+    // No retention: --database may name a database of real tasks.
     let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
     let engine = handle_samples(engine);
     let stop = engine.stop_handle();
-    start::stop_on_hang_up(stop.clone())?;
+    start::stop_on_sighup(stop.clone())?;
     let mut running = tokio::spawn(engine.run());
-    let mut progress = Progress::new(console, ids.len());
+    let mut progress = DemoProgress::new(console, ids.len());
     let (ended, to_its_end) = tokio::select! {
-        // Ctrl-C, or something is wrong.
+        // Ctrl-C, or an error.
         ended = &mut running => (ended, false),
         watched = watch(&*store, &ids, &mut progress) => {
             stop.stop();
@@ -96,44 +98,45 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     };
     let took = began.elapsed();
     progress.finish();
-    let stopped = ended.map_err(|error| Fault::Failure(format!("the engine broke: {error}")))??;
+    let stopped =
+        ended.map_err(|error| CliError::Failure(format!("the engine failed: {error}")))??;
 
     let rows = look(&*store, &ids).await?;
     let scheduled = ids[ids.len() - 1];
     let lateness = lateness(&*store, scheduled).await?;
-    let account = Account { rows, took, workers: WORKERS, scheduled, lateness, now: now() };
-    account.print(console, &database, console.results())?;
+    let summary = DemoSummary { rows, took, workers: WORKERS, scheduled, lateness, now: now() };
+    summary.print(console, &database, console.results())?;
     let watched = args.stay || (io::stdout().is_terminal() && io::stdin().is_terminal());
     if to_its_end && watched {
         console.say(format_args!("The dashboard stays at {} until Ctrl-C.", web.url));
-        Signals::listen()?.asked().await;
+        StopSignals::listen()?.recv().await;
     }
     web.end().await;
-    start::verdict(stopped)
+    start::exit_result(stopped)
 }
 
-/// On the usual port if it is free, and on any other one if not: a demo should
-/// not fail because somebody else is there.
+/// On the default port if it is free, else on any other, so that a demo does not
+/// fail because of it.
 async fn dashboard(
     console: &Console,
     database: &Database,
     store: &Arc<dyn Store>,
     asked: Option<SocketAddr>,
-) -> Result<Serving, Fault> {
+) -> Result<DashboardServer, CliError> {
     let watched = match database {
-        // Nobody else could see it.
+        // No second connection could see it.
         Database::Memory => Arc::clone(store),
         lasting => lasting.open_to_watch().await?,
     };
     let options = WebOptions::default();
     if let Some(address) = asked {
-        return Serving::begin(console, watched, address, &options, None).await;
+        return DashboardServer::begin(console, watched, address, &options, None).await;
     }
-    let usual = address(DEFAULT_ADDRESS).map_err(Fault::Failure)?;
-    match Serving::begin(console, Arc::clone(&watched), usual, &options, None).await {
-        Err(Fault::Failure(_)) => {
+    let usual = address(DEFAULT_ADDRESS).map_err(CliError::Failure)?;
+    match DashboardServer::begin(console, Arc::clone(&watched), usual, &options, None).await {
+        Err(CliError::Failure(_)) => {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            Serving::begin(console, watched, any, &options, None).await
+            DashboardServer::begin(console, watched, any, &options, None).await
         }
         served => served,
     }
@@ -144,12 +147,12 @@ fn name() -> String {
     format!("demo-{}-{}", std::process::id(), now().strftime("%H%M%S"))
 }
 
-fn sample_tasks() -> Result<Vec<NewTask>, Fault> {
+fn sample_tasks() -> Result<Vec<NewTask>, CliError> {
     let new = |class: &str, parameters: &serde_json::Value| {
         let parameters = Json::encode(parameters).map_err(|error| error.to_string());
         parameters
             .and_then(|parameters| NewTask::new(class, parameters).map_err(|e| e.to_string()))
-            .map_err(Fault::Failure)
+            .map_err(CliError::Failure)
     };
     let wait = |secs: f64| new("WaitingTask", &serde_json::json!({ "waiting_time": secs }));
     let empty = serde_json::json!({});
@@ -173,12 +176,12 @@ fn sample_tasks() -> Result<Vec<NewTask>, Fault> {
     Ok(tasks)
 }
 
-/// Until all tasks have ended, or wait for a retry.
+/// Waits until all tasks have ended, or wait for a retry.
 async fn watch(
     store: &dyn Store,
     ids: &[TaskId],
-    progress: &mut Progress<'_>,
-) -> Result<(), Fault> {
+    progress: &mut DemoProgress<'_>,
+) -> Result<(), CliError> {
     loop {
         let rows = look(store, ids).await?;
         let done = rows.iter().filter(|row| is_done(row)).count();
@@ -186,7 +189,7 @@ async fn watch(
         if done == ids.len() {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -199,7 +202,7 @@ fn is_done(row: &TaskRow) -> bool {
 }
 
 /// The demo's own tasks, oldest first. Others may be in between.
-async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, Fault> {
+async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, CliError> {
     let mut found: HashMap<TaskId, TaskRow> = HashMap::new();
     let (first, last) = (ids[0], ids[ids.len() - 1]);
     let mut before = TaskId(last.0 + 1);
@@ -217,7 +220,7 @@ async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, Fault> 
 }
 
 /// How long after its time the scheduled task began, if it did.
-async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, Fault> {
+async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, CliError> {
     let task = store.task(id).await?;
     Ok(task.and_then(|task| {
         let started = task.executions.first()?.started_at?;
@@ -227,17 +230,17 @@ async fn lateness(store: &dyn Store, id: TaskId) -> Result<Option<Duration>, Fau
     }))
 }
 
-/// Removes the demo's database, unless a demo is at work on it.
-async fn remove(file: &Path) -> Result<(), Fault> {
+/// Removes the demo's database, unless an engine uses it.
+async fn remove(file: &Path) -> Result<(), CliError> {
     if !file.exists() {
         return Ok(());
     }
-    // What cannot be opened or read is no reason to keep it.
-    if let Ok(store) = Database::File(file.into()).open(Access::MustExist).await {
+    // A file that cannot be opened or read is removed, too.
+    if let Ok(store) = Database::File(file.into()).open(OpenMode::MustExist).await {
         let engines = store.instances(None).await.unwrap_or_default();
         if let Some(engine) = engines.iter().find(|engine| engine.is_alive()) {
-            return Err(Fault::Conflict(format!(
-                "an engine works on {}: {}, process {}; stop it first",
+            return Err(CliError::Conflict(format!(
+                "an engine uses {}: {}, process {}; stop it first",
                 file.display(),
                 engine.name,
                 engine.pid
@@ -249,7 +252,7 @@ async fn remove(file: &Path) -> Result<(), Fault> {
         path.push(ending);
         match std::fs::remove_file(PathBuf::from(&path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Fault::Failure(format!(
+                return Err(CliError::Failure(format!(
                     "{} cannot be removed: {error}",
                     file.display()
                 )));

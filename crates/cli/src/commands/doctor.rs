@@ -7,22 +7,22 @@ use task_engine_core::display::count;
 use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::console::Console;
-use crate::database::{Access, Database};
+use crate::database::{Database, OpenMode};
+use crate::error::CliError;
 use crate::escape::{escape, escape_lines};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 
-/// More lines of a remedy than these are for --json.
+/// Of a longer remedy, --json has all lines.
 const REMEDY_LINES: usize = 12;
 
-/// Check the database, engines and tasks, and say how to fix them
+/// Check the database, engines and tasks, and show how to fix them
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Verdicts: ok, warning (it may be meant so, or is about to become wrong), wrong,
-unknown (it could not be found out). The exit code is 6 if something is wrong.
+Verdicts: ok, warning (it may be intended, or may become wrong), wrong, unknown
+(it could not be checked). The exit code is 6 if something is wrong.
 
-Nothing is changed: to compare the tables with what they should be, PostgreSQL
-makes a schema and takes it back, and a notification is sent and received.")]
+Nothing is changed. To compare the tables, a schema is created in a transaction
+that is rolled back; and a notification is sent and received.")]
 pub(crate) struct Arguments {
     /// Also read everything: the invariants of all tasks, and all of an SQLite file
     #[arg(long)]
@@ -32,10 +32,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let depth = if args.deep { Depth::Deep } else { Depth::Standard };
     let database = console.database()?;
-    let (place, checks) = match database.open(Access::MustExist).await {
+    let (location, checks) = match database.open(OpenMode::MustExist).await {
         Ok(store) => {
             let checks = match store.checks(depth).await {
                 Ok(checks) => checks,
@@ -43,15 +43,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             };
             (store.location(), checks)
         }
-        // What cannot be reached is the first thing that a doctor can tell.
-        Err(Fault::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
+        // An unreachable server is a finding, too.
+        Err(CliError::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
             ("postgres".to_owned(), vec![cannot_be_opened(&why)])
         }
-        Err(fault) => return Err(fault),
+        Err(error) => return Err(error),
     };
     let mut out = console.results();
     if args.json {
-        let report = serde_json::json!({ "database": place, "checks": checks });
+        let report = serde_json::json!({ "database": location, "checks": checks });
         write_json_line(&mut out, &report)?;
     } else {
         for check in &checks {
@@ -61,15 +61,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     out.flush()?;
     let number = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (wrong, warnings) = (number(Verdict::Wrong), number(Verdict::Warning));
-    let words = format!(
+    let counts = format!(
         "{wrong} wrong, {}, of {}",
         count(warnings, "warning"),
         count(checks.len(), "check")
     );
     if wrong > 0 {
-        return Err(Fault::Unhealthy(format!("{place}: {words}")));
+        return Err(CliError::Unhealthy(format!("{location}: {counts}")));
     }
-    console.say(format_args!("{place}: {words}"));
+    console.say(format_args!("{location}: {counts}"));
     Ok(())
 }
 
@@ -91,7 +91,7 @@ fn unreachable(why: &str) -> Check {
     )
 }
 
-fn show(out: &mut impl Write, check: &Check) -> Result<(), Fault> {
+fn show(out: &mut impl Write, check: &Check) -> Result<(), CliError> {
     let (title, verdict) = (check.title(), check.verdict.as_str());
     writeln!(out, "{verdict:8} {title:18} {}", escape(&check.reason))?;
     if let Some(remedy) = &check.remedy {

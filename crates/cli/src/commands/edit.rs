@@ -13,9 +13,9 @@ use task_engine_core::task::Due;
 use task_engine_core::task::TaskDetails;
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::Deed;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::parameters;
 use crate::times::{duration, future_time};
 
@@ -54,15 +54,15 @@ const EXAMPLES: &str = r#"Examples:
   task-engine edit 17 --parameters '{"to": "ann@example.com"}' --in 10m
   task-engine edit 17 --priority 5 --queue urgent"#;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let id = args.id;
     let mut edit = wanted(console, args)?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let before = store.task(id).await?;
     if let (Some(new), Some(before)) = (&edit.parameters, &before) {
         let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(before);
         let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
-        edit.parameters = Some(restored.map_err(|found| parameters::stray(&found))?);
+        edit.parameters = Some(restored.map_err(|found| parameters::placeholder_error(&found))?);
     }
     let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
         "parameters": edit.parameters.is_some(),
@@ -87,10 +87,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
-fn changed(id: TaskId, report: EditReport) -> Result<(), Fault> {
+fn changed(id: TaskId, report: EditReport) -> Result<(), CliError> {
     match report {
         EditReport::Changed => Ok(()),
-        EditReport::NotWaiting(status) => Err(Fault::Conflict(match status {
+        EditReport::NotWaiting(status) => Err(CliError::Conflict(match status {
             TaskStatus::Running => {
                 format!("task {id} is running; only a task that waits can be changed")
             }
@@ -98,12 +98,12 @@ fn changed(id: TaskId, report: EditReport) -> Result<(), Fault> {
                 "task {id} is {status}; only a task that waits can be changed. `rerun` creates a new one like it"
             ),
         })),
-        EditReport::NotFound => Err(Fault::NotFound(format!("there is no task {id}"))),
+        EditReport::NotFound => Err(CliError::NotFound(format!("there is no task {id}"))),
     }
 }
 
 /// Checked as for a new task, before anything is opened.
-fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
+fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
     let parameters = match &args.parameters {
         Some(given) => Some(parameters::read(Some(given), console)?),
         None => None,
@@ -111,7 +111,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
     if let Some(queue) = &args.queue {
         NewTask::new("any", task_engine::Json::empty_object())
             .and_then(|task| task.queue(queue.clone()))
-            .map_err(|error| Fault::Usage(error.to_string()))?;
+            .map_err(|error| CliError::Usage(error.to_string()))?;
     }
     let edit = Edit {
         parameters,
@@ -120,7 +120,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, Fault> {
         queue: args.queue,
     };
     if edit.is_empty() {
-        return Err(Fault::Usage(
+        return Err(CliError::Usage(
             "nothing is to be changed; say --parameters, --at, --in, --priority or --queue"
                 .to_owned(),
         ));

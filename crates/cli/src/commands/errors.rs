@@ -6,32 +6,32 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::TaskId;
-use task_engine_core::display::{count, counted, relative};
+use task_engine_core::display::{count, count_text, relative};
 use task_engine_core::filter::Filter;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
 use crate::choice::{FILTERS, filter};
 use crate::console::{Console, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::summary;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
-/// Show what fails: failed tasks, grouped by error
+/// Show failed tasks, grouped by error
 ///
-/// Errors are the same if their classes and messages are, apart from numbers, ids
-/// and what stands in quotes; below each is the message of its newest task. Looks at
-/// the newest failures, for about a second; if there may be more, it says so above
-/// the table, and "is_sample" is true in JSON. A filter that says nothing about the
-/// status means failed tasks; with status=waiting it shows what is being retried.
+/// A group has the same task class and message, apart from numbers, ids and quoted
+/// text; below it is the message of its newest task. Reads the newest failures, for
+/// about a second; if there may be more, a line above the table says so, and
+/// "is_sample" is true in JSON. A filter without status selects failed tasks;
+/// status=waiting selects tasks that are retried.
 #[derive(Debug, Args)]
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
     /// Only tasks that match this filter
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
-    /// How many failures to look at, the newest
+    /// How many failures to read, newest first
     #[arg(long, default_value_t = LIMIT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     limit: u32,
@@ -45,22 +45,22 @@ pub(crate) struct Arguments {
 
 /// A group as JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct GroupOutput<'a> {
     #[serde(flatten)]
     group: &'a ErrorGroup,
     /// Whether its numbers are those of a sample.
     is_sample: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let filter = filter(&args.filter)?;
-    let store = console.database()?.open(Access::MustExist).await?;
-    let failures = Failures::look(&*store, filter.clone(), args.before, args.limit).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let failures = Failures::find(&*store, filter.clone(), args.before, args.limit).await?;
     let groups = failures.groups();
     let mut out = console.results();
     if args.json {
         for group in &groups {
-            let line = Line { group, is_sample: failures.is_sample() };
+            let line = GroupOutput { group, is_sample: failures.is_sample() };
             write_json_line(&mut out, &line)?;
         }
     } else {
@@ -72,15 +72,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
     }
     out.flush()?;
-    say_the_rest(console, &failures, &filter);
+    print_hint(console, &failures, &filter);
     Ok(())
 }
 
-/// What the numbers below it are about, where they are not of all failures.
+/// Which failures the numbers count, if not all.
 fn sample(failures: &Failures) -> String {
     let looked_at = failures.found.tasks.len();
     let of = match failures.total {
-        Some(total) => format!("the newest {looked_at} of {} failed tasks", counted(total)),
+        Some(total) => format!("the newest {looked_at} of {} failed tasks", count_text(total)),
         None => format!("the newest {}", tasks_with_error(looked_at)),
     };
     let next =
@@ -92,7 +92,7 @@ fn tasks_with_error(number: usize) -> String {
     format!("{} with an error", count(number, "task"))
 }
 
-/// The table, and below each group the message of its newest task if that tells more.
+/// The table; below each group the message of its newest task, if it differs.
 fn page(groups: &[ErrorGroup], now: Timestamp) -> String {
     let head = ["COUNT", "CLASS", "FIRST", "LAST", "LAST 12 H", "NEWEST", "ERROR"];
     let rows = groups.iter().map(|group| line(group, now)).collect();
@@ -120,7 +120,7 @@ fn line(group: &ErrorGroup, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// A little chart: nothing is a dot, the highest is full.
+/// A small bar chart: zero is a dot, the highest number is full.
 fn bars(numbers: &[usize]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = numbers.iter().copied().max().unwrap_or(0);
@@ -131,7 +131,7 @@ fn bars(numbers: &[usize]) -> String {
     numbers.iter().map(|number| bar(*number)).collect()
 }
 
-fn say_the_rest(console: &Console, failures: &Failures, filter: &Filter) {
+fn print_hint(console: &Console, failures: &Failures, filter: &Filter) {
     let number = tasks_with_error(failures.found.tasks.len());
     match failures.found.next {
         None => console.say(format_args!("{number}: all there are.")),
@@ -140,7 +140,7 @@ fn say_the_rest(console: &Console, failures: &Failures, filter: &Filter) {
             let words = if filter.is_empty() { filter } else { format!(" {}", quoted(&filter)) };
             let more = console.command(&format!("errors{words} --before {next}"));
             console.say(format_args!(
-                "{number}, searched down to task {next}; older ones are not counted. Go on with: {more}"
+                "{number}, searched down to task {next}; older ones are not counted. Continue: {more}"
             ));
         }
     }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trend_has_a_bar_for_each_number() {
+    fn trend_has_bar_for_each_number() {
         assert_eq!(bars(&[0, 1, 4, 8]), "·▁▄█");
         assert_eq!(bars(&[0, 0]), "··");
         assert_eq!(bars(&[1, 1]), "██");

@@ -10,39 +10,39 @@ use task_engine_store::export::{End, ExportFilter, Line};
 
 use crate::choice::status_of;
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 
 /// Write tasks, schedules and paused queues as lines of JSON
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The lines are one snapshot, whatever happens meanwhile. `task-engine import`
+All lines are of one snapshot. `task-engine import`
 reads them, also into the other kind of database.
 
-Tasks that run are written as running. Import treats them as those of an engine
-that died: the attempt ends with InstanceLost, and the rule of the class decides
-what comes next. So stop the engines first; with --live, their tasks may be done
-here and once more there.")]
+Running tasks are written as running. Import treats them as tasks of a dead
+engine: the attempt ends with InstanceLost, and the retry rule of the class decides
+what comes next. So stop the engines first; with --live, their tasks may run twice,
+here and there.")]
 pub(crate) struct Arguments {
     /// Only tasks in this status; can be repeated. `succeeded` means `stopped`
     #[arg(long, value_name = "STATUS", value_parser = status_of(&TaskStatus::ALL))]
     status: Vec<TaskStatus>,
-    /// Also while engines are alive
+    /// Export even while engines are alive
     #[arg(long)]
     live: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let engines = store.instances(None).await?;
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();
     if let Some(first) = alive.first()
         && !args.live
     {
-        return Err(Fault::Conflict(format!(
-            "{} alive ({} on {}, process {}); stop it, so that no task is done here and there, or add --live",
+        return Err(CliError::Conflict(format!(
+            "{} alive ({} on {}, process {}); stop it, so that no task runs twice, or pass --live",
             if alive.len() == 1 {
                 "an engine is".to_owned()
             } else {
@@ -80,7 +80,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     if let Some(error) = state.1.take() {
         return Err(error.into());
     }
-    console.say(format_args!("Exported {} from {}.", words(state.0), store.location()));
+    console.say(format_args!("Exported {} from {}.", content_text(state.0), store.location()));
     for one in skipped.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         console.say(format_args!("Left out task {}: {}.", one.id, escape(&one.reason)));
     }
@@ -92,8 +92,8 @@ fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
     if matches!(line, Line::End(_)) { out.flush() } else { Ok(()) }
 }
 
-/// What a file holds.
-pub(super) fn words(end: End) -> String {
+/// The content of a file, counted.
+pub(super) fn content_text(end: End) -> String {
     let many = |number: u64, what| count(usize::try_from(number).unwrap_or(usize::MAX), what);
     format!(
         "{}, {}, {}",

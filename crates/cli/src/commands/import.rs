@@ -10,19 +10,19 @@ use task_engine_core::display::count;
 use task_engine_core::recovery::Reclaim;
 use task_engine_store::export::{File, Ids, Imported};
 
-use super::export::words;
+use super::export::content_text;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 
 /// Read what `export` wrote: all of it, or nothing
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Ids are kept, so the database must have neither tasks nor schedules. With
---new-ids, tasks are put behind those that are there: every id of the file grows
-by the same number, which is printed, and so do ids by which tasks name each
-other. A unique key stays with the task that has it here already.")]
+--new-ids, tasks are added after the existing ones: every id of the file grows by
+the same number, which is printed, and so do references between tasks. A unique
+key stays with the existing task.")]
 pub(crate) struct Arguments {
     /// The file [default: the standard input]
     #[arg(value_name = "FILE")]
@@ -35,34 +35,35 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let name =
         args.file.as_ref().map_or("the standard input".to_owned(), |f| f.display().to_string());
     let input: Box<dyn BufRead + Send> = match &args.file {
         Some(path) => match fs::File::open(path) {
             Ok(file) => Box::new(BufReader::new(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Fault::NotFound(format!("there is no file {name}")));
+                return Err(CliError::NotFound(format!("there is no file {name}")));
             }
-            Err(error) => return Err(Fault::Usage(format!("{name} cannot be read: {error}"))),
+            Err(error) => return Err(CliError::Usage(format!("{name} cannot be read: {error}"))),
         },
         None if io::stdin().is_terminal() => {
-            return Err(Fault::Usage(
-                "name a file, or send one: task-engine import < FILE".to_owned(),
+            return Err(CliError::Usage(
+                "name a file, or redirect one: task-engine import < FILE".to_owned(),
             ));
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let bad =
-        |why: &dyn std::fmt::Display| Fault::Usage(format!("{name}: {why}; nothing was imported"));
+    let bad = |why: &dyn std::fmt::Display| {
+        CliError::Usage(format!("{name}: {why}; nothing was imported"))
+    };
     let file = File::open(input).map_err(|error| bad(&error))?;
-    let store = console.database()?.open(Access::MayCreate).await?;
+    let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     store.migrate().await?;
     let ids = if args.new_ids { Ids::New } else { Ids::Keep };
     let (read, shift, holders) = match store.import(file, ids).await {
         Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
         Ok(Imported::Conflict(why)) => {
-            return Err(Fault::Conflict(format!(
+            return Err(CliError::Conflict(format!(
                 "{}: {why}; nothing was imported",
                 store.location()
             )));
@@ -70,11 +71,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         Err(StoreError::InvalidData(why)) => return Err(bad(&why)),
         Err(error) => return Err(error.into()),
     };
-    // All is there, and the holders are over on record: should this be cut off,
-    // any engine that recovers, or `task-engine recover`, does the same.
-    let mut taken = 0;
+    // Everything is imported, and the holders are recorded as ended. If this is
+    // interrupted, any recovering engine, or `task-engine recover`, does the same.
+    let mut reclaimed = 0;
     for holder in holders {
-        taken += store.reclaim(Reclaim::Lost(holder)).await?.len();
+        reclaimed += store.reclaim(Reclaim::Lost(holder)).await?.len();
     }
     let mut out = console.results();
     if args.json {
@@ -84,18 +85,18 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             "paused_queues": read.paused_queues,
             "instances": read.instances,
             "ids_grew_by": shift.tasks,
-            "reclaimed": taken,
+            "reclaimed": reclaimed,
         });
         write_json_line(&mut out, &report)?;
     } else if args.new_ids {
         writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
     }
     out.flush()?;
-    console.say(format_args!("Imported {} into {}.", words(read), store.location()));
-    if taken > 0 {
+    console.say(format_args!("Imported {} into {}.", content_text(read), store.location()));
+    if reclaimed > 0 {
         console.say(format_args!(
-            "{} ran when the file was written; recorded as InstanceLost, and what comes next is by the rule of the class.",
-            count(taken, "task")
+            "{} ran when the file was written; recorded as InstanceLost, and the retry rule of the class decides what comes next.",
+            count(reclaimed, "task")
         ));
     }
     Ok(())

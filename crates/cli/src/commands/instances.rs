@@ -7,9 +7,9 @@ use task_engine_core::display::{relative, span};
 use task_engine_core::instance::InstanceSummary;
 
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::pools;
 use crate::table::table;
@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let engines = store.instances(None).await?;
     if args.json {
         let mut out = console.results();
@@ -34,7 +34,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     if engines.is_empty() {
         console.say(format_args!(
-            "No engine has run lately on {}. Start one: {}",
+            "No engine has run recently on {}. Start one: {}",
             store.location(),
             console.command("start")
         ));

@@ -5,11 +5,11 @@ use task_engine::TaskId;
 
 use super::show;
 use crate::console::{Console, now};
-use crate::database::Access;
-use crate::exit::Fault;
-use crate::said::{Printer, Reader};
+use crate::database::OpenMode;
+use crate::error::CliError;
+use crate::log_follow::{LogPrinter, LogReader};
 
-/// Show what a task has logged
+/// Show the log of a task
 ///
 /// Lines that were dropped, because there were too many, are counted in their place.
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// The task, by its id
     #[arg(value_name = "ID", allow_negative_numbers = true)]
     id: TaskId,
-    /// Go on until the task has ended, and print its progress, too
+    /// Follow until the task has ended, with its progress
     #[arg(short, long)]
     follow: bool,
     /// Only this attempt
@@ -29,38 +29,38 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let Some(task) = store.task(args.id).await? else {
         return Err(show::no_such_task(args.id, &*store));
     };
     let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(&task);
-    let mut reader = Reader::new(args.id, args.attempt);
+    let mut reader = LogReader::new(args.id, args.attempt);
     let zone = now().time_zone().clone();
-    let mut printer = Printer::new(console.results(), zone, args.json, secrets);
-    let mut anything = false;
-    let mut tell = |said| {
-        anything = true;
-        printer.tell(said)
+    let mut printer = LogPrinter::new(console.results(), zone, args.json, secrets);
+    let mut is_empty = true;
+    let mut print = |event| {
+        is_empty = false;
+        printer.print(event)
     };
     let task = if args.follow {
-        reader.follow(&*store, &mut tell).await?
+        reader.follow(&*store, &mut print).await?
     } else {
-        reader.read(&*store, &mut tell).await?
+        reader.read(&*store, &mut print).await?
     };
     let Some(task) = task else {
         return Err(show::no_such_task(args.id, &*store));
     };
     let begun = |attempt| task.executions.iter().any(|one| one.attempt == attempt);
     if let Some(attempt) = args.attempt.filter(|attempt| !begun(*attempt)) {
-        return Err(Fault::NotFound(format!(
-            "task {} has no attempt {attempt}; it has had {}",
+        return Err(CliError::NotFound(format!(
+            "task {} has no attempt {attempt}; it has {}",
             args.id,
             task.executions.len()
         )));
     }
-    if !anything {
-        console.say(format_args!("Task {} has said nothing.", args.id));
+    if is_empty {
+        console.say(format_args!("Task {} has logged nothing.", args.id));
     }
     if args.follow {
         console.say(format_args!("Task {} is {}.", args.id, task.row.status));

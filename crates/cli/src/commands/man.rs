@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::help::command;
 
 /// Print the manual page, or write those of all commands
@@ -22,14 +22,14 @@ pub(crate) struct Arguments {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let mut root = command();
     root.build();
     let mut out = console.results();
     match args.dir {
         Some(folder) => {
             let unwritable = |e: io::Error| {
-                Fault::Failure(format!("{} cannot be written: {e}", folder.display()))
+                CliError::Failure(format!("{} cannot be written: {e}", folder.display()))
             };
             fs::create_dir_all(&folder).map_err(unwritable)?;
             let mut written = Vec::new();
@@ -42,7 +42,9 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
             let (mut at, mut name) = (&root, "task-engine".to_owned());
             for word in &args.command {
                 at = at.find_subcommand(word).ok_or_else(|| {
-                    Fault::NotFound(format!("there is no command {name} {word}; see {name} --help"))
+                    CliError::NotFound(format!(
+                        "there is no command {name} {word}; see {name} --help"
+                    ))
                 })?;
                 name = format!("{name} {word}");
             }

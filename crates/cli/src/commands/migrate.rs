@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 
-pub(crate) async fn run(console: &Console) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MayCreate).await?;
+pub(crate) async fn run(console: &Console) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     let applied = store.migrate().await?;
     let mut out = console.results();
     for name in &applied {

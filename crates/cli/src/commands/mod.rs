@@ -1,7 +1,6 @@
 //! One file a command.
 
 pub(crate) mod audit;
-pub(crate) mod bench;
 pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;

@@ -15,9 +15,9 @@ use super::tasks;
 use crate::bulk::{bar, confirm};
 use crate::choice::status_of;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::Deed;
-use crate::exit::Fault;
+use crate::error::CliError;
 use crate::times::duration;
 
 /// Delete tasks that ended long ago, or old entries of the audit
@@ -52,9 +52,9 @@ const COUNT_MAX: u32 = 10_000;
 
 const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let Some(status) = args.status else { return prune_audit(console, &args).await };
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let what = format!("{status} tasks that ended at least {} ago", span(args.older_than));
     if !args.yes || args.dry_run {
         let filter = Filter::default().and_status(&[status]).and_unchanged_for(args.older_than);
@@ -89,9 +89,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// What is removed is on record itself, with how old it was.
-async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), Fault> {
-    check_prune(args.older_than).map_err(|error| Fault::Usage(error.to_string()))?;
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), CliError> {
+    check_prune(args.older_than).map_err(|error| CliError::Usage(error.to_string()))?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let what = format!("audit entries that are at least {} old", span(args.older_than));
     if args.dry_run {
         let until = now().timestamp().checked_sub(args.older_than);
@@ -115,15 +115,15 @@ async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), Fault> {
 async fn delete<'a>(
     console: &Console,
     prune: impl Fn() -> StoreFuture<'a, u64>,
-) -> Result<u64, Fault> {
+) -> Result<u64, CliError> {
     let progress = bar(console, None, "deleted");
     let mut deleted = 0;
     loop {
         let more = prune().await.map_err(|error| {
             if deleted == 0 {
-                Fault::from(error)
+                CliError::from(error)
             } else {
-                Fault::Partial(format!("{deleted} were deleted, and then: {error}"))
+                CliError::Partial(format!("{deleted} were deleted, and then: {error}"))
             }
         })?;
         if more == 0 {

@@ -5,16 +5,16 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use task_engine::Store;
-use task_engine_core::display::{counted, relative};
+use task_engine_core::display::{count_text, relative};
 use task_engine_core::instance::InstanceRow;
-use task_engine_core::queue::{Pause, QueueRow};
-use task_engine_core::queue::{Service, check_queue_name, services};
+use task_engine_core::queue::{QueuePause, QueueRow};
+use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::Deed;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
 
@@ -53,29 +53,29 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.action {
         Action::List { json } => list(console, json).await,
         Action::Pause { name, reason } => {
-            let pause =
-                Pause::new(name, reason).map_err(|error| Fault::Usage(error.to_string()))?;
+            let pause = QueuePause::new(name, reason)
+                .map_err(|error| CliError::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
         Action::Resume { name } => {
-            check_queue_name(&name).map_err(|error| Fault::Usage(error.to_string()))?;
+            check_queue_name(&name).map_err(|error| CliError::Usage(error.to_string()))?;
             resume(console, &name).await
         }
     }
 }
 
-async fn list(console: &Console, json: bool) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn list(console: &Console, json: bool) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let queues = store.queues().await?;
     let engines = store.instances(None).await?;
     let mut out = console.results();
     if json {
         for queue in &queues {
-            let served_by = services(&queue.name, &engines);
+            let served_by = queue_services(&queue.name, &engines);
             write_json_line(&mut out, &Line { queue, served_by })?;
         }
         return Ok(out.flush()?);
@@ -99,7 +99,7 @@ async fn list(console: &Console, json: bool) -> Result<(), Fault> {
 struct Line<'a> {
     #[serde(flatten)]
     queue: &'a QueueRow,
-    served_by: Vec<Service>,
+    served_by: Vec<QueueService>,
 }
 
 fn line(queue: &QueueRow, engines: &[InstanceRow]) -> Vec<String> {
@@ -113,24 +113,24 @@ fn line(queue: &QueueRow, engines: &[InstanceRow]) -> Vec<String> {
     };
     vec![
         summary(&queue.name, 50),
-        counted(queue.due),
-        counted(queue.later),
+        count_text(queue.due),
+        count_text(queue.later),
         queue.running.to_string(),
-        workers(&services(&queue.name, engines)),
+        workers(&queue_services(&queue.name, engines)),
         state,
     ]
 }
 
-fn workers(services: &[Service]) -> String {
+fn workers(services: &[QueueService]) -> String {
     const SHOWN_MAX: usize = 3;
     let mut each: Vec<_> = services
         .iter()
         .take(SHOWN_MAX)
         .map(|service| match service {
-            Service { instance, workers, reserved: 0 } => {
+            QueueService { instance, workers, reserved: 0 } => {
                 format!("{workers} {}", summary(instance, 30))
             }
-            Service { instance, workers, reserved } => {
+            QueueService { instance, workers, reserved } => {
                 format!("{workers}+{reserved} {}", summary(instance, 30))
             }
         })
@@ -141,8 +141,8 @@ fn workers(services: &[Service]) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
-async fn pause(console: &Console, pause: &Pause) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let deed = Deed::new("queues.pause", pause.queue()).reason(pause.reason());
     let became =
         |is_new: &bool| ((if *is_new { "paused" } else { "was paused already" }).to_owned(), 1);
@@ -167,8 +167,8 @@ async fn pause(console: &Console, pause: &Pause) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let shown = escape(name);
     let became = |was_paused: &bool| {
         ((if *was_paused { "resumed" } else { "was not paused" }).to_owned(), 1)
@@ -177,7 +177,7 @@ async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
     if !Deed::new("queues.resume", name).perform(&*store, work, became).await? {
         // A slip of the pen must not look like a success.
         if !is_known(&*store, name).await? {
-            return Err(Fault::NotFound(format!(
+            return Err(CliError::NotFound(format!(
                 "there is no queue {shown}: nothing of that name is paused, no task waits in it, and no engine serves it"
             )));
         }
@@ -190,7 +190,7 @@ async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
 }
 
 /// Whether it is more than a name that somebody has paused.
-async fn is_known(store: &dyn Store, name: &str) -> Result<bool, Fault> {
+async fn is_known(store: &dyn Store, name: &str) -> Result<bool, CliError> {
     let has_tasks = |queue: &QueueRow| {
         queue.name == name && queue.due.counted + queue.later.counted + queue.running > 0
     };
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn workers_are_named_with_their_engines() {
-        let service = |instance: &str, workers, reserved| Service {
+        let service = |instance: &str, workers, reserved| QueueService {
             instance: instance.to_owned(),
             workers,
             reserved,

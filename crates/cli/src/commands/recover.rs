@@ -11,10 +11,10 @@ use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_operations::recover::{RecoverError, Recovered, recover};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::Deed;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::table::table;
 
 const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(5);
@@ -37,15 +37,15 @@ pub(crate) struct Arguments {
     name: Option<String>,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     match args.name {
         Some(name) => recover_one(console, &*store, &name).await,
         None => list_dead(console, &*store).await,
     }
 }
 
-async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result<(), Fault> {
+async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result<(), CliError> {
     programs_ended(store, name).await?;
     let work = async {
         let recovered = recover(store, name).await;
@@ -75,7 +75,7 @@ async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result
 
 /// The programs of an engine that died on this machine get a second to end. Until
 /// then its tasks must not begin again.
-async fn programs_ended(store: &dyn Store, name: &str) -> Result<(), Fault> {
+async fn programs_ended(store: &dyn Store, name: &str) -> Result<(), CliError> {
     let deadline = Instant::now() + PROGRAMS_END_WITHIN;
     while Instant::now() < deadline {
         let lives = store.instances(Some(name)).await?;
@@ -89,7 +89,7 @@ async fn programs_ended(store: &dyn Store, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), Fault> {
+fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), CliError> {
     let mut out = console.results();
     for task in recovered {
         writeln!(out, "{} ({}) {}", task.id, escape(&task.class), next_state_text(task))?;
@@ -100,7 +100,7 @@ fn print(console: &Console, recovered: &[ReclaimedAttempt]) -> Result<(), Fault>
 /// No more tasks of one engine than these are listed.
 const TASKS_SHOWN: usize = 20;
 
-async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), Fault> {
+async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), CliError> {
     let mut engines = store.instances(None).await?;
     engines.retain(|engine| !engine.is_alive() && engine.held > 0);
     if engines.is_empty() {
@@ -141,13 +141,13 @@ async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), Fault> {
     Ok(())
 }
 
-fn fault(error: RecoverError) -> Fault {
+fn fault(error: RecoverError) -> CliError {
     let words = escape(&error.to_string()).into_owned();
     match error {
-        RecoverError::Unknown { .. } => Fault::NotFound(words),
-        RecoverError::Alive(_) => Fault::Conflict(words),
-        RecoverError::Left(left) if !left.recovered.is_empty() => Fault::Partial(words),
+        RecoverError::Unknown { .. } => CliError::NotFound(words),
+        RecoverError::Alive(_) => CliError::Conflict(words),
+        RecoverError::Left(left) if !left.recovered.is_empty() => CliError::Partial(words),
         RecoverError::Store(error) => error.into(),
-        _ => Fault::Failure(words),
+        _ => CliError::Failure(words),
     }
 }

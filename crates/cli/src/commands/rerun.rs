@@ -6,8 +6,8 @@ use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use crate::bulk::{self, Action, Choice, Outcome, id_words};
 use crate::choice::FILTERS;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 
 /// Create tasks again, with the same class and parameters
 ///
@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     choice: Choice,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     args.choice.chosen()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     bulk::run(console, &*store, &args.choice, &mut Rerun::default()).await.map(|_| ())
 }
 
@@ -38,7 +38,7 @@ impl Action for Rerun {
     const STATUSES: &'static [TaskStatus] =
         &[TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
 
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError> {
         let mut outcomes = Vec::with_capacity(ids.len());
         let mut tasks = Vec::new();
         for id in ids {

@@ -7,8 +7,8 @@ use task_engine_store::contract::RetryReport;
 use crate::bulk::{self, Action, Choice, Outcome, id_words};
 use crate::choice::FILTERS;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 
 /// Send failed or cancelled tasks back to wait
 ///
@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     choice: Choice,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     args.choice.chosen()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     bulk::run(console, &*store, &args.choice, &mut Retry).await.map(|_| ())
 }
 
@@ -34,7 +34,7 @@ impl Action for Retry {
     const VERB: &'static str = "retry";
     const STATUSES: &'static [TaskStatus] = &[TaskStatus::Failed, TaskStatus::Cancelled];
 
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, Fault> {
+    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError> {
         let reports = store.retry(ids).await?;
         Ok(reports.into_iter().map(outcome).collect())
     }

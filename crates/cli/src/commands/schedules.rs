@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use task_engine_store::schedules::ScheduleError;
 
 use crate::console::Console;
-use crate::exit::Fault;
+use crate::error::CliError;
 
 /// Regular tasks: list, add, change, pause and preview them
 ///
@@ -62,7 +62,7 @@ impl RuleArguments {
     }
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.command {
         Command::List(args) => show::list(console, args).await,
         Command::Show(args) => show::show(console, args).await,
@@ -76,7 +76,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
 }
 
-impl From<ScheduleError> for Fault {
+impl From<ScheduleError> for CliError {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Exists(_) => {

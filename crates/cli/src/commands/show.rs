@@ -9,7 +9,7 @@ use serde::Serialize;
 use task_engine::{Json, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display::{
-    cancel_history_text, clock, clock_and_relative, count, relative, span, verdict,
+    cancel_history_text, clock, clock_and_relative, count, outcome_text, relative, span,
 };
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::instance::InstanceState;
@@ -23,12 +23,12 @@ use task_engine_operations::why::{Reason, why};
 use task_engine_store::contract::Store;
 
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::{escape, escape_lines, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
+use crate::log_follow::{LogPrinter, LogReader, event_text, progress_text, with_gaps};
 use crate::pretty::pretty;
-use crate::said::{Printer, Reader, progress_text, shown, with_gaps};
 
 /// Show everything about a task, and why it does not run yet
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// Print it as JSON
     #[arg(long, conflicts_with = "follow")]
     json: bool,
-    /// Then go on with what it says, until it has ended
+    /// Then follow its log and progress until it has ended
     #[arg(short, long)]
     follow: bool,
     /// Show secret parameters, too
@@ -47,9 +47,10 @@ pub(crate) struct Arguments {
     reveal: bool,
 }
 
-/// A task with the newest lines of its log, and how its engine is while it runs.
+/// A task with the newest lines of its log, and the state of its engine while it
+/// runs.
 #[derive(Debug, Serialize)]
-struct WithLog<'a> {
+struct TaskOutput<'a> {
     #[serde(flatten)]
     task: &'a TaskDetails,
     log: &'a [LogRow],
@@ -57,11 +58,11 @@ struct WithLog<'a> {
     engine_state: Option<InstanceState>,
 }
 
-/// How many lines of its log stand on the page of a task.
+/// How many lines of its log are shown.
 const LINES_SHOWN: u32 = 20;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let Some(mut task) = store.task(args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
@@ -79,13 +80,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     let mut out = console.results();
     if args.json {
         let engine_state = engine_state(&*store, &task).await?;
-        let whole = WithLog { task: &task, log: &log, engine_state };
+        let whole = TaskOutput { task: &task, log: &log, engine_state };
         write_json_line(&mut out, &whole)?;
         return Ok(out.flush()?);
     }
     let reasons = why_unfinished(&*store, &task).await?;
     let more = console.command(&format!("logs {}", args.id));
-    let mut page = Page { out, now: now(), log: &log, more };
+    let mut page = TaskPage { out, now: now(), log: &log, more };
     page.print(&task, &reasons)?;
     page.out.flush()?;
     if args.follow {
@@ -100,66 +101,65 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     Ok(())
 }
 
-pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> Fault {
-    Fault::NotFound(format!(
-        "there is no task {id} on {}; it may have been removed by retention",
+pub(crate) fn no_such_task(id: TaskId, store: &dyn Store) -> CliError {
+    CliError::NotFound(format!(
+        "there is no task {id} on {}; retention may have removed it",
         store.location()
     ))
 }
 
-/// Goes on from what is on the page.
+/// Continues after the printed lines.
 async fn follow<W: Write>(
     console: &Console,
     store: &dyn Store,
-    page: Page<'_, W>,
+    page: TaskPage<'_, W>,
     task: &TaskDetails,
     secrets: Redactor,
-) -> Result<(), Fault> {
-    let mut reader = Reader::after(task, page.log);
+) -> Result<(), CliError> {
+    let mut reader = LogReader::after(task, page.log);
     let zone = page.zone();
-    let mut printer = Printer::new(page.out, zone, false, secrets);
-    let ended = reader.follow(store, &mut |said| printer.tell(said)).await?;
+    let mut printer = LogPrinter::new(page.out, zone, false, secrets);
+    let ended = reader.follow(store, &mut |event| printer.print(event)).await?;
     if let Some(task) = ended {
         console.say(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
     }
     Ok(())
 }
 
-/// What a task that has not ended waits for, in words: for a running one only
-/// what is wrong.
-async fn why_unfinished(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, Fault> {
+/// Why a task has not ended, as sentences: for a running task only problems.
+async fn why_unfinished(store: &dyn Store, task: &TaskDetails) -> Result<Vec<String>, CliError> {
     if !matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
         return Ok(Vec::new());
     }
-    // It may have gone on since it was read; then this is no longer so.
+    // The task may have changed since it was read.
     let found = why(store, task.row.id).await?;
     let Some(found) = found.filter(|why| why.task.row.status == task.row.status) else {
         return Ok(Vec::new());
     };
     let zone = now().time_zone().clone();
-    let is_news = |one: &&Reason| !matches!(one, Reason::Running { engine_is_alive: true, .. });
-    let words = |one| escape(&reason(one, found.at, &zone)).into_owned();
-    Ok(found.reasons.iter().filter(is_news).map(words).collect())
+    let is_problem = |one: &&Reason| !matches!(one, Reason::Running { engine_is_alive: true, .. });
+    let sentence = |one| escape(&reason(one, found.at, &zone)).into_owned();
+    Ok(found.reasons.iter().filter(is_problem).map(sentence).collect())
 }
 
 async fn engine_state(
     store: &dyn Store,
     task: &TaskDetails,
-) -> Result<Option<InstanceState>, Fault> {
+) -> Result<Option<InstanceState>, CliError> {
     if task.row.status != TaskStatus::Running {
         return Ok(None);
     }
     let engines = store.instances(task.row.instance.as_deref()).await?;
-    // The newest life may be another one than that which holds the task.
+    // The newest session may not be the one that holds the task.
     let holder = engines.iter().find(|engine| engine.held > 0).or(engines.first());
     Ok(holder.map(InstanceRow::state))
 }
 
-/// Names of generic types can fill a page; `--json` has them whole.
+/// Names of generic types can be very long; `--json` has them whole.
 const FRAME_CHARS_MAX: usize = 160;
 
-/// What is printed about one task.
-struct Page<'a, W> {
+/// The text about one task.
+struct TaskPage<'a, W> {
     out: W,
     now: Zoned,
     /// The newest lines of its log.
@@ -168,7 +168,7 @@ struct Page<'a, W> {
     more: String,
 }
 
-impl<W: Write> Page<'_, W> {
+impl<W: Write> TaskPage<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
         writeln!(
@@ -217,11 +217,13 @@ impl<W: Write> Page<'_, W> {
     fn execution(&mut self, execution: &ExecutionRow) -> io::Result<()> {
         let (now, zone) = (self.now.timestamp(), self.zone());
         match execution.status {
-            // Not one of the attempts that are counted above.
+            // Not counted as an attempt.
             ExecutionStatus::Cancelled => {
-                writeln!(self.out, "\nNot begun: {}", verdict(execution))?;
+                writeln!(self.out, "\nNot begun: {}", outcome_text(execution))?;
             }
-            _ => writeln!(self.out, "\nAttempt {}: {}", execution.attempt, verdict(execution))?,
+            _ => {
+                writeln!(self.out, "\nAttempt {}: {}", execution.attempt, outcome_text(execution))?
+            }
         }
         if let Some(name) = &execution.instance {
             let worker =
@@ -272,19 +274,21 @@ impl<W: Write> Page<'_, W> {
 
     fn log(&mut self, execution: &ExecutionRow) -> io::Result<()> {
         let (log, zone) = (self.log, self.zone());
-        let said = count(usize::try_from(execution.log_lines).unwrap_or(0), "line");
+        let logged = count(usize::try_from(execution.log_lines).unwrap_or(0), "line");
         let lines: Vec<&LogRow> =
             log.iter().filter(|line| line.attempt == execution.attempt).collect();
         let whole = i64::from(execution.log_lines) == lines.len() as i64;
         let heading = match (lines.len(), whole) {
-            (_, true) => said,
-            (0, _) => format!("{said}; all that is kept: {}", self.more),
-            (shown, _) => format!("{said}, {shown} of them here; all that is kept: {}", self.more),
+            (_, true) => logged,
+            (0, _) => format!("{logged}; all stored lines: {}", self.more),
+            (shown, _) => {
+                format!("{logged}, {shown} of them here; all stored lines: {}", self.more)
+            }
         };
         self.field("log", &heading)?;
         let after = lines.first().map_or(0, |first| first.line - 1);
-        for said in with_gaps(&lines, after) {
-            writeln!(self.out, "  {:10}  {}", "", shown(&said, &zone))?;
+        for event in with_gaps(&lines, after) {
+            writeln!(self.out, "  {:10}  {}", "", event_text(&event, &zone))?;
         }
         Ok(())
     }
@@ -294,7 +298,7 @@ impl<W: Write> Page<'_, W> {
         let end = if end.is_some_and(|error| error.exception == TaskError::INSTANCE_LOST) {
             "its engine was declared dead"
         } else {
-            "it had ended on record"
+            "its end had been recorded"
         };
         writeln!(
             self.out,
@@ -310,7 +314,7 @@ impl<W: Write> Page<'_, W> {
 
     fn error(&mut self, error: &TaskError) -> io::Result<()> {
         self.field("error", &escape_lines(&error.to_string()))?;
-        // A program's own text, like a Python traceback, keeps its form.
+        // The text of a program, like a Python traceback, keeps its indentation.
         let is_text = error.backtrace.iter().any(|line| line.starts_with([' ', '\t']));
         for frame in &error.backtrace {
             if is_text {
@@ -328,7 +332,7 @@ impl<W: Write> Page<'_, W> {
         self.field(name, &pretty(json.as_str()))
     }
 
-    /// A name and its text, whose further lines stand below the first one.
+    /// A name and its text, with further lines below the first one.
     fn field(&mut self, name: &str, text: &str) -> io::Result<()> {
         let mut lines = text.lines();
         writeln!(self.out, "  {name:10}  {}", lines.next().unwrap_or_default())?;
@@ -347,7 +351,7 @@ impl<W: Write> Page<'_, W> {
     }
 }
 
-/// The flow that it belongs to, and who created it.
+/// Its flow, and the task that created it.
 fn flow(task: &TaskDetails) -> String {
     let own = task.correlation_id == task.row.id.to_string();
     let name = if own { "its own".into() } else { escape(&task.correlation_id) };

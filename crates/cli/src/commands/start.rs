@@ -13,24 +13,23 @@ use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
 use task_engine_core::display::count;
 
 use crate::console::Console;
-use crate::database::{Access, Database};
-use crate::executables::{self, Purpose, resources};
-use crate::exit::Fault;
-use crate::hang_up::HangUp;
-use crate::pools::{AskedQueue, Reserved, Workforce};
-use crate::times::{Keep, audit_keep, duration};
-use crate::web::{DEFAULT_ADDRESS, Serving, WebOptions, address, keep_metrics};
-use crate::witness::handle_witness;
+use crate::database::{Database, OpenMode};
+use crate::error::CliError;
+use crate::executables::{self, ConfigPurpose, resources};
+use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
+use crate::signals::SighupListener;
+use crate::times::{Retention, audit_retention, duration};
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address, keep_metrics};
 
 /// Run an engine until SIGTERM or Ctrl-C
 ///
-/// It runs executables in any language, as task-engine.toml in the working folder
-/// says; the example is below. An application in Rust has an engine of its own,
-/// with its own classes.
+/// It runs executables in any language, configured in task-engine.toml in the
+/// working folder; see the example below. An application in Rust contains its own
+/// engine, with its own classes.
 ///
 /// The first signal, or the end of the terminal (unless started with `nohup`),
-/// lets running tasks finish (exit code 0); the second signal, or the
-/// end of --stop-timeout, gives them back to wait at no cost (exit code 9).
+/// lets running tasks finish (exit code 0). The second signal, or the end of
+/// --stop-timeout, releases them without using a retry (exit code 9).
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Arguments {
@@ -47,13 +46,13 @@ pub(crate) struct Arguments {
     /// other queues are served as before. Without, it takes the place of the
     /// default. May be given several times [default: default, and the queues of
     /// the classes]
-    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = AskedQueue::parse)]
-    queues: Vec<AskedQueue>,
+    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = QueueArg::parse)]
+    queues: Vec<QueueArg>,
     /// N more workers, which take only tasks of this priority or a higher one,
     /// from all queues of this engine. May be given several times
-    #[arg(long, value_name = "PRIORITY=N", value_parser = Reserved::parse,
+    #[arg(long, value_name = "PRIORITY=N", value_parser = ReserveArg::parse,
           allow_hyphen_values = true)]
-    reserve: Vec<Reserved>,
+    reserve: Vec<ReserveArg>,
     /// What happens to the tasks of dead engines: engines recover them, or an
     /// operator does (`recover`), and an engine whose name left tasks refuses to
     /// start
@@ -62,42 +61,37 @@ pub(crate) struct Arguments {
     /// How long running tasks may go on after the first signal [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     stop_timeout: Option<Duration>,
-    /// How often the engine says that it is alive
+    /// How often the engine sends a heartbeat
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     heartbeat: Duration,
-    /// How long after its last heartbeat it counts as dead
+    /// How long after its last heartbeat other engines declare it dead
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     dead_after: Duration,
     /// How often it looks for work without a wake-up, at most 10s
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     poll: Duration,
     /// How long successful tasks are kept, or `never` to remove none
-    #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Keep::parse)]
-    retention: Keep,
+    #[arg(long, default_value = "30days", value_name = "DURATION", value_parser = Retention::parse)]
+    retention: Retention,
     /// How long entries of the audit are kept, at least 90 days, or `never` to
     /// remove none
-    #[arg(long, default_value = "never", value_name = "DURATION", value_parser = audit_keep)]
-    audit_retention: Keep,
+    #[arg(long, default_value = "never", value_name = "DURATION", value_parser = audit_retention)]
+    audit_retention: Retention,
     /// Warn about executions that take longer than this
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     warn_after: Option<Duration>,
-    /// The file that says which executables run for which classes [default:
-    /// task-engine.toml, if there is one]
+    /// The file that names the executable of each class [default:
+    /// task-engine.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Leave the tables as they are
+    /// Do not create or update the tables
     #[arg(long)]
     no_migrate: bool,
     /// Also know the sample classes: WaitingTask {"waiting_time": SECONDS},
     /// FailingTask, FailingNotRetryTask, FailingNotRetryExceptionTask, and
-    /// ReportingTask {"steps": N, "step_time": SECONDS}, which says how far it is
+    /// ReportingTask {"steps": N, "step_time": SECONDS}, which reports progress
     #[arg(long)]
     samples: bool,
-    /// Also know WitnessTask {"ms": NUMBER, "fail": BOOLEAN}, which appends a
-    /// line to FILE when it begins and when it ends: to check promises from
-    /// outside the database
-    #[arg(long, value_name = "FILE", hide = true)]
-    witness: Option<PathBuf>,
     /// Also serve the dashboard and the HTTP API, there or on 127.0.0.1:8642
     #[arg(long, value_name = "ADDRESS", value_parser = address, num_args = 0..=1,
           default_missing_value = DEFAULT_ADDRESS, help_heading = "Dashboard")]
@@ -108,7 +102,7 @@ pub(crate) struct Arguments {
 
 const EXAMPLE: &str = r#"Example of task-engine.toml:
 
-  [class.hello]                     # a program for each task
+  [class.hello]                     # one process a task
   command = ["./hello.py"]
   timeout = "30s"
 
@@ -140,22 +134,23 @@ impl From<RecoveryMode> for Recovery {
     }
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let config = executables::load(args.config.as_deref(), Purpose::Run)?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let config = executables::load(args.config.as_deref(), ConfigPurpose::Run)?;
     resources::raise_descriptor_limit();
     let stop = StopHandle::new();
-    stop.stop_on_signals().map_err(|e| Fault::Failure(format!("no signal handlers: {e}")))?;
-    stop_on_hang_up(stop.clone())?;
+    stop.stop_on_signals()
+        .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))?;
+    stop_on_sighup(stop.clone())?;
     let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {
         opened = open(console, &database, &args) => opened?,
         () = stop.requested() => {
-            console.say("Stopped before the database was connected to.");
+            console.say("Stopped before the database was connected.");
             return Ok(());
         }
     };
     if io::stderr().is_terminal() {
-        console.say("Ctrl-C stops it; until then it waits for tasks.");
+        console.say("Waiting for tasks; Ctrl-C stops.");
     }
     let mut engine = Engine::new(store, ())
         .recovery(args.recovery.into())
@@ -164,8 +159,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         .retention(args.retention.age())
         .audit_retention(args.audit_retention.age())
         .migrate_at_start(!args.no_migrate);
-    let workforce = Workforce { workers: args.workers, queues: args.queues, reserve: args.reserve };
-    engine = workforce.fitting(&config.classes).staff(engine);
+    let workers = WorkerArgs { workers: args.workers, queues: args.queues, reserve: args.reserve };
+    engine = workers.limited(&config.classes).apply(engine);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
     }
@@ -185,72 +180,69 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     for schedule in config.schedules {
         engine = engine.schedule(schedule);
     }
-    if config.classes.is_empty() && !args.samples && args.witness.is_none() {
+    if config.classes.is_empty() && !args.samples {
         tracing::warn!(
-            "this engine knows no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
+            "this engine has no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
         );
-    }
-    if let Some(file) = args.witness {
-        engine = handle_witness(engine, file);
     }
     let stopped = engine.stopped_by(stop).run_until_stopped().await;
     if let Some(web) = web {
         web.end().await;
     }
-    verdict(stopped?)
+    exit_result(stopped?)
 }
 
-/// The database, and the dashboard if one is wanted.
+/// The database, and the dashboard with --web.
 async fn open(
     console: &Console,
     database: &Database,
     args: &Arguments,
-) -> Result<(Arc<dyn Store>, Option<Serving>), Fault> {
-    let access = if args.no_migrate { Access::MustExist } else { Access::MayCreate };
+) -> Result<(Arc<dyn Store>, Option<DashboardServer>), CliError> {
+    let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = database.open(access).await?;
     console.say(format_args!("Database: {}", store.location()));
     let Some(address) = args.web else {
         return Ok((store, None));
     };
     if !args.no_migrate {
-        // The dashboard may be looked at before the engine is ready.
+        // The dashboard may be used before the engine is ready.
         store.migrate().await?;
     }
     let watched = database.open_to_watch().await?;
     let metrics = Some(keep_metrics()?);
-    let web = Serving::begin(console, watched, address, &args.web_options, metrics).await?;
+    let web = DashboardServer::begin(console, watched, address, &args.web_options, metrics).await?;
     Ok((store, Some(web)))
 }
 
-/// A terminal that is closed stops an engine in good order. By default it would
-/// kill it, and leave its tasks to recovery.
-pub(crate) fn stop_on_hang_up(stop: StopHandle) -> Result<(), Fault> {
-    let mut hang_up = HangUp::listen()?;
+/// Stops the engine gracefully when its terminal is closed. By default the signal
+/// would kill it, and leave its tasks to recovery.
+pub(crate) fn stop_on_sighup(stop: StopHandle) -> Result<(), CliError> {
+    let mut sighup = SighupListener::listen()?;
     tokio::spawn(async move {
-        hang_up.comes().await;
+        sighup.recv().await;
         tracing::info!("SIGHUP: no new task starts, running ones finish");
         stop.stop();
     });
     Ok(())
 }
 
-/// What the end of an engine means for whoever started it.
-pub(crate) fn verdict(stopped: Stopped) -> Result<(), Fault> {
+/// The exit code of an engine that stopped.
+pub(crate) fn exit_result(stopped: Stopped) -> Result<(), CliError> {
     let Stopped { forced, released, unrecorded, .. } = stopped;
     if unrecorded > 0 {
-        return Err(Fault::Failure(format!(
-            "the results of {} could not be written, as the log says; recovery decides about them",
+        return Err(CliError::Failure(format!(
+            "could not record the results of {}; see the log. Recovery decides about them",
             count(unrecorded, "task")
         )));
     }
     if released > 0 {
-        return Err(Fault::Released(format!(
-            "stopped before {} had ended: given back to wait, at no cost",
+        return Err(CliError::Released(format!(
+            "stopped before {} had ended: released to wait again, without using a retry",
             count(released, "task")
         )));
     }
     if forced {
-        return Err(Fault::Released("stopped at once; no task was running any more".to_owned()));
+        return Err(CliError::Released("stopped at once; no task was running".to_owned()));
     }
     Ok(())
 }

@@ -4,22 +4,22 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use task_engine_core::display::{counted, span};
+use task_engine_core::display::{count_text, span};
 use task_engine_operations::stats::{RecentStats, Stats, StatsSnapshot};
 
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::summary;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
 /// Show how many tasks wait, run, end and fail
 ///
-/// All figures come from bounded reads, however much history there is: waiting
-/// tasks are counted up to 100,000 of a class, failed ones up to 10,000; a + says
-/// that there may be more. What ended is what engines have counted by the minute,
-/// all of it, up to five seconds ago. Only the last error of a class is a sample.
+/// All numbers come from bounded reads, however much history there is: waiting
+/// tasks are counted up to 100,000 a class, failed ones up to 10,000; a + means that
+/// there may be more. Ended attempts are counted by the engines, all of them, up to
+/// five seconds ago. Only the last error of a class is a sample.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print it as JSON
@@ -27,40 +27,40 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let look = StatsSnapshot::take(&*store).await?;
     let mut out = console.results();
     if args.json {
-        write_json_line(&mut out, &look.figures)?;
+        write_json_line(&mut out, &look.stats)?;
     } else {
-        writeln!(out, "{}", fit_lines(&page(&look.figures)))?;
+        writeln!(out, "{}", fit_lines(&page(&look.stats)))?;
     }
     Ok(out.flush()?)
 }
 
-fn page(figures: &Stats) -> String {
-    let mut parts = vec![overview(figures)];
-    parts.extend([&figures.last_minute, &figures.last_hour].map(ended));
-    if !figures.last_hour.classes.is_empty() {
-        parts.push(format!("\n{}", classes(&figures.last_hour)));
+fn page(stats: &Stats) -> String {
+    let mut parts = vec![overview(stats)];
+    parts.extend([&stats.last_minute, &stats.last_hour].map(ended));
+    if !stats.last_hour.classes.is_empty() {
+        parts.push(format!("\n{}", classes(&stats.last_hour)));
     }
-    if !figures.queues.is_empty() {
-        parts.push(format!("\n{}", queues(figures)));
+    if !stats.queues.is_empty() {
+        parts.push(format!("\n{}", queues(stats)));
     }
-    parts.push(format!("\n{}", engines(figures)));
+    parts.push(format!("\n{}", engines(stats)));
     parts.join("\n")
 }
 
 /// `waiting 3 due, 1 later; running 2; failed 0; cancelled 0`
-pub(crate) fn overview(figures: &Stats) -> String {
+pub(crate) fn overview(stats: &Stats) -> String {
     format!(
         "waiting {} due, {} later; running {}; failed {}; cancelled {}",
-        counted(figures.due),
-        counted(figures.later),
-        figures.running,
-        counted(figures.failure_counts.failed),
-        counted(figures.failure_counts.cancelled),
+        count_text(stats.due),
+        count_text(stats.later),
+        stats.running,
+        count_text(stats.failure_counts.failed),
+        count_text(stats.failure_counts.cancelled),
     )
 }
 
@@ -100,13 +100,13 @@ pub(crate) fn classes(lately: &RecentStats) -> String {
     table(&header, &[1, 2, 3, 4], rows.collect())
 }
 
-pub(crate) fn queues(figures: &Stats) -> String {
-    let rows = figures.queues.iter().map(|queue| {
+pub(crate) fn queues(stats: &Stats) -> String {
+    let rows = stats.queues.iter().map(|queue| {
         let oldest = queue.oldest_due_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
         vec![
             summary(&queue.row.name, 50),
-            counted(queue.row.due),
-            counted(queue.row.later),
+            count_text(queue.row.due),
+            count_text(queue.row.later),
             queue.row.running.to_string(),
             oldest.map_or_else(String::new, span),
             if queue.row.paused.is_some() { "paused" } else { "open" }.to_owned(),
@@ -116,11 +116,11 @@ pub(crate) fn queues(figures: &Stats) -> String {
     table(&header, &[1, 2, 3, 4], rows.collect())
 }
 
-fn engines(figures: &Stats) -> String {
-    if figures.engines.is_empty() {
+fn engines(stats: &Stats) -> String {
+    if stats.engines.is_empty() {
         return "No engine is alive.".to_owned();
     }
-    let rows = figures.engines.iter().map(|engine| {
+    let rows = stats.engines.iter().map(|engine| {
         vec![
             summary(&engine.instance, 50),
             engine.workers.to_string(),

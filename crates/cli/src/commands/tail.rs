@@ -1,8 +1,8 @@
 //! `task-engine tail`.
 //!
-//! There is no index by the time of an end. What ends is found because it was
-//! seen before: it ran at the last look, or was among the first of its lane, or
-//! was created since. Each look is bounded, however much history there is.
+//! There is no index by the time of an end. An ended attempt is found because its task
+//! ran at the last poll, was among the first of its lane, or was created since. Each
+//! poll is bounded, however much history there is.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
@@ -18,9 +18,9 @@ use task_engine_core::display::span;
 use task_engine_store::activity::{Activity, ActivityQuery, EndingRow, EndingsQuery, HeldAttempt};
 
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::times::duration;
 
@@ -48,50 +48,50 @@ pub(crate) struct Arguments {
     lasting: Option<Duration>,
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// What will be due before the look after the next.
+const POLL_EVERY: Duration = Duration::from_millis(500);
+/// Tasks that will be due before the poll after the next.
 const SOON: Duration = Duration::from_secs(2);
 const PER_LANE: i64 = 500;
 const ENDINGS_MAX: i64 = 5_000;
 /// A task may become visible after one with a higher id.
 const LATE_IDS: i64 = 1_000;
 
-/// The cost of asking ends before that of forgetting begins.
+/// How many printed endings are remembered.
 const SEEN_MAX: usize = 100_000;
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
+enum TailEvent<'a> {
     Started(&'a HeldAttempt),
     Ended(&'a EndingRow),
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let begun = Instant::now();
     let look = ActivityQuery { per_lane: PER_LANE, soon: SOON };
     let mut last = store.activity(look).await?;
-    console.say(format_args!("Following what ends on {}; Ctrl-C stops.", store.location()));
+    console.say(format_args!("Following attempts on {}; Ctrl-C stops.", store.location()));
     let since = last.now;
-    let mut seen = Seen::default();
-    let mut printer = Printer { out: console.results(), zone: now().time_zone().clone(), args };
+    let mut seen = PrintedEndings::default();
+    let mut printer = TailPrinter { out: console.results(), zone: now().time_zone().clone(), args };
     loop {
         let left = printer.args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
-        tokio::time::sleep(LOOK_EVERY.min(left.unwrap_or(LOOK_EVERY))).await;
+        tokio::time::sleep(POLL_EVERY.min(left.unwrap_or(POLL_EVERY))).await;
         let moving = store.activity(look).await?;
-        let mut endings = store.endings(&moved(&last, &moving, since)).await?;
+        let mut endings = store.endings(&endings_between(&last, &moving, since)).await?;
         endings.retain(|ending| ending.stopped_at >= since && seen.is_new(ending));
         printer.ended(&endings)?;
         printer.started(&last, &moving)?;
         last = moving;
-        if left.is_some_and(|left| left <= LOOK_EVERY) {
+        if left.is_some_and(|left| left <= POLL_EVERY) {
             return Ok(());
         }
     }
 }
 
-/// Where to look for what has ended between two looks.
-fn moved(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
+/// The tasks that may have ended between two polls.
+fn endings_between(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
     let age = Duration::try_from(moving.now.duration_since(since)).unwrap_or_default();
     let mut look = EndingsQuery::new(ENDINGS_MAX, age + Duration::from_secs(60));
     let runs: HashSet<_> = moving.held.iter().map(|held| (held.task_id, held.attempt)).collect();
@@ -110,11 +110,11 @@ fn moved(last: &Activity, moving: &Activity, since: Timestamp) -> EndingsQuery {
     look
 }
 
-/// What was told, so that nothing is told twice.
+/// Printed endings, so that none is printed twice.
 #[derive(Debug, Default)]
-struct Seen(BTreeSet<(Timestamp, AttemptId)>);
+struct PrintedEndings(BTreeSet<(Timestamp, AttemptId)>);
 
-impl Seen {
+impl PrintedEndings {
     fn is_new(&mut self, ending: &EndingRow) -> bool {
         let is_new = self.0.insert((ending.stopped_at, ending.id()));
         if self.0.len() > SEEN_MAX {
@@ -124,18 +124,18 @@ impl Seen {
     }
 }
 
-struct Printer<W> {
+struct TailPrinter<W> {
     out: W,
     zone: TimeZone,
     args: Arguments,
 }
 
-impl<W: Write> Printer<W> {
+impl<W: Write> TailPrinter<W> {
     fn wants(&self, class: &str) -> bool {
         self.args.class.is_empty() || self.args.class.iter().any(|wanted| wanted == class)
     }
 
-    fn started(&mut self, last: &Activity, moving: &Activity) -> Result<(), Fault> {
+    fn started(&mut self, last: &Activity, moving: &Activity) -> Result<(), CliError> {
         if !self.args.starts {
             return Ok(());
         }
@@ -146,23 +146,23 @@ impl<W: Write> Printer<W> {
             }
             let class = escape(&held.task_class);
             let text = format!("{}  {class}  started, attempt {}", held.task_id, held.attempt);
-            self.line(&Event::Started(held), held.claimed_at, &text)?;
+            self.line(&TailEvent::Started(held), held.claimed_at, &text)?;
         }
         Ok(self.out.flush()?)
     }
 
-    fn ended(&mut self, endings: &[EndingRow]) -> Result<(), Fault> {
+    fn ended(&mut self, endings: &[EndingRow]) -> Result<(), CliError> {
         for ending in endings {
             let fits =
                 self.wants(&ending.task_class) && (!self.args.failed || ending.error.is_some());
             if fits {
-                self.line(&Event::Ended(ending), ending.stopped_at, &line(ending))?;
+                self.line(&TailEvent::Ended(ending), ending.stopped_at, &line(ending))?;
             }
         }
         Ok(self.out.flush()?)
     }
 
-    fn line(&mut self, event: &Event<'_>, at: Timestamp, text: &str) -> Result<(), Fault> {
+    fn line(&mut self, event: &TailEvent<'_>, at: Timestamp, text: &str) -> Result<(), CliError> {
         if self.args.jsonl {
             return Ok(write_json_line(&mut self.out, event)?);
         }
@@ -180,7 +180,7 @@ fn line(ending: &EndingRow) -> String {
             match after.and_then(|after| Duration::try_from(after).ok()) {
                 Some(after) if ending.error.is_none() => format!("snoozed for {}", span(after)),
                 Some(after) if !after.is_zero() => format!("retried in {}", span(after)),
-                _ => "waits again".to_owned(),
+                _ => "waiting again".to_owned(),
             }
         }
     };

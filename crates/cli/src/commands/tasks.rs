@@ -13,9 +13,9 @@ use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
 use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::summary;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -33,14 +33,14 @@ pub(crate) struct Arguments {
     /// Only those of this class: the same as the filter class=CLASS
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// How many at the most
+    /// How many to list
     #[arg(long, default_value_t = 50, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// Only those older than this one: the next page
+    /// Only tasks before this id: the next page
     #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     before: Option<TaskId>,
-    /// Show the list anew every two seconds, until Ctrl-C; needs a terminal
+    /// Refresh the list every two seconds, until Ctrl-C; needs a terminal
     #[arg(long, conflicts_with = "json")]
     watch: bool,
     /// Print JSON, one task a line
@@ -49,10 +49,10 @@ pub(crate) struct Arguments {
 }
 
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// Home, and everything below is cleared.
+/// Clears the screen.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let mut filter = filter(&args.filter)?;
     if let Some(status) = args.status {
         filter = filter.and_status(&[status]);
@@ -61,11 +61,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         filter = filter.and_class(class);
     }
     if args.watch && !io::stdout().is_terminal() {
-        return Err(Fault::Usage(
-            "--watch draws on a terminal, and the output is none; leave it out to list the tasks once".to_owned(),
+        return Err(CliError::Usage(
+            "Not a terminal: leave out --watch to list the tasks once.".to_owned(),
         ));
     }
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let search = Search { filter, before: args.before, limit: args.limit, timeout: TIMEOUT };
     loop {
         let found = search.run(&*store).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         out.flush()?;
         drop(out);
-        say_the_rest(console, &search, &found, &store.location());
+        print_hint(console, &search, &found, &store.location());
         if !args.watch {
             return Ok(());
         }
@@ -91,7 +91,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// One task a line.
-pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<(), Fault> {
+pub(crate) fn write_json(out: &mut impl Write, tasks: &[FoundTask]) -> Result<(), CliError> {
     for task in tasks {
         write_json_line(out, &task.row)?;
     }
@@ -123,31 +123,30 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// Where to go on; and an empty answer is the moment to say what there is to do.
-fn say_the_rest(console: &Console, search: &Search, found: &SearchPage, place: &str) {
+/// The next page, or what to do if there are no tasks.
+fn print_hint(console: &Console, search: &Search, found: &SearchPage, database: &str) {
     let shown = found.tasks.len();
     if let Some(next) = found.next {
         let words = quoted(&search.filter.to_string());
         let words = if search.filter.is_empty() { String::new() } else { format!(" {words}") };
         let more = console.command(&format!("tasks{words} --before {next}"));
         if shown >= search.limit as usize {
-            console.say(format_args!(
-                "{} shown; there may be older ones: {more}",
-                count(shown, "task")
-            ));
+            console.say(format_args!("{} shown. Older ones: {more}", count(shown, "task")));
         } else {
             console.say(format_args!(
-                "{} found so far, searched down to task {next}. Go on with: {more}",
+                "{} found so far, down to task {next}. Continue: {more}",
                 count(shown, "task")
             ));
         }
-    } else if shown == 0 && (!search.filter.is_empty() || search.before.is_some()) {
-        console.say(format_args!("No such tasks on {place}."));
+    } else if shown == 0 && !search.filter.is_empty() {
+        console.say(format_args!("No tasks match {:?} on {database}.", search.filter.to_string()));
+    } else if let (0, Some(before)) = (shown, search.before) {
+        console.say(format_args!("There are no tasks before {before} on {database}."));
     } else if shown == 0 {
         console.say(format_args!(
-            "There are no tasks on {place} yet.\nCreate one: {}\nExecute it: {}",
+            "There are no tasks on {database} yet.\nCreate one: {}\nExecute it: {}",
             console.command(r#"create WaitingTask '{"waiting_time": 2}'"#),
-            console.command("start")
+            console.command("start --samples")
         ));
     }
 }

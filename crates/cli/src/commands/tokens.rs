@@ -10,10 +10,10 @@ use task_engine::Store;
 use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::Deed;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::duration;
@@ -58,7 +58,7 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.action {
         Action::Create { name, role, expires } => create(console, name, role, expires).await,
         Action::List { json } => list(console, json).await,
@@ -71,14 +71,14 @@ async fn create(
     name: String,
     role: Role,
     expires: Option<Duration>,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let secret = Secret::generate()?;
     let new = NewToken::new(name, role, secret.hash(), expires)
-        .map_err(|error| Fault::Usage(error.to_string()))?;
-    let store = console.database()?.open(Access::MustExist).await?;
+        .map_err(|error| CliError::Usage(error.to_string()))?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let unrevoked = unrevoked(&*store).await?;
     if unrevoked.iter().any(|token| token.name == new.name()) {
-        return Err(Fault::Conflict(format!(
+        return Err(CliError::Conflict(format!(
             "{}; to revoke it: {}",
             new.name_taken(),
             console.command(&format!("tokens revoke {}", quoted(new.name())))
@@ -103,8 +103,8 @@ async fn create(
     Ok(())
 }
 
-async fn list(console: &Console, json: bool) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn list(console: &Console, json: bool) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let tokens = store.tokens().await?;
     let mut out = console.results();
     if json {
@@ -143,8 +143,8 @@ fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
     ]
 }
 
-async fn revoke(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn revoke(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let shown = escape(name);
     let became =
         |revoked: &bool| ((if *revoked { "revoked" } else { "was not there" }).to_owned(), 1);
@@ -157,7 +157,7 @@ async fn revoke(console: &Console, name: &str) -> Result<(), Fault> {
                 console.say(format_args!("token {shown} was revoked before, {when}"));
                 Ok(())
             }
-            None => Err(Fault::NotFound(format!("there is no token {shown}"))),
+            None => Err(CliError::NotFound(format!("there is no token {shown}"))),
         };
     }
     let mut out = console.results();
@@ -165,7 +165,7 @@ async fn revoke(console: &Console, name: &str) -> Result<(), Fault> {
     Ok(out.flush()?)
 }
 
-async fn unrevoked(store: &dyn Store) -> Result<Vec<TokenRow>, Fault> {
+async fn unrevoked(store: &dyn Store) -> Result<Vec<TokenRow>, CliError> {
     let mut tokens = store.tokens().await?;
     tokens.retain(|token| token.revoked_at.is_none());
     Ok(tokens)

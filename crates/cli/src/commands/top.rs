@@ -18,8 +18,9 @@ use task_engine_operations::stats::StatsSnapshot;
 use tokio::sync::mpsc;
 
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
+use crate::signals::StopSignals;
 
 /// Watch activity on the whole screen
 ///
@@ -33,8 +34,8 @@ pub(crate) struct Arguments {
     every: u64,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let first = StatsSnapshot::take(&*store).await?;
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
         let mut out = console.results();
@@ -43,52 +44,52 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         }
         return Ok(out.flush()?);
     }
-    let terminal = Terminal::take()?;
+    let terminal = RawTerminal::enter()?;
     let done = watch(&*store, first, Duration::from_secs(args.every)).await;
     drop(terminal);
     done
 }
 
-/// What happened while the screen was shown.
-enum Happened {
+/// What can happen while the screen is shown.
+enum ScreenEvent {
     Key(u8),
     Time,
     Stop,
 }
 
-async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Result<(), Fault> {
+async fn watch(store: &dyn Store, first: StatsSnapshot, every: Duration) -> Result<(), CliError> {
     let mut keys = keys();
-    let mut stop = stop_signal()?;
+    let mut stop = StopSignals::listen()?;
     let (mut look, mut before) = (first, None);
-    let (mut is_paused, mut trouble) = (false, None);
+    let (mut is_paused, mut error) = (false, None);
     let mut clock = tokio::time::interval(every);
     clock.tick().await;
     loop {
-        draw(&look, before.as_ref(), is_paused, trouble.as_deref())?;
-        let happened = tokio::select! {
-            Some(key) = keys.recv() => Happened::Key(key),
-            _ = clock.tick() => Happened::Time,
-            () = &mut stop => Happened::Stop,
+        draw(&look, before.as_ref(), is_paused, error.as_deref())?;
+        let event = tokio::select! {
+            Some(key) = keys.recv() => ScreenEvent::Key(key),
+            _ = clock.tick() => ScreenEvent::Time,
+            () = stop.recv() => ScreenEvent::Stop,
         };
-        match happened {
+        match event {
             // In raw mode Ctrl-C is a character.
-            Happened::Key(b'q' | b'Q' | 3) | Happened::Stop => return Ok(()),
-            Happened::Key(b'p' | b'P' | b' ') => is_paused = !is_paused,
-            Happened::Time if !is_paused => match StatsSnapshot::take(store).await {
+            ScreenEvent::Key(b'q' | b'Q' | 3) | ScreenEvent::Stop => return Ok(()),
+            ScreenEvent::Key(b'p' | b'P' | b' ') => is_paused = !is_paused,
+            ScreenEvent::Time if !is_paused => match StatsSnapshot::take(store).await {
                 Ok(new) => {
                     before = Some(std::mem::replace(&mut look, new));
-                    trouble = None;
+                    error = None;
                 }
-                // It may come back; what was seen last stays.
-                Err(fault) => trouble = Some(fault.to_string()),
+                // It may recover; the last state stays on the screen.
+                Err(failed) => error = Some(failed.to_string()),
             },
-            Happened::Key(_) | Happened::Time => {}
+            ScreenEvent::Key(_) | ScreenEvent::Time => {}
         }
     }
 }
 
-/// Keys, as bytes. A thread of its own, because reading them cannot be given up;
-/// it ends with the process.
+/// Keys, as bytes. Reading them cannot be cancelled, so its own thread does it and
+/// ends with the process.
 fn keys() -> mpsc::Receiver<u8> {
     let (send, receive) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -102,45 +103,20 @@ fn keys() -> mpsc::Receiver<u8> {
     receive
 }
 
-type Stop = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-#[cfg(unix)]
-fn stop_signal() -> Result<Stop, Fault> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let wrong = |error| Fault::Failure(format!("signals cannot be heard: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(wrong)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
-    Ok(Box::pin(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = hang_up.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    }))
-}
-
-#[cfg(not(unix))]
-fn stop_signal() -> Result<Stop, Fault> {
-    Ok(Box::pin(async {
-        let _ = tokio::signal::ctrl_c().await;
-    }))
-}
-
 fn draw(
     look: &StatsSnapshot,
     before: Option<&StatsSnapshot>,
     is_paused: bool,
-    trouble: Option<&str>,
-) -> Result<(), Fault> {
+    error: Option<&str>,
+) -> Result<(), CliError> {
     let (width, height) = size().unwrap_or((80, 24));
     let (width, height) = (usize::from(width), usize::from(height));
     let mut lines = screen::lines(look, before, height.saturating_sub(1));
     lines.truncate(height.saturating_sub(1));
-    let foot = match (trouble, is_paused) {
-        (Some(trouble), _) => format!("no news: {}", crate::escape::summary(trouble, 200)),
-        (None, true) => "paused; p goes on, q ends".to_owned(),
-        (None, false) => "p pauses, q ends".to_owned(),
+    let foot = match (error, is_paused) {
+        (Some(error), _) => format!("could not refresh: {}", crate::escape::summary(error, 200)),
+        (None, true) => "paused; p resumes, q quits".to_owned(),
+        (None, false) => "p pauses, q quits".to_owned(),
     };
     let mut out = io::stdout().lock();
     queue!(out, MoveTo(0, 0))?;
@@ -158,16 +134,16 @@ fn draw(
     Ok(out.flush()?)
 }
 
-/// The terminal while it is ours; given back when this is dropped, and before a
-/// panic is printed.
-struct Terminal;
+/// The terminal in raw mode; restored when this is dropped, and before a panic is
+/// printed.
+struct RawTerminal;
 
-impl Terminal {
-    fn take() -> Result<Self, Fault> {
-        let wrong = |error| Fault::Failure(format!("the terminal cannot be used: {error}"));
+impl RawTerminal {
+    fn enter() -> Result<Self, CliError> {
+        let wrong = |error| CliError::Failure(format!("cannot use the terminal: {error}"));
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            release();
+            restore();
             hook(panic);
         }));
         enable_raw_mode().map_err(wrong)?;
@@ -177,13 +153,13 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
-        release();
+        restore();
     }
 }
 
-fn release() {
+fn restore() {
     let _ = execute!(io::stdout(), Show, EnableLineWrap, LeaveAlternateScreen);
     let _ = disable_raw_mode();
 }

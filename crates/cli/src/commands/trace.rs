@@ -11,11 +11,11 @@ use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_store::contract::Store;
 
 use crate::console::{Console, now, quoted};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::exit::Fault;
 
-/// Show which tasks belong together, and which created which
+/// Show the tasks of a flow as a tree
 ///
 /// Prints the tree of a flow: how long each task was due before it started, how
 /// long it ran, and how it ended. Name the flow by its correlation id, or by any
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Read a number as a correlation id, not as the id of a task
     #[arg(long)]
     correlation: bool,
-    /// How many tasks at the most, oldest first
+    /// How many tasks to show, oldest first
     #[arg(long, default_value_t = 1000, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(LIMIT_MAX)))]
     limit: u32,
@@ -43,13 +43,13 @@ const LIMIT_MAX: u32 = 100_000;
 /// How many tasks are read at a time.
 const PAGE: u32 = 500;
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let (correlation_id, named) = flow_of(&*store, &args).await?;
     let (tasks, more) = read(&*store, &correlation_id, args.limit).await?;
     if tasks.is_empty() {
-        return Err(Fault::NotFound(format!(
-            "there is no task and no flow {} on {}; it may have been removed by retention",
+        return Err(CliError::NotFound(format!(
+            "there is no task and no flow {} on {}; retention may have removed it",
             escape(&args.flow),
             store.location()
         )));
@@ -79,7 +79,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 /// How to see more, if that is possible.
 fn more_of(console: &Console, args: &Arguments) -> String {
     if args.limit == LIMIT_MAX {
-        return ", which is the most there can be.".to_owned();
+        return ", which is the maximum.".to_owned();
     }
     let limit = args.limit.saturating_mul(10).min(LIMIT_MAX);
     let correlation = if args.correlation { " --correlation" } else { "" };
@@ -87,8 +87,11 @@ fn more_of(console: &Console, args: &Arguments) -> String {
     format!("; to see more: {}", console.command(&command))
 }
 
-/// The flow that was meant, and the task that it was named by.
-async fn flow_of(store: &dyn Store, args: &Arguments) -> Result<(String, Option<TaskId>), Fault> {
+/// The selected flow, and the task that it was named by.
+async fn flow_of(
+    store: &dyn Store,
+    args: &Arguments,
+) -> Result<(String, Option<TaskId>), CliError> {
     if !args.correlation
         && let Ok(id) = args.flow.parse::<TaskId>()
         && let Some(task) = store.task(id).await?
@@ -103,7 +106,7 @@ async fn read(
     store: &dyn Store,
     correlation_id: &str,
     limit: u32,
-) -> Result<(Vec<FlowTask>, bool), Fault> {
+) -> Result<(Vec<FlowTask>, bool), CliError> {
     let limit = limit as usize;
     let mut tasks: Vec<FlowTask> = Vec::new();
     let mut page = FlowPage { correlation_id: correlation_id.to_owned(), after: None, limit: PAGE };
@@ -152,7 +155,7 @@ fn is_over(status: TaskStatus) -> bool {
     matches!(status, TaskStatus::Stopped | TaskStatus::Failed | TaskStatus::Cancelled)
 }
 
-impl From<serde_json::Error> for Fault {
+impl From<serde_json::Error> for CliError {
     fn from(error: serde_json::Error) -> Self {
         io::Error::from(error).into()
     }

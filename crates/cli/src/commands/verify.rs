@@ -6,12 +6,12 @@ use clap::Args;
 use task_engine_core::display::count;
 
 use crate::console::Console;
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 
-/// Check that no task is lost or in two places (reads everything)
+/// Check that no task is lost or stored twice (reads everything)
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object
@@ -19,8 +19,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let violations = store.verify().await?;
     let checked = store.inventory().await?;
     let mut out = console.results();
@@ -39,7 +39,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     out.flush()?;
     let many = |number: i64, what| count(usize::try_from(number).unwrap_or(0), what);
     let scope = format!(
-        "{} ({} waiting, {} running), {} on record, {}",
+        "{} ({} waiting, {} running), {}, {}",
         many(checked.tasks, "task"),
         checked.waiting,
         checked.running,
@@ -50,7 +50,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
         console.say(format_args!("{}: every invariant holds; checked {scope}", store.location()));
         return Ok(());
     }
-    Err(Fault::Unhealthy(format!(
+    Err(CliError::Unhealthy(format!(
         "{}: {} of an invariant; checked {scope}",
         store.location(),
         count(violations.len(), "violation")

@@ -14,8 +14,8 @@ use task_engine_store::activity::EndingsQuery;
 use super::TaskIds;
 use super::show::no_such_task;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::times::duration;
 
@@ -39,43 +39,43 @@ pub(crate) struct Arguments {
     any: bool,
 }
 
-/// What is printed about a task that has ended, one line each.
+/// The line about a task that has ended.
 #[derive(Debug, Serialize)]
-struct Ended<'a> {
+struct EndedOutput<'a> {
     id: TaskId,
     status: TaskStatus,
     result: Option<&'a Json>,
     error: Option<&'a TaskError>,
 }
 
-/// The first look comes soon, for tasks that are quick; later ones are rarer.
-const LOOK_FIRST: Duration = Duration::from_millis(20);
-const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How often it is checked that a task which does not end is still there.
+/// The first poll comes soon, for quick tasks; later ones are rarer.
+const POLL_FIRST: Duration = Duration::from_millis(20);
+const POLL_MAX: Duration = Duration::from_secs(1);
+/// How often to check that an open task still exists.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// No end is older.
+/// Older than any end.
 const EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let begun = Instant::now();
     let mut awaited =
-        Awaited { console, any: args.any, open: args.tasks.each_once(), failed: 0, ended: 0 };
+        AwaitedTasks { console, any: args.any, open: args.tasks.each_once(), failed: 0, ended: 0 };
     let all = awaited.open.len();
     let mut checked = begun;
     awaited.check(&*store).await?;
-    let mut pause = LOOK_FIRST;
+    let mut pause = POLL_FIRST;
     while !awaited.is_enough() {
         let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(Fault::TimedOut(format!(
+            return Err(CliError::TimedOut(format!(
                 "{} of {all} had not ended after {}",
                 count(awaited.open.len(), "task"),
                 span(begun.elapsed())
             )));
         }
         tokio::time::sleep(pause.min(left.unwrap_or(pause))).await;
-        pause = (pause * 3 / 2).min(LOOK_MAX);
+        pause = (pause * 3 / 2).min(POLL_MAX);
         if checked.elapsed() >= CHECK_EVERY || awaited.anything_new(&*store).await? {
             checked = Instant::now();
             awaited.check(&*store).await?;
@@ -83,7 +83,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
     match awaited.failed {
         0 => Ok(()),
-        failed => Err(Fault::AwaitedFailed(format!(
+        failed => Err(CliError::AwaitedFailed(format!(
             "{} of {all} failed or {} cancelled",
             count(failed, "task"),
             if failed == 1 { "was" } else { "were" }
@@ -91,22 +91,22 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
     }
 }
 
-struct Awaited<'a> {
+struct AwaitedTasks<'a> {
     console: &'a Console,
-    /// One is enough.
+    /// Wait only for the first.
     any: bool,
     open: Vec<TaskId>,
     failed: usize,
     ended: usize,
 }
 
-impl Awaited<'_> {
+impl AwaitedTasks<'_> {
     fn is_enough(&self) -> bool {
         self.open.is_empty() || self.any && self.ended > 0
     }
 
     /// Whether one of them may have ended: one statement, by their keys.
-    async fn anything_new(&self, store: &dyn Store) -> Result<bool, Fault> {
+    async fn anything_new(&self, store: &dyn Store) -> Result<bool, CliError> {
         let mut look = EndingsQuery::new(1, EVER);
         for id in &self.open {
             look.of(*id);
@@ -116,7 +116,7 @@ impl Awaited<'_> {
     }
 
     /// Prints those that have ended, and keeps the others.
-    async fn check(&mut self, store: &dyn Store) -> Result<(), Fault> {
+    async fn check(&mut self, store: &dyn Store) -> Result<(), CliError> {
         let mut still = Vec::new();
         let mut out = self.console.results();
         for id in std::mem::take(&mut self.open) {
@@ -139,9 +139,9 @@ impl Awaited<'_> {
     }
 }
 
-fn print(out: &mut impl Write, task: &TaskDetails) -> Result<(), Fault> {
+fn print(out: &mut impl Write, task: &TaskDetails) -> Result<(), CliError> {
     let last = task.executions.last();
-    let ended = Ended {
+    let ended = EndedOutput {
         id: task.row.id,
         status: task.row.status,
         result: last.and_then(|execution| execution.result.as_ref()),

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use crate::console::Console;
-use crate::exit::Fault;
-use crate::web::{DEFAULT_ADDRESS, Serving, Signals, WebOptions, address};
+use crate::error::CliError;
+use crate::signals::StopSignals;
+use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address};
 
 /// Serve the dashboard and the HTTP API, without an engine
 ///
-/// Listens on this machine alone, where everybody may do everything. On any
-/// other address it needs a password (TASK_ENGINE_WEB_PASSWORD) or a token
+/// Listens on this machine only, where every user may do everything. Any other
+/// address needs a password (TASK_ENGINE_WEB_PASSWORD) or a token
 /// (`task-engine tokens create`).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -22,22 +23,22 @@ pub(crate) struct Arguments {
     options: WebOptions,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let mut stop = Signals::listen()?;
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let mut stop = StopSignals::listen()?;
     let begin = async {
         let store = console.database()?.open_to_watch().await?;
         console.say(format_args!("Database: {}", store.location()));
-        Serving::begin(console, store, args.address, &args.options, None).await
+        DashboardServer::begin(console, store, args.address, &args.options, None).await
     };
-    let mut serving = tokio::select! {
-        serving = begin => serving?,
-        () = stop.asked() => return Ok(()),
+    let mut server = tokio::select! {
+        server = begin => server?,
+        () = stop.recv() => return Ok(()),
     };
     tokio::select! {
-        () = stop.asked() => {
-            serving.end().await;
+        () = stop.recv() => {
+            server.end().await;
             Ok(())
         }
-        fault = serving.broken() => Err(fault),
+        error = server.failed() => Err(error),
     }
 }

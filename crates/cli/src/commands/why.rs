@@ -6,16 +6,17 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
+use task_engine_operations::why::sentences::reason as sentence;
 use task_engine_operations::why::{Reason, Why, why};
 
 use super::show::no_such_task;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 
-/// Say why a task does not run, or what it does now
+/// Explain why a task does not run, or what it does now
 ///
 /// The reason to look at first comes first. The exit code is 0 whatever the
 /// reason, and 3 if there is no such task.
@@ -30,46 +31,52 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer<'a> {
+struct WhyOutput<'a> {
     id: TaskId,
     status: TaskStatus,
-    task_class: &'a str,
+    class: &'a str,
     queue: &'a str,
     priority: i32,
-    /// The time that this was so, by the database's clock.
+    /// When the reasons were read, by the database's clock.
     at: Timestamp,
-    reasons: &'a [Reason],
+    reasons: Vec<ReasonOutput<'a>>,
 }
 
-pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+/// A reason: its token and facts for programs, and its sentence.
+#[derive(Debug, Serialize)]
+struct ReasonOutput<'a> {
+    #[serde(flatten)]
+    reason: &'a Reason,
+    message: String,
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let Some(Why { task, at, reasons }) = why(&*store, args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;
+    let zone = now().time_zone().clone();
     let mut out = console.results();
     if args.json {
-        let answer = Answer {
+        let reasons = reasons.iter();
+        let answer = WhyOutput {
             id: row.id,
             status: row.status,
-            task_class: &row.task_class,
+            class: &row.task_class,
             queue: &row.queue,
             priority: row.priority,
             at,
-            reasons: &reasons,
+            reasons: reasons
+                .map(|reason| ReasonOutput { reason, message: sentence(reason, at, &zone) })
+                .collect(),
         };
         write_json_line(&mut out, &answer)?;
         return Ok(out.flush()?);
     }
-    let zone = now().time_zone().clone();
     writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
-    for (at_place, reason) in reasons.iter().enumerate() {
-        writeln!(
-            out,
-            "  {}. {}",
-            at_place + 1,
-            escape(&task_engine_operations::why::sentences::reason(reason, at, &zone))
-        )?;
+    for (index, reason) in reasons.iter().enumerate() {
+        writeln!(out, "  {}. {}", index + 1, escape(&sentence(reason, at, &zone)))?;
     }
     Ok(out.flush()?)
 }

@@ -18,22 +18,21 @@ use super::supervisor::{INPUT, INPUT_ENDS, KILL, TERMINATE};
 
 /// How an executable ended. Nothing of it runs any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum ProcessEnd {
     Exited(i32),
     Signalled(i32),
-    /// It could not even be started: the system's error number, if it has one,
-    /// and its words.
+    /// It could not be started: the system's error number, if any, and message.
     NotStarted(Option<i32>, String),
-    /// Its supervisor was killed; so was it.
+    /// Its supervisor was killed, so it was killed, too.
     Unsupervised,
 }
 
-/// The way to an executable. When this is dropped it is killed: at once if it
-/// was told to end before, else as when the engine dies.
+/// Controls an executable. Dropping it kills the executable: at once if it was
+/// terminated before, else as when the engine dies.
 #[derive(Debug, Clone)]
-pub(super) struct Control(UnboundedSender<(u8, Vec<u8>)>);
+pub(super) struct ProcessControl(UnboundedSender<(u8, Vec<u8>)>);
 
-impl Control {
+impl ProcessControl {
     pub(super) fn input(&self, data: Vec<u8>) {
         self.send(INPUT, data);
     }
@@ -51,7 +50,7 @@ impl Control {
     }
 
     fn send(&self, kind: u8, data: Vec<u8>) {
-        // Fails if it has ended already.
+        // Fails if the executable has ended.
         let _ = self.0.send((kind, data));
     }
 }
@@ -59,8 +58,8 @@ impl Control {
 /// Starts an executable with some variables more than its own.
 pub(super) fn start(
     program: &Program,
-    facts: &[(&'static str, String)],
-) -> io::Result<(Control, ChildStdout, ChildStderr, Waiting)> {
+    variables: &[(&'static str, String)],
+) -> io::Result<(ProcessControl, ChildStdout, ChildStderr, ExitWaiter)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut command = Command::new(this_program()?);
@@ -74,7 +73,7 @@ pub(super) fn start(
         .args(&program.arguments)
         .env_clear()
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
-        .envs(facts.iter().map(|(name, value)| (name, value)))
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .current_dir(&program.folder)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
@@ -89,7 +88,7 @@ pub(super) fn start(
     let (answers, to_supervisor) = UnixStream::from_std(ours)?.into_split();
     let (control, frames) = mpsc::unbounded_channel();
     tokio::spawn(write_frames(to_supervisor, frames));
-    Ok((Control(control), stdout, stderr, Waiting { answers, supervisor }))
+    Ok((ProcessControl(control), stdout, stderr, ExitWaiter { answers, supervisor }))
 }
 
 /// The same file as this process, even if another version has been put in its
@@ -98,7 +97,7 @@ fn this_program() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
-/// Ends when the last [`Control`] is gone, which closes the socket.
+/// Ends when the last [`ProcessControl`] is gone, which closes the socket.
 async fn write_frames(mut socket: OwnedWriteHalf, mut frames: UnboundedReceiver<(u8, Vec<u8>)>) {
     while let Some((kind, data)) = frames.recv().await {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
@@ -109,24 +108,24 @@ async fn write_frames(mut socket: OwnedWriteHalf, mut frames: UnboundedReceiver<
     }
 }
 
-/// The wait for the end of an executable.
-pub(super) struct Waiting {
+/// Waits for the end of an executable.
+pub(super) struct ExitWaiter {
     answers: OwnedReadHalf,
     supervisor: tokio::process::Child,
 }
 
-impl Waiting {
-    /// How it ended: said when nothing of it is left.
-    pub(super) async fn ending(mut self) -> Ending {
-        let mut said = Vec::new();
+impl ExitWaiter {
+    /// How it ended. Returns when none of its processes is left.
+    pub(super) async fn ending(mut self) -> ProcessEnd {
+        let mut output = Vec::new();
         // An error is an end, too: a supervisor that has gone without having read
-        // all of its frames resets the socket. What it said comes before that.
-        while let Ok(1..) = self.answers.read_buf(&mut said).await {}
-        let said = String::from_utf8_lossy(&said);
+        // all of its frames resets the socket. Its output comes before that.
+        while let Ok(1..) = self.answers.read_buf(&mut output).await {}
+        let output = String::from_utf8_lossy(&output);
         let _ = self.supervisor.wait().await;
-        let ending = parse(&said);
-        if ending == Ending::Unsupervised {
-            let started = said.lines().find_map(|line| line.strip_prefix("started "));
+        let ending = parse(&output);
+        if ending == ProcessEnd::Unsupervised {
+            let started = output.lines().find_map(|line| line.strip_prefix("started "));
             let group = started.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
             if let Some(group) = group {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -137,17 +136,17 @@ impl Waiting {
     }
 }
 
-fn parse(said: &str) -> Ending {
-    let last = said.lines().last().unwrap_or_default();
+fn parse(output: &str) -> ProcessEnd {
+    let last = output.lines().last().unwrap_or_default();
     let (word, rest) = last.split_once(' ').unwrap_or((last, ""));
     match (word, rest.parse()) {
-        ("exited", Ok(code)) => Ending::Exited(code),
-        ("signalled", Ok(signal)) => Ending::Signalled(signal),
+        ("exited", Ok(code)) => ProcessEnd::Exited(code),
+        ("signalled", Ok(signal)) => ProcessEnd::Signalled(signal),
         ("failed", _) => {
             let (number, why) = rest.split_once(' ').unwrap_or(("", rest));
-            Ending::NotStarted(number.parse().ok(), why.to_owned())
+            ProcessEnd::NotStarted(number.parse().ok(), why.to_owned())
         }
-        _ => Ending::Unsupervised,
+        _ => ProcessEnd::Unsupervised,
     }
 }
 
@@ -157,14 +156,14 @@ mod tests {
 
     #[test]
     fn last_line_of_supervisor_counts() {
-        assert_eq!(parse("started 7\nexited 3\n"), Ending::Exited(3));
-        assert_eq!(parse("started 7\nsignalled 9\n"), Ending::Signalled(9));
-        let failed = Ending::NotStarted(Some(2), "No such file".to_owned());
+        assert_eq!(parse("started 7\nexited 3\n"), ProcessEnd::Exited(3));
+        assert_eq!(parse("started 7\nsignalled 9\n"), ProcessEnd::Signalled(9));
+        let failed = ProcessEnd::NotStarted(Some(2), "No such file".to_owned());
         assert_eq!(parse("failed 2 No such file\n"), failed);
-        let failed = Ending::NotStarted(None, "nothing to start".to_owned());
+        let failed = ProcessEnd::NotStarted(None, "nothing to start".to_owned());
         assert_eq!(parse("failed - nothing to start\n"), failed);
         for silent in ["", "started 7\n", "exited\n"] {
-            assert_eq!(parse(silent), Ending::Unsupervised);
+            assert_eq!(parse(silent), ProcessEnd::Unsupervised);
         }
     }
 }

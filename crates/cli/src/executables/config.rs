@@ -1,14 +1,16 @@
 //! `task-engine.toml`: which executable runs for which class, and how; regular
 //! tasks; and the database.
 //!
-//! All mistakes of a file are found at once, each with its line and column, and
-//! without a database.
+//! serde reads the file (`file`) and stops at the first value that it cannot read.
+//! The checks here then report all that is wrong with the values. Every error has
+//! its line and column; no database is needed.
 
+mod file;
 mod programs;
 mod schedules;
-mod values;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +19,16 @@ use task_engine::{ClassRules, RetryRule, Schedule};
 use task_engine_core::json::BYTES_MAX;
 use task_engine_core::queue::check_queue_name;
 use task_engine_core::report::LINES_MAX;
-use task_engine_core::retry::DELAY_MAX;
 use task_engine_core::secret;
+use task_engine_core::suggest::nearest;
 use task_engine_core::task::NAME_BYTES_MAX;
-use toml::de::DeTable;
+use toml::Spanned;
 
-pub(super) use self::programs::FACTS;
-use self::programs::PROGRAM_KEYS;
-pub(crate) use self::values::nearest;
-use self::values::{Key, Value, entry, most};
+use self::file::{
+    ClassTable, Concurrency, DatabaseOnly, File, ModeName, Name, Processes, RetryTable, Text,
+    Texts, WorkerTable,
+};
+pub(super) use self::programs::ATTEMPT_VARIABLES;
 use crate::database::Database;
 
 /// The file that is read if none is named.
@@ -35,30 +38,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How many tasks one worker has at a time, in all of its processes.
 const SLOTS_MAX: usize = 10_000;
 
-const TOP_KEYS: [&str; 4] = ["class", "worker", "schedule", "database"];
-const CLASS_KEYS: [&str; 16] = [
-    "command",
-    "worker",
-    "mode",
-    "processes",
-    "concurrency",
-    "env",
-    "pass_env",
-    "folder",
-    "timeout",
-    "grace",
-    "retry",
-    "queue",
-    "priority",
-    "result_bytes",
-    "log_lines",
-    "secret",
-];
-const WORKER_KEYS: [&str; 7] =
-    ["command", "classes", "processes", "concurrency", "env", "pass_env", "folder"];
-const RETRY_KEYS: [&str; 5] = ["maximum", "first_delay", "factor", "cap", "jitter"];
-
-/// What a file says.
+/// The content of a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Config {
     /// The URL; the path of an embedded database is absolute.
@@ -71,7 +51,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone)]
 pub(crate) struct Executable {
     pub(crate) class: String,
-    pub(crate) mode: Mode,
+    pub(crate) mode: ExecutableMode,
     pub(crate) timeout: Option<Duration>,
     /// Between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
@@ -84,9 +64,9 @@ pub(crate) struct Executable {
     pub(crate) secret: Vec<String>,
 }
 
-/// How an executable meets its tasks.
+/// How an executable gets its tasks.
 #[derive(Debug, Clone)]
-pub(crate) enum Mode {
+pub(crate) enum ExecutableMode {
     /// One process a task.
     Once(Program),
     /// Processes that stay, and take a line a task.
@@ -123,7 +103,7 @@ impl Worker {
 }
 
 impl Executable {
-    fn new(class: &str, mode: Mode) -> Self {
+    fn new(class: &str, mode: ExecutableMode) -> Self {
         Self {
             class: class.to_owned(),
             mode,
@@ -140,8 +120,8 @@ impl Executable {
 
     pub(crate) fn program(&self) -> &Program {
         match &self.mode {
-            Mode::Once(program) => program,
-            Mode::Lines(worker) => &worker.program,
+            ExecutableMode::Once(program) => program,
+            ExecutableMode::Lines(worker) => &worker.program,
         }
     }
 
@@ -158,53 +138,75 @@ impl Executable {
     }
 }
 
-/// Something in a file that cannot be meant.
+/// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub(crate) struct ConfigError {
     pub(crate) line: usize,
     /// In characters, from 1.
     pub(crate) column: usize,
     pub(crate) message: String,
 }
 
-/// For whom a file is read.
+/// Why a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Programs and folders must be there.
+pub(crate) enum ConfigPurpose {
+    /// To run its programs: they and their folders must exist.
     Run,
-    /// They may be elsewhere: with the engine.
+    /// To create tasks: programs may exist on the engine's machine only.
     Create,
-    /// Only the database is asked for.
+    /// To find the database.
     Database,
 }
 
-/// Reads the text of a file that lies in `folder`, which must be absolute.
-pub(crate) fn parse(text: &str, folder: &Path, purpose: Purpose) -> Result<Config, Vec<Mistake>> {
-    let mut reader = Reader { text, folder, purpose, mistakes: Vec::new() };
-    let config = match DeTable::parse(text) {
-        Ok(table) => reader.file(table.get_ref()),
-        Err(error) => {
-            let message = match error.message() {
-                "duplicate key" => "this name is there twice; each class and key is given once",
-                other => other,
-            };
-            reader.mistake(error.span().unwrap_or(0..0), message.trim_end().replace('\n', ", "));
-            Config::default()
-        }
+/// Reads the text of a file in `folder`, which must be absolute.
+pub(crate) fn parse(
+    text: &str,
+    folder: &Path,
+    purpose: ConfigPurpose,
+) -> Result<Config, Vec<ConfigError>> {
+    let mut checker = Checker { text, folder, purpose, errors: Vec::new() };
+    let config = if purpose == ConfigPurpose::Database {
+        toml::from_str::<DatabaseOnly>(text)
+            .map(|file| Config { database: checker.database(file.database), ..Config::default() })
+    } else {
+        toml::from_str::<File>(text).map(|file| checker.file(file))
     };
-    if reader.mistakes.is_empty() {
+    let config = config.unwrap_or_else(|error| {
+        checker.error(error.span().unwrap_or(0..0), message(&error));
+        Config::default()
+    });
+    if checker.errors.is_empty() {
         Ok(config)
     } else {
-        reader.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
-        Err(reader.mistakes)
+        checker.errors.sort_by_key(|error| (error.line, error.column));
+        Err(checker.errors)
     }
 }
 
-struct Reader<'a> {
+/// The message of the parser, with the known key that was most likely meant.
+fn message(error: &toml::de::Error) -> String {
+    let message = error.message().trim_end().replace('\n', ", ");
+    if message == "duplicate key" {
+        return "this name is used twice; each class and key is given once".to_owned();
+    }
+    // serde's form: unknown field `a`, expected one of `b`, `c`
+    let mut names = message.split('`').skip(1).step_by(2);
+    let (true, Some(unknown)) = (message.starts_with("unknown "), names.next()) else {
+        return message;
+    };
+    let known: Vec<&str> = names.collect();
+    let hint = match nearest(unknown, known.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("known are {}", known.join(", ")),
+    };
+    format!("{unknown:?} is not known here; {hint}")
+}
+
+struct Checker<'a> {
     text: &'a str,
     folder: &'a Path,
-    purpose: Purpose,
-    mistakes: Vec<Mistake>,
+    purpose: ConfigPurpose,
+    errors: Vec<ConfigError>,
 }
 
 /// The workers of a file by name, and which of them has which class.
@@ -214,300 +216,256 @@ struct Workers {
     of_class: BTreeMap<String, String>,
 }
 
-impl Reader<'_> {
-    fn file(&mut self, table: &DeTable<'_>) -> Config {
-        let database = entry(table, "database").and_then(|(_, value)| self.database(value));
-        if self.purpose == Purpose::Database {
-            return Config { database, ..Config::default() };
-        }
-        self.unknown_keys(table, &TOP_KEYS, "a file has tables like [class.NAME]");
-        if !["class", "worker", "schedule"].iter().any(|key| entry(table, key).is_some()) {
-            self.mistake(
-                0..0,
-                "there is no class; write [class.NAME] and command = [\"./PROGRAM\"]",
-            );
+impl Checker<'_> {
+    fn error(&mut self, span: Range<usize>, message: impl Into<String>) {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line_begins = before.rfind('\n').map_or(0, |at| at + 1);
+        self.errors.push(ConfigError {
+            line: before.matches('\n').count() + 1,
+            column: before[line_begins..].chars().count() + 1,
+            message: message.into(),
+        });
+    }
+
+    fn file(&mut self, file: File) -> Config {
+        let database = self.database(file.database);
+        if file.class.is_empty() && file.worker.is_empty() && file.schedule.is_empty() {
+            self.error(0..0, "there is no class; write [class.NAME] and command = [\"./PROGRAM\"]");
             return Config::default();
         }
         let mut workers = Workers::default();
-        let worker_tables = self.named_tables(table, "worker");
-        for (name, table) in &worker_tables {
+        for (name, table) in &file.worker {
             self.worker(name, table, &mut workers);
         }
         let mut classes = Vec::new();
-        for (name, table) in self.named_tables(table, "class") {
+        for (name, table) in &file.class {
             self.class_name(name.get_ref(), name.span());
             classes.extend(self.class(name, table, &mut workers));
         }
-        for (name, _) in worker_tables {
-            if !workers.of_class.values().any(|worker| *worker == **name.get_ref()) {
+        for name in file.worker.keys() {
+            if !workers.of_class.values().any(|worker| worker == name.get_ref()) {
                 let message = format!(
                     "worker {0} serves no class; write classes = [\"NAME\"], or worker = \"{0}\" in a class",
                     name.get_ref()
                 );
-                self.mistake(name.span(), message);
+                self.error(name.span(), message);
             }
         }
-        let named = |class: &str| classes.iter().any(|one: &Executable| one.class == class);
-        let listed = workers.of_class.iter().filter(|(class, _)| !named(class));
-        let listed: Vec<_> = listed
-            .filter_map(|(class, name)| {
-                let worker = workers.by_name.get(name)?;
-                Some(Executable::new(class, Mode::Lines(worker.clone())))
-            })
-            .collect();
-        classes.extend(listed);
-        let mut schedules = Vec::new();
-        for (name, table) in self.named_tables(table, "schedule") {
-            schedules.extend(self.schedule(name, table, &classes));
+        // Classes that only their worker names.
+        for (class, worker) in &workers.of_class {
+            let is_known = classes.iter().any(|one: &Executable| one.class == *class);
+            if let Some(worker) = workers.by_name.get(worker).filter(|_| !is_known) {
+                classes.push(Executable::new(class, ExecutableMode::Lines(worker.clone())));
+            }
         }
+        let schedules = file.schedule.iter();
+        let schedules =
+            schedules.filter_map(|(name, table)| self.schedule(name, table, &classes)).collect();
         Config { database, classes, schedules }
     }
 
-    /// The tables `[KIND.NAME]`.
-    fn named_tables<'t, 'i>(
-        &mut self,
-        table: &'t DeTable<'i>,
-        kind: &str,
-    ) -> Vec<(&'t Key<'i>, &'t DeTable<'i>)> {
-        let Some((_, value)) = entry(table, kind) else {
-            return Vec::new();
-        };
-        let Some(tables) = self.table(value, kind) else {
-            return Vec::new();
-        };
-        let mut named = Vec::new();
-        for (name, value) in tables {
-            if let Some(table) = self.table(value, &format!("{kind} {}", name.get_ref())) {
-                named.push((name, table));
-            }
-        }
-        named
-    }
-
-    /// The URL of the database. A path is seen from the folder of the file.
-    fn database(&mut self, value: &Value<'_>) -> Option<String> {
-        let url = self.text(value, "database")?;
-        match Database::parse(&url, None) {
+    /// The URL of the database. A path is relative to the folder of the file.
+    fn database(&mut self, url: Option<Spanned<Text>>) -> Option<String> {
+        let url = url?;
+        match Database::parse(url.get_ref(), None) {
             Ok(Database::File(path)) => {
                 Some(format!("sqlite:{}", self.folder.join(path).display()))
             }
-            Ok(_) => Some(url),
-            Err(wrong) => {
-                let wrong = wrong.to_string();
-                self.mistake(value.span(), wrong.lines().next().unwrap_or_default());
+            Ok(_) => Some(url.get_ref().to_string()),
+            Err(error) => {
+                let message = error.to_string();
+                self.error(url.span(), message.lines().next().unwrap_or_default());
                 None
             }
         }
     }
 
-    fn class_name(&mut self, name: &str, span: std::ops::Range<usize>) {
+    fn class_name(&mut self, name: &str, span: Range<usize>) {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             let message = format!(
                 "the name of a class has 1 to {NAME_BYTES_MAX} bytes, without control characters"
             );
-            self.mistake(span, message);
+            self.error(span, message);
         }
     }
 
-    fn worker(&mut self, name: &Key<'_>, table: &DeTable<'_>, workers: &mut Workers) {
-        self.unknown_keys(table, &WORKER_KEYS, "see `task-engine start --help`");
-        let (processes, concurrency) = self.slots(name, table);
-        if let Some((_, value)) = entry(table, "classes") {
-            for class in self.texts(value, "classes").unwrap_or_default() {
-                self.class_name(&class, value.span());
-                let before = workers.of_class.insert(class.clone(), name.get_ref().to_string());
-                if let Some(other) = before {
-                    let message = format!("class {class} is served by worker {other} already");
-                    self.mistake(value.span(), message);
-                }
+    fn worker(&mut self, name: &Name, table: &WorkerTable, workers: &mut Workers) {
+        let (processes, concurrency) =
+            self.slots(name, table.processes.as_ref(), table.concurrency.as_ref());
+        for class in table.classes.iter().flat_map(|classes| classes.get_ref()) {
+            self.class_name(class.get_ref(), class.span());
+            let class_name = class.get_ref().to_string();
+            if let Some(other) = workers.of_class.insert(class_name, name.get_ref().clone()) {
+                let message =
+                    format!("class {} is served by worker {other} already", &**class.get_ref());
+                self.error(class.span(), message);
             }
         }
-        let Some((_, command)) = entry(table, "command") else {
-            let message = format!(
-                "worker {} has no command; write command = [\"./PROGRAM\", \"ARGUMENT\"]",
-                name.get_ref()
-            );
-            self.mistake(name.span(), message);
-            return;
-        };
-        let program = self.program(table, command);
-        let name = name.get_ref().to_string();
+        let program = self.program(
+            ("worker", name),
+            table.command.as_ref(),
+            table.env.as_ref(),
+            table.pass_env.as_ref(),
+            table.folder.as_ref(),
+        );
         let program = program.unwrap_or_default();
+        let name = name.get_ref().clone();
         let worker = Worker { name: name.clone(), program, processes, concurrency };
         workers.by_name.insert(name, Arc::new(worker));
     }
 
     /// How many processes, and how many tasks in each.
-    fn slots(&mut self, name: &Key<'_>, table: &DeTable<'_>) -> (usize, usize) {
-        let processes = self.whole(table, "processes", 1, 1000).unwrap_or(1);
-        let concurrency = self.whole(table, "concurrency", 1, most(SLOTS_MAX)).unwrap_or(1);
+    fn slots(
+        &mut self,
+        name: &Name,
+        processes: Option<&Processes>,
+        concurrency: Option<&Concurrency>,
+    ) -> (usize, usize) {
+        let processes = processes.map_or(1, |number| number.get_ref().0);
+        let concurrency = concurrency.map_or(1, |number| number.get_ref().0);
         if processes * concurrency > SLOTS_MAX {
             let message = format!(
                 "{}: processes × concurrency is {}, and at most {SLOTS_MAX}",
                 name.get_ref(),
                 processes * concurrency
             );
-            self.mistake(name.span(), message);
+            self.error(name.span(), message);
         }
         (processes, concurrency)
     }
 
     fn class(
         &mut self,
-        name: &Key<'_>,
-        table: &DeTable<'_>,
+        name: &Name,
+        table: &ClassTable,
         workers: &mut Workers,
     ) -> Option<Executable> {
-        self.unknown_keys(table, &CLASS_KEYS, "see `task-engine start --help`");
         let mode = self.mode(name, table, workers);
-        let executable = Executable {
-            timeout: self.duration(table, "timeout", DELAY_MAX),
-            grace: self.duration(table, "grace", DELAY_MAX).unwrap_or(GRACE),
-            retry: self.retry(table),
-            queue: self.queue(table),
-            priority: self.whole(table, "priority", i32::MIN.into(), i32::MAX.into()).unwrap_or(0),
-            result_bytes: self
-                .whole(table, "result_bytes", 1, most(BYTES_MAX))
-                .unwrap_or(BYTES_MAX),
-            log_lines: self.whole(table, "log_lines", 0, most(LINES_MAX)).unwrap_or(LINES_MAX),
-            secret: self.secret(table),
-            ..Executable::new(name.get_ref(), Mode::Once(Program::default()))
-        };
-        Some(Executable { mode: mode?, ..executable })
-    }
-
-    /// A program of its own, or the worker that serves it.
-    fn mode(&mut self, name: &Key<'_>, table: &DeTable<'_>, workers: &mut Workers) -> Option<Mode> {
-        let class = name.get_ref();
-        let listed = workers.of_class.get(&**class).cloned();
-        let named = entry(table, "worker").map(|(_, value)| (value, self.text(value, "worker")));
-        if let Some((value, Some(worker))) = &named {
-            if !workers.by_name.contains_key(worker) {
-                let known: Vec<&str> = workers.by_name.keys().map(String::as_str).collect();
-                let hint = match nearest(worker, &known) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("write [worker.{worker}] with its command"),
-                };
-                self.mistake(value.span(), format!("there is no worker {worker:?}; {hint}"));
-            } else if listed.as_ref().is_some_and(|other| other != worker) {
-                let other = listed.clone().unwrap_or_default();
-                let message = format!("class {class} is listed in worker {other}");
-                self.mistake(value.span(), message);
-            }
-            workers.of_class.insert(class.to_string(), worker.clone());
-        }
-        let worker = named.and_then(|(_, name)| name).or(listed);
-        let Some(worker) = worker else {
-            return self.own_program(name, table);
-        };
-        for key in PROGRAM_KEYS.into_iter().chain(["mode", "processes", "concurrency"]) {
-            if let Some((key, _)) = entry(table, key) {
-                let message = format!(
-                    "{0} belongs into [worker.{worker}], which serves this class",
-                    key.get_ref()
-                );
-                self.mistake(key.span(), message);
-            }
-        }
-        workers.by_name.get(&worker).cloned().map(Mode::Lines)
-    }
-
-    /// The program of a class that is served by no worker of the file.
-    fn own_program(&mut self, name: &Key<'_>, table: &DeTable<'_>) -> Option<Mode> {
-        let lines = self.is_lines(table);
-        let (processes, concurrency) = self.slots(name, table);
-        if !lines {
-            for key in ["processes", "concurrency"] {
-                if let Some((key, _)) = entry(table, key) {
-                    let message = format!(
-                        "{} is for mode = \"lines\" only; how many processes run at a time is said by the workers of the engine",
-                        key.get_ref()
-                    );
-                    self.mistake(key.span(), message);
-                }
-            }
-        }
-        let Some((_, command)) = entry(table, "command") else {
-            let message = format!(
-                "class {} has no command; write command = [\"./PROGRAM\", \"ARGUMENT\"]",
-                name.get_ref()
-            );
-            self.mistake(name.span(), message);
-            self.environment(table);
-            return None;
-        };
-        let program = self.program(table, command)?;
-        let name = name.get_ref().to_string();
-        Some(if lines {
-            Mode::Lines(Arc::new(Worker { name, program, processes, concurrency }))
-        } else {
-            Mode::Once(program)
+        let queue = self.queue(table.queue.as_ref());
+        let secret = self.secret(table.secret.as_ref());
+        Some(Executable {
+            timeout: table.timeout.map(|time| time.0),
+            grace: table.grace.map_or(GRACE, |time| time.0),
+            retry: retry_rule(&table.retry),
+            queue,
+            priority: table.priority.unwrap_or(0),
+            result_bytes: table.result_bytes.map_or(BYTES_MAX, |number| number.0),
+            log_lines: table.log_lines.map_or(LINES_MAX, |number| number.0),
+            secret,
+            ..Executable::new(name.get_ref(), mode?)
         })
     }
 
-    fn is_lines(&mut self, table: &DeTable<'_>) -> bool {
-        let Some((_, value)) = entry(table, "mode") else {
-            return false;
+    /// A program of its own, or the worker that serves it.
+    fn mode(
+        &mut self,
+        name: &Name,
+        table: &ClassTable,
+        workers: &mut Workers,
+    ) -> Option<ExecutableMode> {
+        let class = name.get_ref();
+        let listed = workers.of_class.get(class).cloned();
+        if let Some(worker) = &table.worker {
+            let worker_name: &str = worker.get_ref();
+            if !workers.by_name.contains_key(worker_name) {
+                let known = workers.by_name.keys().map(String::as_str);
+                let hint = match nearest(worker_name, known) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("write [worker.{worker_name}] with its command"),
+                };
+                let message = format!("there is no worker {worker_name:?}; {hint}");
+                self.error(worker.span(), message);
+            } else if let Some(other) = listed.as_ref().filter(|other| *other != worker_name) {
+                self.error(worker.span(), format!("class {class} is listed in worker {other}"));
+            }
+            workers.of_class.insert(class.clone(), worker_name.to_owned());
+        }
+        let worker = table.worker.as_ref().map(|worker| worker.get_ref().to_string()).or(listed);
+        let Some(worker) = worker else {
+            return self.own_program(name, table);
         };
-        match value.get_ref().as_str() {
-            Some("once") => false,
-            Some("lines") => true,
-            _ => {
-                self.mistake(
-                    value.span(),
-                    "a mode is \"once\" (one process a task) or \"lines\" (processes that stay)",
-                );
-                false
+        for (key, span) in [
+            ("command", span(&table.command)),
+            ("env", span(&table.env)),
+            ("pass_env", span(&table.pass_env)),
+            ("folder", span(&table.folder)),
+            ("mode", span(&table.mode)),
+            ("processes", span(&table.processes)),
+            ("concurrency", span(&table.concurrency)),
+        ] {
+            if let Some(span) = span {
+                let message =
+                    format!("{key} belongs into [worker.{worker}], which serves this class");
+                self.error(span, message);
             }
         }
+        workers.by_name.get(&worker).cloned().map(ExecutableMode::Lines)
     }
 
-    fn retry(&mut self, table: &DeTable<'_>) -> RetryRule {
-        let mut rule = RetryRule::default();
-        let Some((_, value)) = entry(table, "retry") else {
-            return rule;
-        };
-        let Some(table) = self.table(value, "retry") else {
-            return rule;
-        };
-        self.unknown_keys(table, &RETRY_KEYS, "a retry rule has no more");
-        if let Some(maximum) = self.whole(table, "maximum", 0, 1_000_000) {
-            rule.maximum = maximum;
+    /// The program of a class that no worker of the file serves.
+    fn own_program(&mut self, name: &Name, table: &ClassTable) -> Option<ExecutableMode> {
+        let is_lines = table.mode.as_ref().is_some_and(|mode| *mode.get_ref() == ModeName::Lines);
+        let (processes, concurrency) =
+            self.slots(name, table.processes.as_ref(), table.concurrency.as_ref());
+        for (key, span) in
+            [("processes", span(&table.processes)), ("concurrency", span(&table.concurrency))]
+        {
+            if let Some(span) = span.filter(|_| !is_lines) {
+                let message = format!(
+                    "{key} is for mode = \"lines\" only; in mode = \"once\", each worker of the engine runs one process"
+                );
+                self.error(span, message);
+            }
         }
-        if let Some(delay) = self.duration(table, "first_delay", DELAY_MAX) {
-            rule.first_delay = delay;
-        }
-        if let Some(cap) = self.duration(table, "cap", DELAY_MAX) {
-            rule.cap = cap;
-        }
-        if let Some(factor) = self.number(table, "factor", 1.0, 1000.0) {
-            rule.factor = factor;
-        }
-        if let Some(jitter) = self.number(table, "jitter", 0.0, 1.0) {
-            rule.jitter = jitter;
-        }
-        rule
+        let program = self.program(
+            ("class", name),
+            table.command.as_ref(),
+            table.env.as_ref(),
+            table.pass_env.as_ref(),
+            table.folder.as_ref(),
+        )?;
+        let name = name.get_ref().clone();
+        Some(if is_lines {
+            ExecutableMode::Lines(Arc::new(Worker { name, program, processes, concurrency }))
+        } else {
+            ExecutableMode::Once(program)
+        })
     }
 
-    fn queue(&mut self, table: &DeTable<'_>) -> Option<String> {
-        let (_, value) = entry(table, "queue")?;
-        let name = self.text(value, "queue")?;
-        if let Err(error) = check_queue_name(&name) {
-            self.mistake(value.span(), error.to_string());
+    fn queue(&mut self, name: Option<&Spanned<Text>>) -> Option<String> {
+        let name = name?;
+        if let Err(error) = check_queue_name(name.get_ref()) {
+            self.error(name.span(), error.to_string());
         }
-        Some(name)
+        Some(name.get_ref().to_string())
     }
 
-    fn secret(&mut self, table: &DeTable<'_>) -> Vec<String> {
-        let Some((_, value)) = entry(table, "secret") else {
+    fn secret(&mut self, paths: Option<&Texts>) -> Vec<String> {
+        let Some(named) = paths else {
             return Vec::new();
         };
-        let paths = self.texts(value, "secret").unwrap_or_default();
-        if let Err(why) = secret::check(&paths) {
-            self.mistake(value.span(), why.to_string());
+        let paths: Vec<String> = named.get_ref().iter().map(|p| p.get_ref().to_string()).collect();
+        if let Err(error) = secret::check(&paths) {
+            self.error(named.span(), error.to_string());
         }
         paths
     }
+}
+
+fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
+    value.as_ref().map(Spanned::span)
+}
+
+fn retry_rule(table: &RetryTable) -> RetryRule {
+    let mut rule = RetryRule::default();
+    if let Some(maximum) = table.maximum {
+        rule.maximum = u32::try_from(maximum.0).unwrap_or(u32::MAX);
+    }
+    rule.first_delay = table.first_delay.map_or(rule.first_delay, |time| time.0);
+    rule.factor = table.factor.map_or(rule.factor, |number| number.0);
+    rule.cap = table.cap.map_or(rule.cap, |time| time.0);
+    rule.jitter = table.jitter.map_or(rule.jitter, |number| number.0);
+    rule
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Exceptions that nobody caught, as interpreters print them before they exit
-//! with code 1: an attempt is recorded under the name of the exception.
+//! Uncaught exceptions, as interpreters print them before they exit with code 1. The
+//! attempt is recorded with the name of the exception.
 
-/// What a program died of.
+/// An uncaught exception.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Uncaught {
+pub(super) struct UncaughtException {
     pub(super) exception: String,
     pub(super) message: String,
     /// Where the report begins among the lines.
@@ -14,7 +14,7 @@ pub(super) struct Uncaught {
 const MESSAGE_LINES_MAX: usize = 20;
 
 /// The last exception that these lines of a standard error report.
-pub(super) fn uncaught(lines: &[&str]) -> Option<Uncaught> {
+pub(super) fn uncaught(lines: &[&str]) -> Option<UncaughtException> {
     let found = [python(lines), node(lines), ruby(lines)];
     found.into_iter().flatten().max_by_key(|found| found.begins)
 }
@@ -24,7 +24,7 @@ pub(super) fn uncaught(lines: &[&str]) -> Option<Uncaught> {
 ///   File "job.py", line 3, in <module>
 /// ValueError: no such account
 /// ```
-fn python(lines: &[&str]) -> Option<Uncaught> {
+fn python(lines: &[&str]) -> Option<UncaughtException> {
     let is_place = |line: &&str| line.starts_with("  File \"");
     let begins = lines
         .iter()
@@ -37,14 +37,14 @@ fn python(lines: &[&str]) -> Option<Uncaught> {
     }
     let last = rest.iter().find(|line| !line.starts_with(char::is_whitespace))?;
     let (exception, message) = name_and_message(last)?;
-    Some(Uncaught { exception, message, begins })
+    Some(UncaughtException { exception, message, begins })
 }
 
 /// ```text
 /// TypeError: x is not a function
 ///     at work (/srv/job.js:3:7)
 /// ```
-fn node(lines: &[&str]) -> Option<Uncaught> {
+fn node(lines: &[&str]) -> Option<UncaughtException> {
     let is_call = |line: &str| line.starts_with("    at ");
     let call = (1..lines.len()).rev().find(|at| is_call(lines[*at]) && !is_call(lines[at - 1]))?;
     let first = call.saturating_sub(MESSAGE_LINES_MAX);
@@ -52,7 +52,7 @@ fn node(lines: &[&str]) -> Option<Uncaught> {
         let (exception, message) = name_and_message(lines[begins])?;
         // `Error [ERR_X]: …`
         let exception = exception.split(" [").next().unwrap_or_default().to_owned();
-        Some(Uncaught { exception, message, begins })
+        Some(UncaughtException { exception, message, begins })
     })
 }
 
@@ -60,7 +60,7 @@ fn node(lines: &[&str]) -> Option<Uncaught> {
 /// job.rb:2:in `work': no such account (ArgumentError)
 ///         from job.rb:5:in `<main>'
 /// ```
-fn ruby(lines: &[&str]) -> Option<Uncaught> {
+fn ruby(lines: &[&str]) -> Option<UncaughtException> {
     lines.iter().enumerate().rev().find_map(|(begins, line)| {
         let (head, exception) = line.strip_suffix(')')?.rsplit_once(" (")?;
         if !is_name(exception) || !exception.starts_with(|c: char| c.is_ascii_uppercase()) {
@@ -77,13 +77,13 @@ fn ruby(lines: &[&str]) -> Option<Uncaught> {
             None => rest.strip_prefix(' ')?,
         };
         let (exception, message) = (exception.to_owned(), message.to_owned());
-        is_place.then_some(Uncaught { exception, message, begins })
+        is_place.then_some(UncaughtException { exception, message, begins })
     })
 }
 
 /// `ValueError: no such account`, or a name alone.
 fn name_and_message(line: &str) -> Option<(String, String)> {
-    let line = line.strip_prefix("Uncaught ").unwrap_or(line).trim_end();
+    let line = line.strip_prefix("UncaughtException ").unwrap_or(line).trim_end();
     let (name, message) = match line.split_once(':') {
         Some((name, message)) => (name, message.trim_start()),
         None => (line, ""),
@@ -105,75 +105,4 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(text: &str) -> Option<(String, String, usize)> {
-        let lines: Vec<&str> = text.lines().collect();
-        uncaught(&lines).map(|it| (it.exception, it.message, it.begins))
-    }
-
-    fn is(text: &str, exception: &str, message: &str, begins: usize) {
-        let expected = Some((exception.to_owned(), message.to_owned(), begins));
-        assert_eq!(found(text), expected, "{text}");
-    }
-
-    #[test]
-    fn python_exception_has_its_name() {
-        is(
-            "working\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    f()\n    ~^^\n  File \"a.py\", line 2, in f\n    raise ValueError(\"no: such\")\nValueError: no: such\n",
-            "ValueError",
-            "no: such",
-            1,
-        );
-        is(
-            "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'a'\nDuring handling of the above exception, another exception occurred:\nTraceback (most recent call last):\n  File \"a.py\", line 2\napp.errors.Broken",
-            "app.errors.Broken",
-            "",
-            4,
-        );
-        is(
-            "  File \"a.py\", line 1\n    def\n       ^\nSyntaxError: invalid syntax",
-            "SyntaxError",
-            "invalid syntax",
-            0,
-        );
-    }
-
-    #[test]
-    fn node_exception_has_its_name() {
-        is(
-            "/srv/a.js:3\n    throw new TypeError(\"no\")\n    ^\nTypeError: no\nreally\n    at work (/srv/a.js:3:7)\n    at Module._compile (node:internal)\nNode.js v20.1.0",
-            "TypeError",
-            "no",
-            3,
-        );
-        is("Error [ERR_X]: gone\n    at a (b.js:1:1) {\n  code: 'ERR_X'\n}", "Error", "gone", 0);
-    }
-
-    #[test]
-    fn ruby_exception_has_its_name() {
-        is(
-            "a.rb:2:in `work': no such account (ArgumentError)\n\tfrom a.rb:5:in `<main>'",
-            "ArgumentError",
-            "no such account",
-            0,
-        );
-        is("x\na.rb:2:in 'Object#work': gone (Shop::NotFound)", "Shop::NotFound", "gone", 1);
-    }
-
-    #[test]
-    fn other_words_are_no_exception() {
-        for text in [
-            "",
-            "something went wrong",
-            "error: no such file (os error 2)",
-            "usage: tool (Options)",
-            "Traceback (most recent call last):",
-            "    at home",
-            "listening on a.rb:80:in (X)",
-        ] {
-            assert_eq!(found(text), None, "{text}");
-        }
-    }
-}
+mod tests;

@@ -1,11 +1,10 @@
-//! Processes that stay: one line of JSON a task, one line an answer.
+//! Persistent processes: one line of JSON a task, one line an answer.
 //!
-//! Each worker has a pool of processes, which are started when tasks want them.
-//! The engine claims no more tasks than there are seats. A task gets a seat at a
-//! process; its line goes in, its answer comes out. A malformed answer fails its
-//! task alone. A process that dies, or prints what cannot be told to belong to a
-//! task, takes the tasks that it has with it: they fail with its last words, and
-//! the next task gets a new one.
+//! Each worker has a pool of processes, which are started on demand. The engine
+//! claims no more tasks than there are slots. A task gets a slot of a process; its
+//! line goes in, its answer comes out. A malformed answer fails only its task. If a
+//! process dies, or prints a line that belongs to no task, all of its tasks fail with
+//! its last log lines, and the next task gets a new process.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -23,90 +22,89 @@ use tokio::process::ChildStdout;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::child::{self, Control, Ending, Waiting};
+use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
 use super::config::{Executable, Worker};
-use super::log::{Lines, Tail};
-use super::once::{not_started, said};
-use super::protocol::{self, About, Line, Malformed};
-use super::resources::{Shortage, give_up, is_shortage, shortage_of};
+use super::log::{LineSplitter, LogTail};
+use super::once::{end_text, not_started};
+use super::protocol::{self, MalformedLine, TaskUpdate, WorkerLine};
+use super::resources::{ShortageWait, give_up, is_shortage, shortage_of};
 
 /// How much longer than a result its line may be.
 const ENVELOPE_BYTES: usize = 64 * 1024;
-/// How many tasks that have ended a process is remembered to have had.
+/// How many ended tasks of a process are remembered.
 const ENDED_MAX: usize = 1000;
-/// More than a pipe holds: enough for all that was said before an answer.
+/// More than a pipe holds: enough for all that was logged before an answer.
 const READS_MAX: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// When a process has ended, all that could write has; this is for the rest.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to read the log after a process has ended.
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What becomes of a task.
-type Answered = Result<Box<RawValue>, Failure>;
+/// The result of an attempt.
+type AttemptResult = Result<Box<RawValue>, Failure>;
 
 /// The processes of a worker.
-pub(super) struct Pool {
+pub(super) struct ProcessPool {
     worker: Arc<Worker>,
     /// The longest line that a process may print.
     line_bytes_max: usize,
-    state: Mutex<State>,
-    /// A seat is free, or a process may be started.
+    state: Mutex<PoolState>,
+    /// A slot is free, or a process may be started.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     processes: Vec<Arc<Process>>,
-    /// How many died in a row without having answered anything.
+    /// How many died in a row without an answer.
     deaths: u32,
     not_before: Option<Instant>,
 }
 
 struct Process {
-    control: Control,
-    /// Locked before the seats, if both are.
-    stderr: Mutex<Stderr>,
-    seats: Mutex<Seats>,
+    control: ProcessControl,
+    /// Locked before the slots, if both are.
+    stderr: Mutex<StderrLog>,
+    slots: Mutex<TaskSlots>,
 }
 
-/// The standard error. It is read before an answer counts, so that what was said
-/// before it belongs to its task, and not to the next one.
-struct Stderr {
+/// The standard error. It is read before an answer is handled, so that earlier lines
+/// belong to the answered task, and not to the next one.
+struct StderrLog {
     file: File,
-    lines: Lines,
-    tail: Tail,
+    lines: LineSplitter,
+    tail: LogTail,
 }
 
-enum LogIs {
+enum StderrState {
     Empty,
     Flooding,
-    Over,
+    Closed,
 }
 
-struct Seats {
-    taken: HashMap<String, Seat>,
+struct TaskSlots {
+    taken: HashMap<String, TaskSlot>,
     all: usize,
-    /// Why it gets no more tasks, and why it is killed.
+    /// Set if it gets no more tasks and is killed: the reason.
     over: Option<String>,
-    /// Tasks that it had a moment ago: what it still says about them is late, and
-    /// does no harm.
+    /// Tasks that it had before: late answers for them are ignored.
     ended: VecDeque<String>,
 }
 
-struct Seat {
-    answer: oneshot::Sender<Answered>,
+struct TaskSlot {
+    answer: oneshot::Sender<AttemptResult>,
     executable: Arc<Executable>,
     run: Run<()>,
 }
 
-impl Pool {
+impl ProcessPool {
     /// `result_bytes` is the longest result of its classes.
     pub(super) fn new(worker: Arc<Worker>, result_bytes: usize) -> Self {
         let line_bytes_max = result_bytes + ENVELOPE_BYTES;
         Self { worker, line_bytes_max, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Runs one attempt. Its time begins when a process has it.
+    /// Runs one attempt. Its time limit starts when a process has it.
     pub(super) async fn run(
         self: Arc<Self>,
         executable: Arc<Executable>,
@@ -116,11 +114,12 @@ impl Pool {
         run.keep_log_lines(executable.log_lines);
         let id = format!("{}.{}", run.task_id(), run.attempt());
         let (process, mut answer) = tokio::select! {
-            seated = self.seat(&id, &executable, &run) => seated?,
-            () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had it yet")),
+            assigned = self.slot(&id, &executable, &run) => assigned?,
+            () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
         };
-        // From here on, whoever drops this attempt drops its process, too.
-        let mut held = Held { process: &process, id: &id, pool: &self, answered: false };
+        // From here on, dropping this attempt kills its process.
+        let mut held =
+            ProcessTaskGuard { process: &process, id: &id, pool: &self, answered: false };
         process.control.input(protocol::request(&id, &parameters, &run)?);
         let limit = executable.timeout;
         let time_is_over = async {
@@ -132,7 +131,7 @@ impl Pool {
         let timed_out = tokio::select! {
             answer = &mut answer => {
                 held.answered = true;
-                return answer.unwrap_or_else(|_| Err(nobody_answers()));
+                return answer.unwrap_or_else(|_| Err(no_answer()));
             }
             () = time_is_over => true,
             () = run.cancelled() => false,
@@ -142,10 +141,10 @@ impl Pool {
             // The engine drops this when the grace is over, and with it the process.
             let answer = answer.await;
             held.answered = true;
-            return answer.unwrap_or_else(|_| Err(nobody_answers()));
+            return answer.unwrap_or_else(|_| Err(no_answer()));
         }
         if timeout(executable.grace, &mut answer).await.is_err() {
-            process.end("a task did not end in its time, nor when it was told to");
+            process.end("a task ended neither within its time limit nor when it was cancelled");
             let _ = answer.await;
         }
         held.answered = true;
@@ -153,46 +152,47 @@ impl Pool {
         Err(Failure::named("Timeout", message).with_trace(Vec::new()))
     }
 
-    /// A seat at a process that has one free, or at a new process.
-    async fn seat(
+    /// A free slot of a process, or of a new process.
+    async fn slot(
         self: &Arc<Self>,
         id: &str,
         executable: &Arc<Executable>,
         run: &Run<()>,
-    ) -> Result<(Arc<Process>, oneshot::Receiver<Answered>), Failure> {
-        let mut shortage = Shortage::new();
+    ) -> Result<(Arc<Process>, oneshot::Receiver<AttemptResult>), Failure> {
+        let mut shortage = ShortageWait::new();
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             let next = {
                 let mut state = lock(&self.state);
-                let seated = state.processes.iter().find_map(|p| p.take_seat(id, executable, run));
-                if let Some(seated) = seated {
-                    return Ok(seated);
+                let assigned =
+                    state.processes.iter().find_map(|p| p.take_slot(id, executable, run));
+                if let Some(assigned) = assigned {
+                    return Ok(assigned);
                 }
                 let may_start = state.processes.len() < self.worker.processes;
                 match state.not_before.filter(|at| *at > Instant::now()) {
                     None if may_start => match self.start() {
                         Ok(process) => {
-                            let seated = process.take_seat(id, executable, run);
+                            let assigned = process.take_slot(id, executable, run);
                             state.processes.push(process);
-                            match seated {
-                                Some(seated) => return Ok(seated),
+                            match assigned {
+                                Some(assigned) => return Ok(assigned),
                                 None => continue,
                             }
                         }
-                        Err(error) => Next::Lacks(error),
+                        Err(error) => NextStep::StartFailed(error),
                     },
-                    pause => Next::At(pause.filter(|_| may_start)),
+                    pause => NextStep::At(pause.filter(|_| may_start)),
                 }
             };
             match next {
-                Next::At(Some(at)) => tokio::select! {
+                NextStep::At(Some(at)) => tokio::select! {
                     () = changed => {}
                     () = sleep_until(at) => {}
                 },
-                Next::At(None) => changed.await,
-                Next::Lacks(error) => match shortage_of(&error) {
+                NextStep::At(None) => changed.await,
+                NextStep::StartFailed(error) => match shortage_of(&error) {
                     Some(why) => shortage.wait(&why, run).await?,
                     None => return Err(not_started(executable, &error.to_string())),
                 },
@@ -202,39 +202,39 @@ impl Pool {
 
     fn start(self: &Arc<Self>) -> std::io::Result<Arc<Process>> {
         let (control, stdout, stderr, waiting) = child::start(&self.worker.program, &[])?;
-        let seats = Seats {
+        let slots = TaskSlots {
             taken: HashMap::new(),
             all: self.worker.concurrency,
             over: None,
             ended: VecDeque::new(),
         };
-        // The runtime has made it one that never blocks.
+        // The runtime has made it non-blocking.
         let stderr = stderr.into_owned_fd()?;
         let file = File::from(stderr.try_clone()?);
-        let log = Stderr { file, lines: Lines::default(), tail: Tail::default() };
-        let (stderr_lock, seats) = (Mutex::new(log), Mutex::new(seats));
-        let process = Arc::new(Process { control, stderr: stderr_lock, seats });
+        let log = StderrLog { file, lines: LineSplitter::default(), tail: LogTail::default() };
+        let (stderr_lock, slots) = (Mutex::new(log), Mutex::new(slots));
+        let process = Arc::new(Process { control, stderr: stderr_lock, slots });
         let stderr = pipe::Receiver::from_owned_fd(stderr)?;
-        tokio::spawn(self.clone().attend(process.clone(), stdout, stderr, waiting));
+        tokio::spawn(self.clone().watch_process(process.clone(), stdout, stderr, waiting));
         Ok(process)
     }
 
-    /// Listens to a process until its end.
-    async fn attend(
+    /// Reads from a process until it ends.
+    async fn watch_process(
         self: Arc<Self>,
         process: Arc<Process>,
         stdout: ChildStdout,
         stderr: pipe::Receiver,
-        waiting: Waiting,
+        waiting: ExitWaiter,
     ) {
         let logging = tokio::spawn(log(self.worker.name.clone(), process.clone(), stderr));
-        let why = self.listen(&process, stdout).await;
-        let why = lock(&process.seats).without_secrets(&why).into_owned();
+        let why = self.read_answers(&process, stdout).await;
+        let why = lock(&process.slots).without_secrets(&why).into_owned();
         process.end(&why);
         let ended = waiting.ending().await;
-        // Its last words belong to the errors of its tasks.
-        let _ = timeout(LOG_PATIENCE, logging).await;
-        let why = lock(&process.seats).over.clone().unwrap_or(why);
+        // Its last log lines belong to the errors of its tasks.
+        let _ = timeout(LOG_TIMEOUT, logging).await;
+        let why = lock(&process.slots).over.clone().unwrap_or(why);
         {
             let mut state = lock(&self.state);
             state.processes.retain(|other| !Arc::ptr_eq(other, &process));
@@ -243,19 +243,20 @@ impl Pool {
             state.deaths += 1;
         }
         let name = &self.worker.name;
-        tracing::warn!("Worker process {name} ended ({}): {why}", said(&ended));
-        let taken: Vec<Seat> = lock(&process.seats).taken.drain().map(|(_, seat)| seat).collect();
+        tracing::warn!("Worker process {name} ended ({}): {why}", end_text(&ended));
+        let taken: Vec<TaskSlot> =
+            lock(&process.slots).taken.drain().map(|(_, slot)| slot).collect();
         let alone = taken.len() == 1;
-        for seat in taken {
-            let failure = process_ended(&seat, &ended, &why, alone, &lock(&process.stderr).tail);
-            let _ = seat.answer.send(Err(failure));
+        for slot in taken {
+            let failure = process_ended(&slot, &ended, &why, alone, &lock(&process.stderr).tail);
+            let _ = slot.answer.send(Err(failure));
         }
         self.changed.notify_waiters();
     }
 
-    /// Takes what a process says, until it says no more or what cannot be told to
-    /// belong to a task: why it is over.
-    async fn listen(&self, process: &Process, stdout: ChildStdout) -> String {
+    /// Handles the lines of a process. Returns why it ended: its output was closed, or
+    /// a line belongs to no task.
+    async fn read_answers(&self, process: &Process, stdout: ChildStdout) -> String {
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         loop {
@@ -270,134 +271,145 @@ impl Pool {
                 Ok(_) => {
                     process.read_log(&self.worker.name, |file, buffer| file.read(buffer));
                     if let Err(why) = self.take(process, protocol::parse(&line)) {
-                        return lock(&process.seats).without_secrets(&why).into_owned();
+                        return lock(&process.slots).without_secrets(&why).into_owned();
                     }
                 }
             }
         }
     }
 
-    /// Does what a line says. An error is a reason to end the process: whose line
-    /// it was cannot be told, so every task may be the one that waits for it.
-    fn take(&self, process: &Process, line: Result<Line, Malformed>) -> Result<(), String> {
-        let about = match line {
-            Ok(Line::Concurrency(number)) => {
+    /// Handles a line. An error ends the process: the line belongs to an unknown task,
+    /// so every task might wait for it.
+    fn take(
+        &self,
+        process: &Process,
+        line: Result<WorkerLine, MalformedLine>,
+    ) -> Result<(), String> {
+        let update = match line {
+            Ok(WorkerLine::Concurrency(number)) => {
                 if number > self.worker.concurrency {
                     let (name, known) = (&self.worker.name, self.worker.concurrency);
                     tracing::warn!(
                         "Worker process {name} takes {number} tasks at a time and gets {known}; write concurrency = {number} into task-engine.toml to use that"
                     );
                 }
-                let mut seats = lock(&process.seats);
-                seats.all = number.min(self.worker.concurrency);
+                let mut slots = lock(&process.slots);
+                slots.all = number.min(self.worker.concurrency);
                 return Ok(());
             }
-            Ok(Line::Task(about)) => *about,
-            Err(Malformed { id: None, why }) => return Err(why),
-            Err(Malformed { id: Some(id), why }) => {
+            Ok(WorkerLine::Task(update)) => *update,
+            Err(MalformedLine { id: None, why }) => return Err(why),
+            Err(MalformedLine { id: Some(id), why }) => {
                 let failure =
                     Failure::named("MalformedAnswer", format!("its process answered: {why}"));
-                let answer = Some(protocol::Answer::Failed(failure.with_trace(Vec::new())));
-                About { id, answer, ..About::default() }
+                let answer = Some(protocol::TaskAnswer::Failed(failure.with_trace(Vec::new())));
+                TaskUpdate { id, answer, ..TaskUpdate::default() }
             }
         };
-        let mut seats = lock(&process.seats);
-        let Some(seat) = seats.taken.get(&about.id) else {
-            let is_late = about.answer.is_none() || seats.ended.contains(&about.id);
-            // Words that come late do no harm.
+        let mut slots = lock(&process.slots);
+        let Some(slot) = slots.taken.get(&update.id) else {
+            let is_late = update.answer.is_none() || slots.ended.contains(&update.id);
             return if is_late {
                 Ok(())
             } else {
-                Err(format!("it answered for {:?}, which it does not have", about.id))
+                Err(format!("it answered for {:?}, which it does not have", update.id))
             };
         };
-        for line in &about.log {
-            seat.run.log(line);
+        for line in &update.log {
+            slot.run.log(line);
         }
-        if let Some((percent, message)) = about.progress {
-            seat.run.progress(percent, message);
+        if let Some((percent, message)) = update.progress {
+            slot.run.progress(percent, message);
         }
-        for warning in about.warnings {
-            seat.run.log_at(LogLevel::Warn, warning);
+        for warning in update.warnings {
+            slot.run.log_at(LogLevel::Warn, warning);
         }
-        let Some(answer) = about.answer else {
+        let Some(answer) = update.answer else {
             return Ok(());
         };
-        if let Some(seat) = seats.end(&about.id) {
-            let answer = seat.checked(answer);
-            let _ = seat.answer.send(answer);
+        if let Some(slot) = slots.end(&update.id) {
+            let answer = slot.checked(answer);
+            let _ = slot.answer.send(answer);
         }
-        drop(seats);
+        drop(slots);
         lock(&self.state).deaths = 0;
         self.changed.notify_waiters();
         Ok(())
     }
 }
 
-/// What a task waits for that has no seat.
-enum Next {
-    /// Another task's end, or this time.
+/// What a task without a slot waits for.
+enum NextStep {
+    /// The end of another task, or this time.
     At(Option<Instant>),
     /// A process could not be started.
-    Lacks(std::io::Error),
+    StartFailed(std::io::Error),
 }
 
-impl Seat {
-    /// The answer, if it is within the bounds of the class.
-    fn checked(&self, answer: protocol::Answer) -> Answered {
+impl TaskSlot {
+    /// The answer, if it is within the limits of the class.
+    fn checked(&self, answer: protocol::TaskAnswer) -> AttemptResult {
         match answer {
-            protocol::Answer::Result(result)
+            protocol::TaskAnswer::Result(result)
                 if result.get().len() > self.executable.result_bytes =>
             {
                 let limit = count(self.executable.result_bytes, "byte");
                 let message = format!("its result is longer than {limit}");
                 Err(Failure::named("ResultTooLong", message).with_trace(Vec::new()))
             }
-            protocol::Answer::Result(result) => Ok(result),
-            protocol::Answer::Failed(failure) => Err(failure),
-            protocol::Answer::Snooze(time, reason) => Err(Failure::snooze_because(time, reason)),
+            protocol::TaskAnswer::Result(result) => Ok(result),
+            protocol::TaskAnswer::Failed(failure) => Err(failure),
+            protocol::TaskAnswer::Snooze(time, reason) => {
+                Err(Failure::snooze_because(time, reason))
+            }
         }
     }
 }
 
-/// The failure of a task whose process has ended without an answer. The exception
-/// that the process died of is this task's if it had no other.
-fn process_ended(seat: &Seat, ended: &Ending, why: &str, alone: bool, tail: &Tail) -> Failure {
-    if let Ending::NotStarted(number, why) = ended {
+/// The failure of a task whose process ended without an answer. An uncaught exception
+/// of the process belongs to the task if it was its only one.
+fn process_ended(
+    slot: &TaskSlot,
+    ended: &ProcessEnd,
+    why: &str,
+    alone: bool,
+    tail: &LogTail,
+) -> Failure {
+    if let ProcessEnd::NotStarted(number, why) = ended {
         return if is_shortage(*number) {
             give_up(why)
         } else {
-            not_started(&seat.executable, why)
+            not_started(&slot.executable, why)
         };
     }
-    let uncaught = if *ended == Ending::Exited(1) { tail.uncaught() } else { None };
+    let uncaught = if *ended == ProcessEnd::Exited(1) { tail.uncaught() } else { None };
     match uncaught {
         Some(failure) if alone => failure,
         _ => {
             let last =
-                tail.last().map_or_else(String::new, |last| format!("; its last words: {last}"));
-            let how = said(ended);
+                tail.last().map_or_else(String::new, |last| format!("; its last log line: {last}"));
+            let how = end_text(ended);
             let message = format!("its process ended before it had answered ({how}): {why}{last}");
             tail.of(Failure::named("ProcessEnded", message))
         }
     }
 }
 
-impl Seats {
-    /// Frees the seat of a task.
-    fn end(&mut self, id: &str) -> Option<Seat> {
-        let seat = self.taken.remove(id)?;
+impl TaskSlots {
+    /// Frees the slot of a task.
+    fn end(&mut self, id: &str) -> Option<TaskSlot> {
+        let slot = self.taken.remove(id)?;
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
         self.ended.push_back(id.to_owned());
-        Some(seat)
+        Some(slot)
     }
 
     /// A text of a process without the secrets of any task that it has.
     fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.taken.values().fold(Cow::Borrowed(text), |text, seat| {
-            match seat.run.without_secrets(&text) {
+        self.taken.values().fold(Cow::Borrowed(text), |text, slot| {
+            match slot.run.without_secrets(&text) {
                 Cow::Owned(shown) => Cow::Owned(shown),
                 Cow::Borrowed(_) => text,
             }
@@ -406,39 +418,39 @@ impl Seats {
 }
 
 impl Process {
-    fn take_seat(
+    fn take_slot(
         self: &Arc<Self>,
         id: &str,
         executable: &Arc<Executable>,
         run: &Run<()>,
-    ) -> Option<(Arc<Self>, oneshot::Receiver<Answered>)> {
-        let mut seats = lock(&self.seats);
-        if seats.over.is_some() || seats.taken.len() >= seats.all {
+    ) -> Option<(Arc<Self>, oneshot::Receiver<AttemptResult>)> {
+        let mut slots = lock(&self.slots);
+        if slots.over.is_some() || slots.taken.len() >= slots.all {
             return None;
         }
         let (answer, receiver) = oneshot::channel();
         let (executable, run) = (executable.clone(), run.clone());
-        seats.taken.insert(id.to_owned(), Seat { answer, executable, run });
+        slots.taken.insert(id.to_owned(), TaskSlot { answer, executable, run });
         Some((self.clone(), receiver))
     }
 
-    /// Takes what is there of the standard error, without waiting.
+    /// Reads the available standard error, without waiting.
     fn read_log(
         &self,
         worker: &str,
         read: impl Fn(&mut File, &mut [u8]) -> std::io::Result<usize>,
-    ) -> LogIs {
+    ) -> StderrState {
         let mut stderr = lock(&self.stderr);
-        let Stderr { file, lines, tail } = &mut *stderr;
+        let StderrLog { file, lines, tail } = &mut *stderr;
         let mut each = |line: &str| {
-            let seats = lock(&self.seats);
+            let slots = lock(&self.slots);
             // Whosever they are, and before anything is cut off.
-            let line = &*seats.without_secrets(line);
+            let line = &*slots.without_secrets(line);
             tail.add(line);
-            let mut taken = seats.taken.values();
+            let mut taken = slots.taken.values();
             match (taken.next(), taken.next()) {
-                (Some(seat), None) => seat.run.log(line),
-                // Nobody can tell whose it is.
+                (Some(slot), None) => slot.run.log(line),
+                // Its task is unknown.
                 _ => tracing::info!("Worker process {worker}: {line}"),
             }
         };
@@ -446,55 +458,55 @@ impl Process {
         for _ in 0..READS_MAX {
             match read(file, &mut buffer) {
                 Ok(read @ 1..) => lines.add(&buffer[..read], &mut each),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return LogIs::Empty,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return StderrState::Empty,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(_) | Err(_) => {
                     lines.end(&mut each);
-                    return LogIs::Over;
+                    return StderrState::Closed;
                 }
             }
         }
-        LogIs::Flooding
+        StderrState::Flooding
     }
 
-    /// It gets no more tasks, and is killed.
+    /// Assigns no more tasks to it, and kills it.
     fn end(&self, why: &str) {
-        lock(&self.seats).over.get_or_insert_with(|| why.to_owned());
+        lock(&self.slots).over.get_or_insert_with(|| why.to_owned());
         self.control.kill();
     }
 }
 
-/// A task that a process has. If it is dropped without an answer, the process
-/// still works on it: it is killed, so that no attempt goes on after its end.
-struct Held<'a> {
+/// A task that a process has. Dropped without an answer, it kills the process, so
+/// that no attempt continues after its end.
+struct ProcessTaskGuard<'a> {
     process: &'a Process,
     id: &'a str,
-    pool: &'a Pool,
+    pool: &'a ProcessPool,
     answered: bool,
 }
 
-impl Drop for Held<'_> {
+impl Drop for ProcessTaskGuard<'_> {
     fn drop(&mut self) {
-        let left = lock(&self.process.seats).end(self.id).is_some();
+        let left = lock(&self.process.slots).end(self.id).is_some();
         if left && !self.answered {
-            self.process.end("a task was told to end and did not");
+            self.process.end("a task was cancelled and did not end");
         }
         self.pool.changed.notify_waiters();
     }
 }
 
-/// Reads the standard error whenever there is something.
+/// Reads the standard error whenever it has data.
 async fn log(worker: String, process: Arc<Process>, stderr: pipe::Receiver) {
     while stderr.readable().await.is_ok() {
         match process.read_log(&worker, |_, buffer| stderr.try_read(buffer)) {
-            LogIs::Empty => {}
-            LogIs::Flooding => tokio::task::yield_now().await,
-            LogIs::Over => return,
+            StderrState::Empty => {}
+            StderrState::Flooding => tokio::task::yield_now().await,
+            StderrState::Closed => return,
         }
     }
 }
 
-fn nobody_answers() -> Failure {
+fn no_answer() -> Failure {
     Failure::named("ProcessEnded", "its process ended before it had answered")
 }
 

@@ -16,9 +16,9 @@ const TAIL_LINE_CHARS: usize = 500;
 
 /// The last lines, for the error of an attempt that fails.
 #[derive(Debug, Default)]
-pub(super) struct Tail(VecDeque<String>);
+pub(super) struct LogTail(VecDeque<String>);
 
-impl Tail {
+impl LogTail {
     pub(super) fn add(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -26,17 +26,17 @@ impl Tail {
         if self.0.len() == TAIL_LINES {
             self.0.pop_front();
         }
-        // The beginning of a line stays: it is how deep it stands.
+        // Indentation is kept.
         self.0.push_back(line.trim_end().chars().take(TAIL_LINE_CHARS).collect());
     }
 
-    /// The last line that says something.
+    /// The last line.
     pub(super) fn last(&self) -> Option<&str> {
         self.0.back().map(|line| line.trim())
     }
 
-    /// A failure that has these lines where others have a backtrace; a single
-    /// one that is in its message already is not repeated.
+    /// The failure with these lines as its backtrace. A single line that its message
+    /// contains is not repeated.
     pub(super) fn of(&self, failure: Failure) -> Failure {
         let known = self.0.len() == 1 && failure.message().contains(self.0[0].trim());
         let shown = self.0.iter().skip(self.0.len().saturating_sub(LINES_SHOWN));
@@ -53,12 +53,11 @@ impl Tail {
     }
 }
 
-/// Bytes as they come, cut into lines. Of a line without end, only the first
-/// bytes are kept.
+/// Splits bytes into lines. Of a very long line, only the first bytes are kept.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<u8>);
+pub(super) struct LineSplitter(Vec<u8>);
 
-impl Lines {
+impl LineSplitter {
     pub(super) fn add(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         let mut parts = bytes.split(|byte| *byte == b'\n');
         if let Some(rest) = parts.next() {
@@ -71,7 +70,7 @@ impl Lines {
         }
     }
 
-    /// What is left without a line break.
+    /// The rest without a line break.
     pub(super) fn end(&mut self, mut each: impl FnMut(&str)) {
         if !self.0.is_empty() {
             each(text(&self.0).as_ref());
@@ -80,17 +79,16 @@ impl Lines {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        // One more than is kept: it is seen that the line was cut.
+        // One more than is kept, to show that the line was cut.
         let room = (LINE_BYTES_MAX + 1).saturating_sub(self.0.len());
         self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 }
 
-/// Reads to the end, whatever comes: the writer must never wait for a reader
-/// that has seen enough.
+/// Reads to the end, so that the writer never waits for a full pipe.
 pub(super) async fn for_each_line(mut from: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
     let mut buffer = vec![0; 16 * 1024];
-    let mut lines = Lines::default();
+    let mut lines = LineSplitter::default();
     // An error is an end.
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         lines.add(&buffer[..read], &mut each);
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_lines_whatever_they_are_made_of() {
+    async fn lines_are_split_and_cut() {
         assert_eq!(lines(b"").await, [""; 0]);
         assert_eq!(lines(b"a\r\n\nb").await, ["a", "", "b"]);
         assert_eq!(lines(b"\xff\n").await, ["\u{fffd}"]);
@@ -122,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_short_and_says_something() {
-        let mut tail = Tail::default();
+    fn tail_keeps_last_lines() {
+        let mut tail = LogTail::default();
         (0..200).for_each(|n| tail.add(&format!("line {n}")));
         tail.add("  ");
         assert_eq!((tail.last(), tail.0.len()), (Some("line 199"), TAIL_LINES));

@@ -1,13 +1,13 @@
-//! Tasks in any language: executables that run for classes, as
-//! `task-engine.toml` says.
+//! Tasks in any language: executables that run for classes, configured in
+//! `task-engine.toml`.
 //!
 //! - `config`: the file;
-//! - `once`: one process a task; `lines`: processes that stay, and `protocol`: what
-//!   is said to them and by them;
-//! - `log`: what they print to the standard error; `exception`: what they die of;
+//! - `once`: one process a task; `lines`: processes that stay, and `protocol`: the
+//!   lines they exchange with the engine;
+//! - `log`: their standard error; `exception`: uncaught exceptions in it;
 //! - `resources`: how many of them fit into the limits of the system;
 //! - `child`: a process as the engine sees it; `supervisor`: the process between
-//!   them, which leaves nothing behind.
+//!   the two, which ends all that the executable started.
 
 mod child;
 mod config;
@@ -27,67 +27,73 @@ use task_engine::{ClassRules, Engine, Run};
 use task_engine_core::display::count;
 
 use self::config::Worker;
-pub(crate) use self::config::{Config, Executable, FILE, Mistake, Mode, Purpose, nearest};
+pub(crate) use self::config::{
+    Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE,
+};
+use crate::error::CliError;
 use crate::escape::escape;
-use crate::exit::Fault;
 
-/// What a file says.
+/// A file and its content.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct LoadedConfig {
     pub(crate) file: PathBuf,
-    pub(crate) config: Result<Config, Vec<Mistake>>,
+    pub(crate) config: Result<Config, Vec<ConfigError>>,
 }
 
 /// Reads the named file; without a name, the one in the working folder, if it
-/// is there.
-pub(crate) fn read(file: Option<&Path>, purpose: Purpose) -> Result<Option<Read>, Fault> {
+/// exists.
+pub(crate) fn read(
+    file: Option<&Path>,
+    purpose: ConfigPurpose,
+) -> Result<Option<LoadedConfig>, CliError> {
     let path = file.unwrap_or(Path::new(FILE));
-    let wrong =
-        |error: std::io::Error| Fault::Usage(format!("{} cannot be read: {error}", path.display()));
+    let wrong = |error: std::io::Error| {
+        CliError::Usage(format!("{} cannot be read: {error}", path.display()))
+    };
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return match file {
                 None => Ok(None),
-                Some(_) => Err(Fault::NotFound(format!("there is no file {}", path.display()))),
+                Some(_) => Err(CliError::NotFound(format!("there is no file {}", path.display()))),
             };
         }
         Err(error) => return Err(wrong(error)),
     };
     let absolute = std::path::absolute(path).map_err(wrong)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    Ok(Some(Read { file: path.to_owned(), config: config::parse(&text, folder, purpose) }))
+    Ok(Some(LoadedConfig { file: path.to_owned(), config: config::parse(&text, folder, purpose) }))
 }
 
-/// What a file says that must have no mistakes; nothing without a file.
-pub(crate) fn load(file: Option<&Path>, purpose: Purpose) -> Result<Config, Fault> {
+/// The content of a file that must have no errors; empty without a file.
+pub(crate) fn load(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Config, CliError> {
     match read(file, purpose)? {
         None => Ok(Config::default()),
-        Some(Read { config: Ok(config), .. }) => Ok(config),
-        Some(Read { file, config: Err(mistakes) }) => Err(complaint(&file, &mistakes)),
+        Some(LoadedConfig { config: Ok(config), .. }) => Ok(config),
+        Some(LoadedConfig { file, config: Err(errors) }) => Err(config_error(&file, &errors)),
     }
 }
 
 /// The rules of a class, if the file in the working folder has it.
-pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, Fault> {
-    let config = load(None, Purpose::Create)?;
+pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, CliError> {
+    let config = load(None, ConfigPurpose::Create)?;
     Ok(config.classes.iter().find(|one| one.class == class).map(Executable::rules))
 }
 
-/// All mistakes of a file, one a line.
-pub(crate) fn complaint(file: &Path, mistakes: &[Mistake]) -> Fault {
-    let place = file.display();
-    let lines = mistakes.iter().map(|Mistake { line, column, message }| {
-        format!("\n  {place}:{line}:{column}: {}", escape(message))
+/// All errors of a file, one a line.
+pub(crate) fn config_error(file: &Path, errors: &[ConfigError]) -> CliError {
+    let file = file.display();
+    let lines = errors.iter().map(|ConfigError { line, column, message }| {
+        format!("\n  {file}:{line}:{column}: {}", escape(message))
     });
     let lines: String = lines.collect();
-    Fault::Usage(format!("{} in {place}:{lines}", count(mistakes.len(), "mistake")))
+    CliError::Usage(format!("{} in {file}:{lines}", count(errors.len(), "error")))
 }
 
 /// How many processes of programs run at a time, with so many workers for those
 /// that run once.
 pub(crate) fn programs(executables: &[Executable], workers: u64) -> u64 {
-    let once = executables.iter().any(|one| matches!(one.mode, Mode::Once(_)));
+    let once = executables.iter().any(|one| matches!(one.mode, ExecutableMode::Once(_)));
     let lines = workers_of(executables);
     let lines: usize = lines.iter().map(|(worker, _)| worker.processes).sum();
     u64::try_from(lines).unwrap_or(u64::MAX).saturating_add(if once { workers } else { 0 })
@@ -97,7 +103,7 @@ pub(crate) fn programs(executables: &[Executable], workers: u64) -> u64 {
 fn workers_of(executables: &[Executable]) -> Vec<(Arc<Worker>, Vec<&Executable>)> {
     let mut workers: Vec<(Arc<Worker>, Vec<&Executable>)> = Vec::new();
     for executable in executables {
-        let Mode::Lines(worker) = &executable.mode else { continue };
+        let ExecutableMode::Lines(worker) = &executable.mode else { continue };
         match workers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, worker)) {
             Some((_, classes)) => classes.push(executable),
             None => workers.push((worker.clone(), vec![executable])),
@@ -109,7 +115,7 @@ fn workers_of(executables: &[Executable]) -> Vec<(Arc<Worker>, Vec<&Executable>)
 /// Gives an engine the classes of a file.
 pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executable]) -> Engine<()> {
     for executable in executables {
-        if matches!(executable.mode, Mode::Once(_)) {
+        if matches!(executable.mode, ExecutableMode::Once(_)) {
             let (class, rules) = (executable.class.clone(), executable.rules());
             let executable = Arc::new(executable.clone());
             engine = engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
@@ -123,7 +129,7 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
         let slots = u16::try_from(worker.slots()).unwrap_or(u16::MAX);
         let names = classes.iter().map(|one| one.class.clone());
         engine = engine.class_workers(names, slots);
-        let pool = Arc::new(lines::Pool::new(worker, result_bytes));
+        let pool = Arc::new(lines::ProcessPool::new(worker, result_bytes));
         for executable in classes {
             let (class, rules) = (executable.class.clone(), executable.rules());
             let (pool, executable) = (pool.clone(), Arc::new(executable.clone()));
@@ -135,8 +141,8 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
     engine
 }
 
-/// Which attempt this is, as variables.
-fn facts(run: &Run<()>) -> Vec<(&'static str, String)> {
+/// The environment variables that identify the attempt.
+fn variables(run: &Run<()>) -> Vec<(&'static str, String)> {
     let parent = run.parent_id().map(|id| id.to_string()).unwrap_or_default();
     let values = [
         run.task_id().to_string(),
@@ -146,5 +152,5 @@ fn facts(run: &Run<()>) -> Vec<(&'static str, String)> {
         parent,
         run.class().to_owned(),
     ];
-    config::FACTS.into_iter().zip(values).collect()
+    config::ATTEMPT_VARIABLES.into_iter().zip(values).collect()
 }

@@ -1,4 +1,5 @@
-//! One process a task: parameters in, result out, and the log beside.
+//! One process a task: parameters on the standard input, the result on the standard
+//! output, the log on the standard error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::child::{self, Control, Ending, Waiting};
+use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
 use super::config::Executable;
-use super::log::{Tail, for_each_line};
-use super::resources::{Shortage, is_shortage, shortage_of};
+use super::log::{LogTail, for_each_line};
+use super::resources::{ShortageWait, is_shortage, shortage_of};
 use crate::times::duration;
 
 /// Exit code: the task has failed, and must not be retried.
@@ -23,26 +24,26 @@ pub(crate) const DO_NOT_RETRY: i32 = 100;
 /// Exit code: not now, but later (`EX_TEMPFAIL` of sysexits.h).
 pub(crate) const SNOOZE: i32 = 75;
 
-/// When a process has ended, all that could write has; this is for the rest.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to read the output after a process has ended.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_CHARS: usize = 100;
 /// A control character in a JSON string, like \u001b.
 const ESCAPED_BYTES_MAX: usize = 7;
 
-type Started = (Control, ChildStdout, ChildStderr, Waiting);
+type StartedProcess = (ProcessControl, ChildStdout, ChildStderr, ExitWaiter);
 
-/// What was printed for the result.
-enum Output {
+/// What the process printed as its result.
+enum ResultOutput {
     Whole(Vec<u8>),
     TooMuch,
 }
 
 /// How one run of the program ended.
-struct Finished {
-    ended: Ending,
-    output: Option<Output>,
+struct FinishedRun {
+    ended: ProcessEnd,
+    output: Option<ResultOutput>,
     timed_out: bool,
-    tail: Tail,
+    tail: LogTail,
 }
 
 /// Runs one attempt.
@@ -52,15 +53,15 @@ pub(super) async fn run(
     run: Run<()>,
 ) -> Result<Box<RawValue>, Failure> {
     run.keep_log_lines(executable.log_lines);
-    let facts = super::facts(&run);
-    let mut shortage = Shortage::new();
+    let variables = super::variables(&run);
+    let mut shortage = ShortageWait::new();
     loop {
-        let why = match child::start(executable.program(), &facts) {
+        let why = match child::start(executable.program(), &variables) {
             Ok(started) => {
                 let finished = watch(&executable, &parameters, &run, started).await;
                 match &finished.ended {
-                    Ending::NotStarted(number, why) if is_shortage(*number) => why.clone(),
-                    _ => return verdict(&executable, finished, &run),
+                    ProcessEnd::NotStarted(number, why) if is_shortage(*number) => why.clone(),
+                    _ => return attempt_result(&executable, finished, &run),
                 }
             }
             Err(error) => match shortage_of(&error) {
@@ -72,17 +73,17 @@ pub(super) async fn run(
     }
 }
 
-/// Gives a program its input and takes what it prints, until it has ended.
+/// Passes the input to a program and reads its output until it has ended.
 async fn watch(
     executable: &Executable,
     parameters: &RawValue,
     run: &Run<()>,
-    (control, stdout, stderr, waiting): Started,
-) -> Finished {
+    (control, stdout, stderr, waiting): StartedProcess,
+) -> FinishedRun {
     control.input(format!("{}\n", parameters.get()).into_bytes());
     control.end_input();
 
-    let mut tail = Tail::default();
+    let mut tail = LogTail::default();
     let (mut output, mut timed_out) = (None, false);
     let ended = {
         let mut ending = std::pin::pin!(waiting.ending());
@@ -95,7 +96,7 @@ async fn watch(
         }));
         let mut logged = false;
         let mut deadline = executable.timeout.map(|limit| Instant::now() + limit);
-        let mut told = false;
+        let mut terminated = false;
         let ended = loop {
             let time_is_over = async {
                 match deadline {
@@ -106,15 +107,15 @@ async fn watch(
             tokio::select! {
                 ended = &mut ending => break ended,
                 done = &mut printing, if output.is_none() => {
-                    if matches!(done, Output::TooMuch) {
+                    if matches!(done, ResultOutput::TooMuch) {
                         control.kill();
                     }
                     output = Some(done);
                 }
                 () = &mut logging, if !logged => logged = true,
                 // The engine drops this when the grace is over, which kills.
-                () = run.cancelled(), if !told => {
-                    told = true;
+                () = run.cancelled(), if !terminated => {
+                    terminated = true;
                     control.terminate();
                 }
                 () = time_is_over => {
@@ -129,7 +130,7 @@ async fn watch(
                 }
             }
         };
-        let _ = timeout(OUTPUT_PATIENCE, async {
+        let _ = timeout(OUTPUT_TIMEOUT, async {
             if output.is_none() {
                 output = Some((&mut printing).await);
             }
@@ -140,31 +141,31 @@ async fn watch(
         .await;
         ended
     };
-    Finished { ended, output, timed_out, tail }
+    FinishedRun { ended, output, timed_out, tail }
 }
 
-/// What the end of a process means for its task.
-fn verdict(
+/// The result of an attempt, by the end of its process.
+fn attempt_result(
     executable: &Executable,
-    Finished { ended, output, timed_out, tail }: Finished,
+    FinishedRun { ended, output, timed_out, tail }: FinishedRun,
     run: &Run<()>,
 ) -> Result<Box<RawValue>, Failure> {
     let failure = |name: &str, message: String| Failure::named(name, message);
     match &ended {
-        Ending::NotStarted(_, why) => return Err(not_started(executable, why)),
-        Ending::Unsupervised => return Err(tail.of(failure("Unsupervised", said(&ended)))),
-        Ending::Exited(_) | Ending::Signalled(_) => {}
+        ProcessEnd::NotStarted(_, why) => return Err(not_started(executable, why)),
+        ProcessEnd::Unsupervised => return Err(tail.of(failure("Unsupervised", end_text(&ended)))),
+        ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) => {}
     }
     if let Some(limit) = executable.timeout.filter(|_| timed_out) {
-        let message = format!("not finished after {}; {}", span(limit), said(&ended));
+        let message = format!("not finished after {}; {}", span(limit), end_text(&ended));
         return Err(tail.of(failure("Timeout", message)));
     }
     let output = match output {
-        Some(Output::Whole(bytes)) => bytes,
-        Some(Output::TooMuch) => {
+        Some(ResultOutput::Whole(bytes)) => bytes,
+        Some(ResultOutput::TooMuch) => {
             let limit = count(executable.result_bytes, "byte");
             let message = format!(
-                "it printed more than {limit} to its standard output, which is for the result alone, and was killed; print other words to the standard error"
+                "it printed more than {limit} to its standard output, which is for the result only, and was killed; print other text to the standard error"
             );
             return Err(tail.of(failure("ResultTooLong", message)));
         }
@@ -173,18 +174,19 @@ fn verdict(
             return Err(tail.of(failure("ResultNotReadable", message)));
         }
     };
-    let message =
-        tail.last().map_or_else(|| said(&ended), |last| format!("{}: {last}", said(&ended)));
+    let message = tail
+        .last()
+        .map_or_else(|| end_text(&ended), |last| format!("{}: {last}", end_text(&ended)));
     match ended {
-        Ending::Exited(0) => Ok(result(&output)),
-        Ending::Exited(DO_NOT_RETRY) => {
+        ProcessEnd::Exited(0) => Ok(result(&output)),
+        ProcessEnd::Exited(DO_NOT_RETRY) => {
             Err(Failure::no_retry(tail.of(failure("ExitCode100", message))))
         }
-        Ending::Exited(SNOOZE) => Err(snoozed(executable, &output, message, run)),
-        Ending::Exited(1) => {
+        ProcessEnd::Exited(SNOOZE) => Err(snoozed(executable, &output, message, run)),
+        ProcessEnd::Exited(1) => {
             Err(tail.uncaught().unwrap_or_else(|| tail.of(failure("ExitCode1", message))))
         }
-        Ending::Exited(code) => Err(tail.of(failure(&format!("ExitCode{code}"), message))),
+        ProcessEnd::Exited(code) => Err(tail.of(failure(&format!("ExitCode{code}"), message))),
         _ => Err(tail.of(failure("KilledBySignal", message))),
     }
 }
@@ -206,18 +208,16 @@ fn snoozed(executable: &Executable, output: &[u8], reason: String, run: &Run<()>
     Failure::snooze_because(time, reason)
 }
 
-/// How a process ended, in words.
-pub(super) fn said(ended: &Ending) -> String {
+/// How a process ended, as text.
+pub(super) fn end_text(ended: &ProcessEnd) -> String {
     match ended {
-        Ending::Exited(code) => format!("exit code {code}"),
-        Ending::Signalled(number) => match signal_name(*number) {
+        ProcessEnd::Exited(code) => format!("exit code {code}"),
+        ProcessEnd::Signalled(number) => match signal_name(*number) {
             Some(name) => format!("killed by signal {number} ({name})"),
             None => format!("killed by signal {number}"),
         },
-        Ending::NotStarted(_, why) => format!("not started: {why}"),
-        Ending::Unsupervised => {
-            "the process that watches over it was killed, and it was killed too".to_owned()
-        }
+        ProcessEnd::NotStarted(_, why) => format!("not started: {why}"),
+        ProcessEnd::Unsupervised => "its supervisor was killed, and it was killed, too".to_owned(),
     }
 }
 
@@ -244,22 +244,22 @@ fn signal_name(number: i32) -> Option<&'static str> {
 pub(super) fn not_started(executable: &Executable, why: &str) -> Failure {
     let program = executable.program().path.display();
     let advice = if why.contains("Exec format error") {
-        "; the first line of a script must say what runs it, like #!/bin/sh"
+        "; the first line of a script must name its interpreter, like #!/bin/sh"
     } else {
         ""
     };
     Failure::named("NotStarted", format!("{program} cannot be started: {why}{advice}"))
 }
 
-/// The result of a process that says it has done its work: a JSON value, or the
-/// text that it printed, as a JSON string.
+/// The result of a process that exited with 0: a JSON value, or the text that it
+/// printed, as a JSON string.
 fn result(output: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(output);
     let whole = match text.trim() {
         "" => "null",
         whole => whole,
     };
-    // What no store could keep as JSON is text, too: the work is done.
+    // JSON that no store keeps is stored as text: the task has succeeded.
     let json = Json::parse(whole).or_else(|_| as_text(text.trim_end()));
     let json = json.unwrap_or_else(|_| Json::null());
     serde_json::from_str(json.as_str()).unwrap_or_else(|_| RawValue::NULL.to_owned())
@@ -277,8 +277,8 @@ fn as_text(text: &str) -> Result<Json, InvalidJson> {
     })
 }
 
-/// `{"snooze": "30s"}` or `{"retry_after": 30}`, in place of a result: when to
-/// run again, nothing if that is not said, or what is wrong with it.
+/// `{"snooze": "30s"}` or `{"retry_after": 30}` in place of a result: when to run
+/// again, if given, or an error.
 fn wanted_wait(output: &[u8]) -> Result<Option<Duration>, String> {
     let text = String::from_utf8_lossy(output);
     let text = text.trim();
@@ -305,12 +305,12 @@ pub(super) fn wait(value: &serde_json::Value) -> Option<Duration> {
     }
 }
 
-async fn read_bounded(from: impl AsyncRead + Unpin, most: usize) -> Output {
+async fn read_bounded(from: impl AsyncRead + Unpin, most: usize) -> ResultOutput {
     let mut bytes = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     // An error is an end.
     let _ = from.take(limit).read_to_end(&mut bytes).await;
-    if bytes.len() > most { Output::TooMuch } else { Output::Whole(bytes) }
+    if bytes.len() > most { ResultOutput::TooMuch } else { ResultOutput::Whole(bytes) }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use task_engine::{Failure, Run};
+use task_engine_core::suggest::did_you_mean;
 
-use super::config::nearest;
 use super::once::wait;
 
 /// How much of a line is repeated in a message.
@@ -19,7 +19,7 @@ const KEYS: [&str; 9] =
 
 /// A task, as a process reads it.
 #[derive(Serialize)]
-struct Request<'a> {
+struct TaskRequest<'a> {
     id: &'a str,
     task_id: i64,
     attempt: i32,
@@ -31,7 +31,7 @@ struct Request<'a> {
 
 /// The line of a task.
 pub(super) fn request(id: &str, parameters: &RawValue, run: &Run<()>) -> Result<Vec<u8>, Failure> {
-    let request = Request {
+    let request = TaskRequest {
         id,
         task_id: run.task_id().0,
         attempt: run.attempt(),
@@ -51,41 +51,41 @@ pub(super) fn request(id: &str, parameters: &RawValue, run: &Run<()>) -> Result<
     Ok(line)
 }
 
-/// The line that asks for the end of a task.
+/// The line that cancels a task.
 pub(super) fn cancel(id: &str) -> Vec<u8> {
     format!("{}\n", serde_json::json!({ "cancel": id })).into_bytes()
 }
 
-/// A line of a process, understood.
+/// A parsed line of a process.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum WorkerLine {
     /// How many tasks it takes at a time.
     Concurrency(usize),
-    Task(Box<About>),
+    Task(Box<TaskUpdate>),
 }
 
-/// What a process says about one of its tasks.
+/// A message of a process about one of its tasks.
 #[derive(Debug, Default)]
-pub(super) struct About {
+pub(super) struct TaskUpdate {
     pub(super) id: String,
     pub(super) log: Vec<String>,
     pub(super) progress: Option<(f64, String)>,
-    /// What is wrong with the line, and does no harm.
+    /// Errors in the line that can be ignored.
     pub(super) warnings: Vec<String>,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<TaskAnswer>,
 }
 
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum TaskAnswer {
     Result(Box<RawValue>),
     Failed(Failure),
     /// Postponed, for this reason.
     Snooze(Duration, String),
 }
 
-/// A line that is not understood, and whose it is, if that can be told.
+/// A line that cannot be parsed, and its task, if known.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub(super) struct MalformedLine {
     pub(super) id: Option<String>,
     pub(super) why: String,
 }
@@ -93,13 +93,13 @@ pub(super) struct Malformed {
 type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// Reads a line.
-pub(super) fn parse(line: &[u8]) -> Result<Line, Malformed> {
+pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
     let text = String::from_utf8_lossy(line.trim_ascii());
-    let unassigned = |why: String| Malformed { id: None, why };
+    let unassigned = |why: String| MalformedLine { id: None, why };
     let Ok(fields) = serde_json::from_str::<Fields>(&text) else {
         let first: String = text.chars().take(FIRST_CHARS).collect();
         return Err(unassigned(format!(
-            "it printed a line that is not a JSON object: {first:?}; print other words to the standard error"
+            "it printed a line that is not a JSON object: {first:?}; print other text to the standard error"
         )));
     };
     let id = match value(&fields, "id") {
@@ -112,19 +112,19 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, Malformed> {
             )));
         }
     };
-    about(&id, &fields).map(|about| Line::Task(Box::new(about))).map_err(|why| {
+    update(&id, &fields).map(|update| WorkerLine::Task(Box::new(update))).map_err(|why| {
         let id = Some(id);
-        Malformed { id, why }
+        MalformedLine { id, why }
     })
 }
 
-fn without_id(fields: &Fields) -> Result<Line, String> {
+fn without_id(fields: &Fields) -> Result<WorkerLine, String> {
     match value(fields, "concurrency") {
         None => Err("it printed a line without an id".to_owned()),
         Some(number) => {
             let whole = number.as_u64().and_then(|number| usize::try_from(number).ok());
             let whole = whole.filter(|number| (1..=CONCURRENCY_MAX).contains(number));
-            whole.map(Line::Concurrency).ok_or_else(|| {
+            whole.map(WorkerLine::Concurrency).ok_or_else(|| {
                 format!(
                     "its concurrency {} is not a number from 1 to {CONCURRENCY_MAX}",
                     brief(&number)
@@ -134,34 +134,33 @@ fn without_id(fields: &Fields) -> Result<Line, String> {
     }
 }
 
-fn about(id: &str, fields: &Fields) -> Result<About, String> {
-    let mut about = About { id: id.to_owned(), ..About::default() };
+fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
+    let mut update = TaskUpdate { id: id.to_owned(), ..TaskUpdate::default() };
     for key in fields.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        let hint =
-            nearest(key, &KEYS).map_or_else(String::new, |near| format!("; did you mean {near}?"));
-        about.warnings.push(format!("its answer has a field {key:?} that is not known{hint}"));
+        let hint = did_you_mean(key, KEYS);
+        update.warnings.push(format!("its answer has a field {key:?} that is not known{hint}"));
     }
     let message = value(fields, "message").map(|message| text(&message)).unwrap_or_default();
     if let Some(log) = value(fields, "log") {
-        about.log = lines_of(&log);
+        update.log = lines_of(&log);
     }
     if let Some(progress) = value(fields, "progress") {
         match progress.as_f64() {
-            Some(percent) => about.progress = Some((percent, message.clone())),
+            Some(percent) => update.progress = Some((percent, message.clone())),
             None => {
-                about.warnings.push(format!("its progress {} is not a number", brief(&progress)));
+                update.warnings.push(format!("its progress {} is not a number", brief(&progress)));
             }
         }
     }
     let result = fields.get("result");
     let (error, snooze) = (value(fields, "error"), value(fields, "snooze"));
     let error = error.filter(|error| !(error.is_null() && (result.is_some() || snooze.is_some())));
-    about.answer = match (result, error, snooze) {
-        (Some(result), None, None) => Some(Answer::Result(result.clone())),
+    update.answer = match (result, error, snooze) {
+        (Some(result), None, None) => Some(TaskAnswer::Result(result.clone())),
         (None, Some(error), None) => {
             let (failure, warning) = failure(&error, value(fields, "retry").as_ref());
-            about.warnings.extend(warning);
-            Some(Answer::Failed(failure))
+            update.warnings.extend(warning);
+            Some(TaskAnswer::Failed(failure))
         }
         (None, None, Some(time)) => {
             let Some(wait) = wait(&time) else {
@@ -169,20 +168,21 @@ fn about(id: &str, fields: &Fields) -> Result<About, String> {
             };
             let reason =
                 if message.is_empty() { "its process postponed it".into() } else { message };
-            Some(Answer::Snooze(wait, reason))
+            Some(TaskAnswer::Snooze(wait, reason))
         }
-        (None, None, None) if !about.log.is_empty() || fields.contains_key("log") => None,
+        (None, None, None) if !update.log.is_empty() || fields.contains_key("log") => None,
         (None, None, None) if fields.contains_key("progress") => None,
         (None, None, None) => {
-            let warning = about.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
+            let warning =
+                update.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
             return Err(format!("it has neither a result nor an error{warning}"));
         }
         _ => return Err("it has more than one of result, error and snooze".to_owned()),
     };
-    Ok(about)
+    Ok(update)
 }
 
-/// The failure, and what is wrong with the wish for a retry.
+/// The failure, and a warning if its `retry` is invalid.
 fn failure(error: &Value, retry: Option<&Value>) -> (Failure, Option<String>) {
     let failure = match error {
         Value::Object(fields) => {
@@ -223,8 +223,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// One text of several lines, or a list of texts. What a line begins with stays:
-/// it is how deep it stands.
+/// One text of several lines, or a list of texts. Indentation is kept.
 fn lines_of(value: &Value) -> Vec<String> {
     let all = match value {
         Value::Array(list) => list.iter().map(text).collect(),
@@ -238,108 +237,4 @@ fn brief(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn about(line: &str) -> About {
-        match parse(line.as_bytes()) {
-            Ok(Line::Task(about)) => *about,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    fn failed(line: &str) -> Failure {
-        match about(line).answer {
-            Some(Answer::Failed(failure)) => failure,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn every_kind_of_answer_is_understood() {
-        let result = |line: &str| match about(line).answer {
-            Some(Answer::Result(result)) => result.get().to_owned(),
-            other => panic!("{line}: {other:?}"),
-        };
-        assert_eq!(
-            result(r#"{"id": "1.1", "result": 12345678901234567890}"#),
-            "12345678901234567890"
-        );
-        assert_eq!(result(r#"{"id": "1.1", "result": null, "error": null}"#), "null");
-        assert_eq!(failed(r#"{"id": "1.1", "error": "no"}"#).to_string(), "Failure: no");
-        assert_eq!(failed(r#"{"id": "1.1", "error": {"exception": "E"}}"#).to_string(), "E: ");
-        let snooze = r#"{"id": "1.1", "snooze": "30s", "message": "busy"}"#;
-        let Some(Answer::Snooze(time, reason)) = about(snooze).answer else { panic!("{snooze}") };
-        assert_eq!((time, reason.as_str()), (Duration::from_secs(30), "busy"));
-        let said = about(r#"{"id": "1.1", "log": "a\n  b", "progress": 40, "message": "half"}"#);
-        assert_eq!(said.log, ["a", "  b"]);
-        assert_eq!(said.progress, Some((40.0, "half".to_owned())));
-        assert!(said.answer.is_none());
-        assert!(matches!(parse(br#"{"concurrency": 8}"#), Ok(Line::Concurrency(8))));
-    }
-
-    #[test]
-    fn backtrace_is_text_or_list() {
-        let trace = |backtrace: &str| {
-            let line = format!(
-                r#"{{"id": "1.1", "error": {{"message": "m", "backtrace": {backtrace}}}}}"#
-            );
-            format!("{:?}", failed(&line))
-        };
-        let lines = r#"["Traceback:", "  File \"a.py\", line 1", "ValueError: x"]"#;
-        for backtrace in [
-            r#""Traceback:\n  File \"a.py\", line 1\nValueError: x\n""#,
-            r#"["Traceback:\n", "  File \"a.py\", line 1\n", "ValueError: x\n"]"#,
-        ] {
-            assert!(trace(backtrace).contains(lines), "{}", trace(backtrace));
-        }
-        for odd in ["null", "7", "[1, null]", "{}"] {
-            trace(odd);
-        }
-    }
-
-    #[test]
-    fn malformed_answer_names_its_task() {
-        let wrong = |line: &str| parse(line.as_bytes()).unwrap_err();
-        for (line, why) in [
-            (r#"{"id": "1.1"}"#, "neither a result nor an error"),
-            (r#"{"id": "1.1", "resutl": 3}"#, "did you mean result?"),
-            (r#"{"id": "1.1", "result": 3, "error": "no"}"#, "more than one of"),
-            (r#"{"id": "1.1", "snooze": "soon"}"#, "is not a time"),
-        ] {
-            let wrong = wrong(line);
-            assert_eq!(wrong.id.as_deref(), Some("1.1"), "{line}");
-            assert!(wrong.why.contains(why), "{line}: {}", wrong.why);
-        }
-        for (line, why) in [
-            ("hello", "not a JSON object: \"hello\"; print other words"),
-            ("[1]", "not a JSON object"),
-            ("{}", "without an id"),
-            (r#"{"id": 1.1, "result": 3}"#, "an id is the text"),
-            (r#"{"concurrency": 0}"#, "from 1 to 10000"),
-        ] {
-            let wrong = wrong(line);
-            assert_eq!(wrong.id, None, "{line}");
-            assert!(wrong.why.contains(why), "{line}: {}", wrong.why);
-        }
-    }
-
-    /// Lines that are cut, changed and glued at random are understood or not, and
-    /// never panic; nor do messages speak of the parser.
-    #[test]
-    fn mutated_lines_never_panic() {
-        let good = [
-            r#"{"id": "1.1", "result": {"a": [1, 2.5e3, "ü", null]}}"#,
-            r#"{"id": "7.2", "error": {"message": "m", "exception": "E", "backtrace": ["a", "b"]}, "retry": "30s"}"#,
-            r#"{"id": "1.1", "log": "a\nb", "progress": 12.5, "message": "m"}"#,
-            r#"{"id": "1.1", "snooze": 3}"#,
-            r#"{"concurrency": 3}"#,
-        ];
-        crate::fuzz::mutated(&good, |line| {
-            if let Err(Malformed { why, .. }) = parse(line) {
-                assert!(!why.contains("untagged") && !why.contains("expected"), "{why}");
-                assert!(why.len() < 1000, "{why}");
-            }
-        });
-    }
-}
+mod tests;

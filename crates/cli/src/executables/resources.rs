@@ -1,6 +1,6 @@
-//! What the system allows this process: open files and processes. An engine
-//! starts with no more workers than fit, and a program that cannot be started for
-//! want of them is never its task's fault.
+//! The limits of this process: open files and processes. An engine starts with no
+//! more workers than they allow. A task whose program cannot be started because of
+//! them is postponed, not failed.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -21,11 +21,11 @@ const DESCRIPTORS_RESERVED: u64 = 40;
 const PROCESSES_A_PROGRAM: u64 = 5;
 const PROCESSES_RESERVED: u64 = 20;
 
-/// How long a task waits here for what its program needs, and then elsewhere.
+/// How long a task waits here for free files or processes, and then postponed.
 const WAIT_HERE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SNOOZE: Duration = Duration::from_secs(10);
-/// The same words are logged no more often.
+/// The same warning is logged no more often.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The limit of open files that programs get: what this process had before it
@@ -47,31 +47,31 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// How many programs fit, and what sets that limit, in words.
+/// How many programs can run, and the reason for the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct ProgramLimit {
     pub(crate) programs: u64,
     pub(crate) because: String,
 }
 
 /// How many programs this process can run at a time; `None` if nothing limits it.
-pub(crate) fn room() -> Option<Room> {
-    let descriptors = getrlimit(Resource::Nofile).current.map(|limit| Room {
+pub(crate) fn program_limit() -> Option<ProgramLimit> {
+    let descriptors = getrlimit(Resource::Nofile).current.map(|limit| ProgramLimit {
         programs: fitting(limit, DESCRIPTORS_RESERVED, DESCRIPTORS_A_PROGRAM),
         because: format!(
             "this process may open {limit} files; raise that with `ulimit -n` or LimitNOFILE= of systemd"
         ),
     });
-    // The superuser is not bound by it.
+    // It does not apply to the superuser.
     let processes =
         getrlimit(Resource::Nproc).current.filter(|_| !rustix::process::getuid().is_root());
-    let processes = processes.map(|limit| Room {
+    let processes = processes.map(|limit| ProgramLimit {
         programs: fitting(limit.saturating_sub(threads_of_user()), PROCESSES_RESERVED, PROCESSES_A_PROGRAM),
         because: format!(
             "this user may have {limit} processes and threads; raise that with `ulimit -u` or LimitNPROC= of systemd"
         ),
     });
-    descriptors.into_iter().chain(processes).min_by_key(|room| room.programs)
+    descriptors.into_iter().chain(processes).min_by_key(|limit| limit.programs)
 }
 
 fn fitting(limit: u64, reserved: u64, each: u64) -> u64 {
@@ -95,22 +95,22 @@ fn threads_of_user() -> u64 {
     threads.sum()
 }
 
-/// So many workers, of all that want to run programs, if not all fit.
-pub(crate) fn scaled(workers: u16, wanted: u64, room: u64) -> u16 {
-    if wanted <= room {
+/// The share of these workers in the programs that can run.
+pub(crate) fn scaled(workers: u16, wanted: u64, limit: u64) -> u16 {
+    if wanted <= limit {
         return workers;
     }
-    u16::try_from(u64::from(workers) * room / wanted.max(1)).unwrap_or(workers).max(1)
+    u16::try_from(u64::from(workers) * limit / wanted.max(1)).unwrap_or(workers).max(1)
 }
 
-/// Whether a program could not be started because the system or this process has
-/// too little of something, and not because of the program.
+/// Whether a program could not be started because of a limit of the system or this
+/// process, and not because of the program.
 pub(super) fn is_shortage(error: Option<i32>) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
     error.is_some_and(|error| shortages.iter().any(|one| one.raw_os_error() == error))
 }
 
-/// A program has ended: what it had is free for another.
+/// Notified when a program has ended, so that another may start.
 static ENDED: Notify = Notify::const_new();
 
 pub(super) fn program_ended() {
@@ -119,17 +119,17 @@ pub(super) fn program_ended() {
 
 /// The wait of a task whose program cannot be started. It keeps its worker, so
 /// the engine claims less meanwhile.
-pub(super) struct Shortage {
+pub(super) struct ShortageWait {
     since: Option<Instant>,
 }
 
-impl Shortage {
+impl ShortageWait {
     pub(super) fn new() -> Self {
         Self { since: None }
     }
 
-    /// Waits until it is worth another try. An error ends the attempt without
-    /// using a retry: another engine may have what this one lacks.
+    /// Waits before the next try. An error ends the attempt without using a retry:
+    /// another engine may be able to start the program.
     pub(super) async fn wait(&mut self, why: &str, run: &Run<()>) -> Result<(), Failure> {
         warn(why);
         let since = *self.since.get_or_insert_with(Instant::now);
@@ -139,7 +139,7 @@ impl Shortage {
         tokio::select! {
             () = ENDED.notified() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = run.cancelled() => return Err(Failure::named("NotBegun", "no program had started")),
+            () = run.cancelled() => return Err(Failure::named("NotBegun", "its program had not started")),
         }
         Ok(())
     }
@@ -158,19 +158,19 @@ fn warn(why: &str) {
     }
     *last = Some(Instant::now());
     drop(last);
-    let room = room().map_or_else(String::new, |room| {
+    let limit = program_limit().map_or_else(String::new, |limit| {
         format!(
-            " {} fit, because {}",
-            count(usize::try_from(room.programs).unwrap_or(0), "program"),
-            room.because
+            " The limits allow {}, because {}",
+            count(usize::try_from(limit.programs).unwrap_or(0), "program"),
+            limit.because
         )
     });
     tracing::warn!(
-        "no program can be started now: {why}. Tasks wait for others to end and are charged no retry; use fewer --workers or allow more.{room}"
+        "cannot start programs now: {why}. Tasks wait for others to end and use no retry; use fewer --workers or raise the limits.{limit}"
     );
 }
 
-/// The error as it was, if it is not a shortage.
+/// The message of the error, if it is a shortage.
 pub(super) fn shortage_of(error: &io::Error) -> Option<String> {
     is_shortage(error.raw_os_error()).then(|| error.to_string())
 }

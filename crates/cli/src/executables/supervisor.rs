@@ -1,25 +1,24 @@
-//! The process between an engine and an executable: it starts the executable in
-//! a process group of its own and sees to it that nothing of it is left.
+//! The process between an engine and an executable: it starts the executable in its
+//! own process group, and ends all that the executable started.
 //!
 //! It is this program again, started with [`SUPERVISOR_ARGUMENT`] as its first
 //! argument, then the mark of its engine's process, then the limit of open files
 //! that the executable gets. Its
-//! standard input is a socket to the engine. Frames come in: what the
-//! executable reads, and what shall happen to it. Lines go out: that it has
-//! started, and how it ended. Standard output and error are the executable's
-//! own; not a byte of them passes through here.
+//! standard input is a socket to the engine. It reads frames: the input of the
+//! executable, and commands. It writes lines: that the executable has started, and
+//! how it ended. Standard output and error belong to the executable.
 //!
-//! How it could break, and what holds then:
-//! - *The engine is killed.* Its end of the socket closes, which nothing can
-//!   prevent: the group gets SIGTERM, and SIGKILL a second later.
+//! What can fail, and what holds then:
+//! - *The engine is killed.* Its end of the socket closes. The group gets SIGTERM, and
+//!   SIGKILL a second later.
 //! - *The executable starts others.* They are in its group, and killed with it.
 //!   Those that left the group (daemons) become children of this process when
 //!   their parents die (Linux), and are found and killed there.
-//! - *This process is killed.* The engine sees the socket close without a word
-//!   about the end, and kills the group itself. Only if both are killed at the
-//!   same moment does the executable live on.
-//! - *A signal for the engine's group*, like Ctrl-C: this process has a group of
-//!   its own, and so has the executable.
+//! - *This process is killed.* The socket closes without a line about the end, and the
+//!   engine kills the group. Only if both are killed at the same moment does the
+//!   executable continue.
+//! - *A signal for the engine's group*, like Ctrl-C: this process and the executable
+//!   have their own groups.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -50,8 +49,8 @@ const GRACE_WITHOUT_ENGINE: Duration = Duration::from_secs(1);
 /// How often orphans that have ended are cleared away.
 const CLEAR_EVERY: Duration = Duration::from_secs(5);
 
-/// Supervises, if that is what this process was started for.
-pub(crate) fn run_if_asked() -> Option<ExitCode> {
+/// Supervises, if this process was started for that.
+pub(crate) fn run_if_requested() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != SUPERVISOR_ARGUMENT {
         return None;
@@ -66,10 +65,10 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What happens while the executable runs.
-enum Event {
+/// Events while the executable runs.
+enum SupervisorEvent {
     Exited,
-    Asked(u8),
+    Command(u8),
     EngineGone,
 }
 
@@ -96,48 +95,48 @@ fn supervise(argv: &[OsString], engine: &str) -> std::io::Result<()> {
         }
     };
     let group = Pid::from_child(&child);
-    // An engine that has gone by now is noticed below.
+    // An engine that has ended by now is noticed below.
     let _ = writeln!(answers, "started {}", group.as_raw_nonzero());
 
-    let (events, happened) = mpsc::channel();
+    let (events, received) = mpsc::channel();
     let (input, to_write) = mpsc::channel();
     if let Some(stdin) = child.stdin.take() {
         std::thread::spawn(move || write_input(stdin, &to_write));
     }
     let exited = events.clone();
     std::thread::spawn(move || {
-        // Left as a corpse: its number stays its own until the group is dead.
+        // Not reaped, so that its number stays reserved until the group is dead.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(rustix::io::Errno::INTR) =
             rustix::process::waitid(WaitId::Pid(group), options)
         {}
-        let _ = exited.send(Event::Exited);
+        let _ = exited.send(SupervisorEvent::Exited);
     });
     std::thread::spawn(move || read_control(control, input, &events));
 
-    watch(group, &happened);
+    watch(group, &received);
     signal(group, Signal::KILL);
     let status = child.wait()?;
     kill_orphans(&child);
     answers.write_all(ending(status).as_bytes())
 }
 
-/// Does what is asked for until the executable has ended.
-fn watch(group: Pid, happened: &Receiver<Event>) {
-    let mut told = false;
+/// Handles events until the executable has ended.
+fn watch(group: Pid, events: &Receiver<SupervisorEvent>) {
+    let mut terminated = false;
     let mut deadline: Option<Instant> = None;
     loop {
         let wait = deadline.map_or(CLEAR_EVERY, |at| at.saturating_duration_since(Instant::now()));
-        match happened.recv_timeout(wait.min(CLEAR_EVERY)) {
-            Ok(Event::Exited) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Event::Asked(TERMINATE)) => {
-                told = true;
+        match events.recv_timeout(wait.min(CLEAR_EVERY)) {
+            Ok(SupervisorEvent::Exited) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(SupervisorEvent::Command(TERMINATE)) => {
+                terminated = true;
                 signal(group, Signal::TERM);
             }
-            Ok(Event::Asked(_)) => signal(group, Signal::KILL),
-            // It has had its time to end.
-            Ok(Event::EngineGone) if told => signal(group, Signal::KILL),
-            Ok(Event::EngineGone) => {
+            Ok(SupervisorEvent::Command(_)) => signal(group, Signal::KILL),
+            // It had its time to end.
+            Ok(SupervisorEvent::EngineGone) if terminated => signal(group, Signal::KILL),
+            Ok(SupervisorEvent::EngineGone) => {
                 signal(group, Signal::TERM);
                 deadline = Some(Instant::now() + GRACE_WITHOUT_ENGINE);
             }
@@ -154,7 +153,7 @@ fn watch(group: Pid, happened: &Receiver<Event>) {
     }
 }
 
-fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<Event>) {
+fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<SupervisorEvent>) {
     let mut input = Some(input);
     while let Some((kind, data)) = read_frame(&mut control) {
         match kind {
@@ -165,11 +164,11 @@ fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender
             }
             INPUT_ENDS => input = None,
             kind => {
-                let _ = events.send(Event::Asked(kind));
+                let _ = events.send(SupervisorEvent::Command(kind));
             }
         }
     }
-    let _ = events.send(Event::EngineGone);
+    let _ = events.send(SupervisorEvent::EngineGone);
 }
 
 fn read_frame(control: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
@@ -181,7 +180,7 @@ fn read_frame(control: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
     Some((kind, data))
 }
 
-/// An executable that does not read its input holds up nobody but this thread.
+/// An executable that does not read its input blocks only this thread.
 fn write_input(mut stdin: ChildStdin, to_write: &Receiver<Vec<u8>>) {
     while let Ok(data) = to_write.recv() {
         if stdin.write_all(&data).is_err() {
@@ -191,12 +190,12 @@ fn write_input(mut stdin: ChildStdin, to_write: &Receiver<Vec<u8>>) {
 }
 
 fn signal(group: Pid, signal: Signal) {
-    // Fails if the group is empty, which is as good.
+    // Fails if the group is empty.
     let _ = rustix::process::kill_process_group(group, signal);
 }
 
-/// Kills what left the group, and what it started, until nothing is left: each
-/// one that dies leaves its own children to this process.
+/// Kills the processes that left the group, until none is left: the children of each
+/// become children of this process.
 fn kill_orphans(ended: &Child) {
     let ended = Pid::from_child(ended);
     loop {

@@ -4,7 +4,7 @@ use crate::support::eventually;
 use crate::{Browser, Place, Served, nothing_to_complain};
 
 #[test]
-fn the_demo_is_watched_live() {
+fn demo_is_watched_live() {
     let place = Place::new();
     let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
@@ -22,7 +22,7 @@ fn the_demo_is_watched_live() {
 }
 
 #[test]
-fn a_failed_task_is_found_read_and_retried() {
+fn failed_task_is_found_and_retried() {
     let place = Place::new();
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
@@ -56,7 +56,7 @@ fn a_failed_task_is_found_read_and_retried() {
 }
 
 #[test]
-fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
+fn filter_error_and_suggestions_are_shown() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -78,7 +78,7 @@ fn a_mistake_in_a_filter_is_told_and_suggestions_help() {
 }
 
 #[test]
-fn many_tasks_are_cancelled_after_a_preview() {
+fn tasks_are_cancelled_after_preview() {
     let place = Place::new();
     for _ in 0..3 {
         place.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -100,7 +100,7 @@ fn many_tasks_are_cancelled_after_a_preview() {
 }
 
 #[test]
-fn a_queue_is_paused_and_resumed() {
+fn queue_is_paused_and_resumed() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--queue", "mail"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -118,7 +118,7 @@ fn a_queue_is_paused_and_resumed() {
 }
 
 #[test]
-fn a_schedule_is_created_with_its_next_times_in_view() {
+fn schedule_is_created_with_preview() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -141,7 +141,7 @@ fn a_schedule_is_created_with_its_next_times_in_view() {
 }
 
 #[test]
-fn what_a_dead_engine_left_is_recovered() {
+fn tasks_of_dead_engine_are_recovered() {
     let place = Place::new();
     let (engine, _) = place.start_on_witness(
         600_000,
@@ -161,7 +161,7 @@ fn what_a_dead_engine_left_is_recovered() {
 }
 
 #[test]
-fn pages_can_be_read_and_used_without_scripts() {
+fn pages_work_without_scripts() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -179,7 +179,7 @@ fn pages_can_be_read_and_used_without_scripts() {
 }
 
 #[test]
-fn the_row_under_the_pointer_does_not_move() {
+fn row_under_pointer_stays() {
     let place = Place::new();
     for _ in 0..3 {
         place.ok(&["create", "WaitingTask", "--in", "1h"]);
@@ -209,7 +209,7 @@ fn the_row_under_the_pointer_does_not_move() {
 }
 
 #[test]
-fn a_stranger_logs_in() {
+fn user_logs_in() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let token = place.ok(&["tokens", "create", "ann", "--role", "viewer"]);
@@ -232,7 +232,7 @@ fn a_stranger_logs_in() {
 }
 
 #[test]
-fn a_double_click_does_a_thing_once() {
+fn double_click_acts_once() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -251,7 +251,7 @@ fn a_double_click_does_a_thing_once() {
 /// Where a browser says less about where a request comes from. (It also complains
 /// that it takes one of the headers over HTTPS only.)
 #[test]
-fn forms_are_sent_over_plain_http_too() {
+fn forms_work_over_plain_http() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -267,7 +267,7 @@ fn forms_are_sent_over_plain_http_too() {
 
 /// A proxy on this machine brings everybody.
 #[test]
-fn what_has_a_url_is_not_open_to_everybody() {
+fn public_url_needs_login() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -281,7 +281,7 @@ fn what_has_a_url_is_not_open_to_everybody() {
 
 /// On the page of a task, whatever attempts it has had.
 #[test]
-fn keys_act_on_the_task() {
+fn keys_act_on_task() {
     let place = Place::new();
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);

@@ -23,7 +23,7 @@ const TURNED: &str = "document.body.innerText.match(/[\\u202a-\\u202e\\u2066-\\u
 const INJECTED: &str = "document.querySelectorAll('#injected, main script, main img[src=x], [onerror], [onload], a[href^=javascript]').length";
 
 #[test]
-fn no_text_becomes_part_of_a_page() {
+fn text_is_escaped_in_pages() {
     let place = Place::new();
     let mut queues = Vec::new();
     for text in HOSTILE {

@@ -29,7 +29,7 @@ const PAGES: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn every_page_is_fit_to_be_seen() {
+fn pages_render_well() {
     let place = Place::new();
     let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     demo.running.says("The dashboard stays at");
@@ -53,7 +53,7 @@ fn every_page_is_fit_to_be_seen() {
 }
 
 #[test]
-fn every_page_teaches_when_it_is_empty() {
+fn empty_pages_explain_themselves() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let empty = Served::by(&place, &["web", "127.0.0.1:0"]);

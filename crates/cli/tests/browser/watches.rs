@@ -3,7 +3,7 @@
 use crate::{Browser, Place, Served, nothing_to_complain};
 
 #[test]
-fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
+fn schedule_preview_updates_while_typing() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);
@@ -14,7 +14,7 @@ fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
     browser.fill("input[name=rule]", "30 2 * * *");
     browser.wait(&format!("{shown}.includes('every day at 02:30')"));
     browser.fill("input[name=zone]", "Mars/Base");
-    browser.wait(&format!("{shown}.includes('is not known')"));
+    browser.wait(&format!("{shown}.includes('unknown time zone')"));
     browser.fill("input[name=zone]", "Europe/Paris");
     browser.wait(&format!("{shown}.includes('Europe/Paris')"));
     browser.fill("input[name=name]", "nightly");
@@ -25,7 +25,7 @@ fn the_next_times_of_a_schedule_are_seen_while_it_is_typed() {
 }
 
 #[test]
-fn the_first_day_gives_way_to_the_rest_without_a_reload() {
+fn first_day_updates_without_reload() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let web = Served::by(&place, &["web", "127.0.0.1:0"]);

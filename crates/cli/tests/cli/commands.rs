@@ -7,7 +7,7 @@ use super::support::{Place, eventually};
 
 /// The reasons that the book's engine tells apart.
 #[test]
-fn log_says_why_nothing_is_retried() {
+fn log_explains_missing_retry() {
     let place = Place::new();
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "FailingNotRetryExceptionTask"]);
@@ -22,12 +22,12 @@ fn log_says_why_nothing_is_retried() {
 }
 
 #[test]
-fn create_prints_ids_and_says_who_will_take_the_task() {
+fn create_prints_ids_and_candidates() {
     let place = Place::new();
     let created = place.run(&["create", "WaitingTask", r#"{"waiting_time": 0.1}"#]);
     assert_eq!((created.code, created.out.as_str()), (Some(0), "1\n"));
     for words in
-        ["Database: sqlite:task-engine.db", "0001_ledger", "it will wait until that changes"]
+        ["Database: sqlite:task-engine.db", "0001_tasks", "it will wait until that changes"]
     {
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
@@ -44,7 +44,7 @@ fn create_prints_ids_and_says_who_will_take_the_task() {
 }
 
 #[test]
-fn create_says_when_a_task_is_due() {
+fn create_prints_due_time() {
     let place = Place::new();
     let later = place.run(&["create", "a", "--in", "1h30m", "--priority", "-5", "--queue", "q"]);
     assert!(later.err.contains("due in 1 h 30 min"), "{}", later.err);
@@ -58,7 +58,7 @@ fn create_says_when_a_task_is_due() {
 }
 
 #[test]
-fn create_says_what_became_of_a_unique_task() {
+fn create_reports_unique_conflict() {
     let place = Place::new();
     let unique = |more: &[&'static str]| {
         let args = ["create", "a", r#"{"n": 1}"#, "--in", "1h", "--unique", "my key"];
@@ -70,7 +70,7 @@ fn create_says_what_became_of_a_unique_task() {
     for more in [&[][..], &["--unique-scope", "waiting"], &["--unique-scope", "10m"]] {
         let kept = unique(more);
         assert_eq!((kept.code, kept.out.as_str()), (Some(0), "1\n"), "{more:?}");
-        assert!(kept.err.contains("has the key my key, and is kept"), "{}", kept.err);
+        assert!(kept.err.contains("has the key my key and is kept"), "{}", kept.err);
     }
     let replaced = place.run(&[
         "create",
@@ -82,7 +82,7 @@ fn create_says_what_became_of_a_unique_task() {
         "replace-parameters",
     ]);
     assert_eq!((replaced.code, replaced.out.as_str()), (Some(0), "1\n"));
-    assert!(replaced.err.contains("has the key my key, and was changed"), "{}", replaced.err);
+    assert!(replaced.err.contains("has the key my key and was changed"), "{}", replaced.err);
     let task = place.task("1");
     assert_eq!(task["task_parameters"]["n"], 2);
     assert_eq!(task["context"]["unique_key"], "my key");
@@ -93,7 +93,7 @@ fn create_says_what_became_of_a_unique_task() {
 }
 
 #[test]
-fn tasks_lists_pages_and_teaches() {
+fn tasks_lists_pages() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let empty = place.run(&["tasks"]);
@@ -115,7 +115,7 @@ fn tasks_lists_pages_and_teaches() {
 }
 
 #[test]
-fn show_tells_the_whole_story() {
+fn show_prints_all_attempts() {
     let place = Place::new();
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "FailingTask"]);
@@ -140,7 +140,7 @@ fn show_tells_the_whole_story() {
 }
 
 #[test]
-fn hostile_data_cannot_talk_to_the_terminal() {
+fn hostile_data_is_escaped() {
     let place = Place::new();
     let parameters = "{\"a\": \"\u{202e}gpj.exe \u{9b}2J\"}";
     place.ok(&["create", "evil\u{202e}", parameters]);
@@ -168,7 +168,7 @@ fn hostile_data_cannot_talk_to_the_terminal() {
 }
 
 #[test]
-fn cancel_and_retry_say_what_happened_to_each() {
+fn cancel_and_retry_report_each_task() {
     let place = Place::new();
     place.ok(&["create", "a", "--count", "2"]);
     place.ok(&["create", "a", "--in", "1h"]);
@@ -186,7 +186,7 @@ fn cancel_and_retry_say_what_happened_to_each() {
 }
 
 #[test]
-fn what_runs_or_has_ended_is_a_conflict() {
+fn running_or_ended_task_is_conflict() {
     let place = Place::new();
     let (engine, witness) = place.start_on_witness(60_000, &["start"]);
     let retried = place.run(&["retry", "1"]);
@@ -208,21 +208,6 @@ fn what_runs_or_has_ended_is_a_conflict() {
     assert_eq!(place.run(&["retry", "2"]).code, Some(4));
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-}
-
-#[test]
-fn a_witness_leaves_its_lines_and_is_retried() {
-    let place = Place::new();
-    let file = place.path("witness");
-    place.ok(&["create", "WitnessTask", r#"{"ms": 1, "fail": true}"#]);
-    let engine = place.start(&["start", "--witness", "witness"]);
-    let lines = || fs::read_to_string(&file).unwrap_or_default();
-    eventually("a third attempt", || lines().lines().count() >= 6);
-    let (id, text) = (engine.id(), lines());
-    let heads: Vec<_> = text.lines().take(6).map(|line| line.rsplit_once(' ').unwrap().0).collect();
-    let expected = [1, 1, 2, 2, 3, 3].into_iter().zip(["begin", "end"].into_iter().cycle());
-    let expected: Vec<_> = expected.map(|(at, word)| format!("{word} 1 {at} {id}")).collect();
-    assert_eq!(heads, expected);
 }
 
 #[test]
@@ -266,11 +251,11 @@ fn succeeded_means_stopped() {
 }
 
 #[test]
-fn migrate_says_what_it_did() {
+fn migrate_lists_applied_migrations() {
     let place = Place::new();
     let first = place.run(&["migrate"]);
     assert_eq!(first.code, Some(0));
-    assert!(first.out.starts_with("applied 0001_ledger\n"), "{}", first.out);
+    assert!(first.out.starts_with("applied 0001_tasks\n"), "{}", first.out);
     assert!(first.out.lines().all(|line| line.starts_with("applied 00")), "{}", first.out);
     let second = place.run(&["migrate"]);
     assert_eq!((second.code, second.out.as_str()), (Some(0), ""));
@@ -278,7 +263,7 @@ fn migrate_says_what_it_did() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_failure() {
+fn closed_pipe_exits_successfully() {
     let place = Place::new();
     place.ok(&["create", "a", "--count", "10000"]);
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_task-engine"))

@@ -1,4 +1,4 @@
-//! The first thing that anybody runs.
+//! `task-engine demo`.
 
 use super::support::{Finished, Place};
 
@@ -7,14 +7,14 @@ fn check(demo: &Finished, first: u32) {
     assert_eq!(demo.code, Some(0), "{demo:?}");
     let expected = [
         "106 tasks in ".to_owned(),
-        "  101 did their work".to_owned(),
+        "  101 succeeded (stopped)".to_owned(),
         "    3 failed and wait for a retry".to_owned(),
         "    2 failed for good".to_owned(),
         format!("task {} FailingTask: ZeroDivisionError: divided by 0", first + 100),
         "retry 1 of 10 in ".to_owned(),
         format!("task {} FailingNotRetryExceptionTask: ", first + 104),
         "Oh no".to_owned(),
-        format!("Task {} was scheduled 5 s ahead, and began ", first + 105),
+        format!("Task {} was scheduled 5 s ahead, and started ", first + 105),
         format!("show {} --database sqlite:task-engine-demo.db", first + 100),
     ];
     for words in expected {
@@ -24,7 +24,7 @@ fn check(demo: &Finished, first: u32) {
 }
 
 #[test]
-fn a_demo_ends_by_itself_and_can_be_repeated() {
+fn demo_ends_and_can_be_repeated() {
     let place = Place::new();
     check(&place.run(&["demo"]), 1);
     check(&place.run(&["demo"]), 107);
@@ -39,7 +39,7 @@ fn a_demo_ends_by_itself_and_can_be_repeated() {
 }
 
 #[test]
-fn the_environment_does_not_choose_the_database_of_a_demo() {
+fn demo_ignores_database_variable() {
     let place = Place::with_database("sqlite:production.db");
     let demo = place.start(&["demo"]);
     demo.says("tasks done");
@@ -52,14 +52,14 @@ fn the_environment_does_not_choose_the_database_of_a_demo() {
 
     let next = place.run(&["demo"]);
     assert_eq!(next.code, Some(0), "{next:?}");
-    assert!(next.err.contains("of earlier times, still due here"), "{}", next.err);
+    assert!(next.err.contains("of earlier demos are still due and run first"), "{}", next.err);
 }
 
 #[test]
-fn a_demo_can_do_without_a_file() {
+fn demo_runs_in_memory() {
     let place = Place::new();
     let demo = place.run(&["-q", "demo", "--database", "sqlite::memory:"]);
     assert_eq!(demo.code, Some(0), "{demo:?}");
-    assert!(demo.out.contains("  101 did their work"), "{}", demo.out);
+    assert!(demo.out.contains("  101 succeeded (stopped)"), "{}", demo.out);
     assert!(!demo.out.contains("Try next"), "{}", demo.out);
 }

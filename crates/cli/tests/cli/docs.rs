@@ -1,5 +1,5 @@
-//! Every command and every statement in the documents is run, every link leads
-//! somewhere, and every test that is named is there.
+//! Runs every command and every statement of the documents, and checks that their
+//! links, tests and metrics exist.
 
 mod names;
 
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Those of the project, of its guide, and of its examples.
+/// The documents of the project, of its guide, and of its examples.
 fn documents() -> Vec<PathBuf> {
     let mut documents = Vec::new();
     for folder in [root(), root().join("docs"), root().join("examples")] {
@@ -39,68 +39,68 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
 }
 
 #[test]
-fn every_command_in_the_documents_works() {
+fn commands_in_documents_work() {
     let mut run = 0;
     for document in documents() {
-        let mut reader = Reader::new();
+        let mut document_run = DocumentRun::new();
         if document.ends_with("executables.md") {
-            super::executables::copy_examples(&reader.place);
+            super::executables::copy_examples(&document_run.place);
         }
         for (language, code) in blocks(&fs::read_to_string(&document).unwrap()) {
-            let done = reader.meets(language, &code);
+            let done = document_run.run_block(language, &code);
             run += done.unwrap_or_else(|why| panic!("{}: {why}", document.display()));
         }
-        reader.leaves();
+        document_run.stop_all();
     }
     assert!(run > 150, "the documents have commands: {run}");
 }
 
-/// Somebody who types what a document says, in a folder of their own.
-struct Reader {
+/// Runs the blocks of one document, in its own folder.
+struct DocumentRun {
     place: Place,
-    /// What was started and goes on.
+    /// Processes that are still running.
     started: Vec<Running>,
-    /// Where the dashboard is that was started last.
+    /// The address of the dashboard that was started last.
     web: Option<String>,
-    /// The database in [`POSTGRES`]'s place, if the document has one.
+    /// The database that replaces [`POSTGRES`], if the document uses it.
     postgres: Option<String>,
 }
 
-/// Where documents have PostgreSQL. Here every reader gets a database of its own.
+/// The PostgreSQL of the documents. Every document gets its own database instead.
 const POSTGRES: &str = "postgres://localhost/tasks";
-/// Where documents have the dashboard. Here it gets a port that nobody else has.
+/// The dashboard of the documents. Tests use a free port instead.
 const WEB: &str = "localhost:8642";
 const ANY_PORT: &str = "127.0.0.1:0";
-/// An answer that is an error is an error.
+/// Fails if the answer has an error status.
 const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body \"$@\"; };";
 
-impl Reader {
+impl DocumentRun {
     fn new() -> Self {
         Self { place: Place::new(), started: Vec::new(), web: None, postgres: None }
     }
 
-    /// What a reader does with a block; says how many commands that were.
-    fn meets(&mut self, language: &str, code: &str) -> Result<usize, String> {
+    /// Runs a block; returns the number of its commands.
+    fn run_block(&mut self, language: &str, code: &str) -> Result<usize, String> {
         match language {
             "sh" => {
                 for line in code.lines() {
-                    self.types(line)?;
+                    self.run_line(line)?;
                 }
                 return Ok(code.lines().count());
             }
             "toml" if code.starts_with("# task-engine.toml\n") => {
                 fs::write(self.place.path("task-engine.toml"), code).unwrap();
             }
-            "rust" if code.contains("SqliteStore::open(\"tasks.db\")") => self.greets(),
+            "rust" if code.contains("SqliteStore::open(\"tasks.db\")") => self.start_greeter(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
                 let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
                 let code = code.replace(WEB, web);
-                return self.runs_program(language, &code, "");
+                return self.run_program(language, &code, "");
             }
             "python" | "javascript" | "ruby" if code.contains(POSTGRES) => {
                 let code = self.addressed(code);
                 return match driver(language) {
-                    Some(setting) => self.runs_program(language, &code, &setting),
+                    Some(setting) => self.run_program(language, &code, &setting),
                     None => Ok(0),
                 };
             }
@@ -109,18 +109,20 @@ impl Reader {
         Ok(0)
     }
 
-    /// The program of the first chapter is run by a test of the examples. Here
-    /// another one does the same work, for the commands that look at it.
-    fn greets(&mut self) {
+    /// A test of the examples runs the program of `docs/start.md`. Here another one
+    /// does the same, for the commands that read its tasks.
+    fn start_greeter(&mut self) {
         let class = "[class.greet]\ncommand = [\"echo\", \"1\"]\n";
         fs::write(self.place.path("greeter.toml"), class).unwrap();
         let database = ["--database", "sqlite:tasks.db"];
         self.place.ok(&[&["create", "greet"], &database[..]].concat());
-        self.starts("start --instance greeter --config greeter.toml --database sqlite:tasks.db");
+        self.start_engine(
+            "start --instance greeter --config greeter.toml --database sqlite:tasks.db",
+        );
     }
 
-    /// A program that creates a task, and prints its id.
-    fn runs_program(&mut self, language: &str, code: &str, setting: &str) -> Result<usize, String> {
+    /// Runs a program that creates a task and prints its id.
+    fn run_program(&mut self, language: &str, code: &str, setting: &str) -> Result<usize, String> {
         let (program, file) = match language {
             "python" => ("python3", "program.py"),
             "javascript" => ("node", "program.mjs"),
@@ -138,29 +140,29 @@ impl Reader {
         Ok(1)
     }
 
-    fn types(&mut self, line: &str) -> Result<(), String> {
+    fn run_line(&mut self, line: &str) -> Result<(), String> {
         let line = self.addressed(&line.replacen("cargo run -- ", "task-engine ", 1));
         match line.split_once(' ') {
-            Some(("task-engine", rest)) if rest.starts_with("start") => self.starts(rest),
+            Some(("task-engine", rest)) if rest.starts_with("start") => self.start_engine(rest),
             Some(("task-engine", rest)) if rest == "web" || rest.starts_with("web ") => {
-                self.serves(rest);
+                self.start_web(rest);
             }
             Some(("task-engine", rest)) => {
                 if rest.starts_with("export >") {
-                    // Whoever moves a database stops its engines first.
-                    self.leaves();
+                    // `export` refuses while an engine is alive.
+                    self.stop_all();
                 }
-                self.runs(&line)?;
+                self.run_shell(&line)?;
             }
-            Some(("echo" | "psql", _)) => self.runs(&line)?,
+            Some(("echo" | "psql", _)) => self.run_shell(&line)?,
             Some(("export", rest)) => {
                 let (name, url) = rest.split_once('=').ok_or("export what?")?;
                 assert_eq!(name, "TASK_ENGINE_DATABASE_URL");
                 self.place.move_to(url);
             }
-            Some(("curl", _)) => self.asks(&line)?,
+            Some(("curl", _)) => self.run_curl(&line)?,
             _ if line.contains("cargo ") => names::is_built(&line)?,
-            _ => return Err(format!("nobody knows what this is: {line}")),
+            _ => return Err(format!("unknown command: {line}")),
         }
         Ok(())
     }
@@ -176,14 +178,14 @@ impl Reader {
         line.replace(POSTGRES, url)
     }
 
-    fn starts(&mut self, command: &str) {
+    fn start_engine(&mut self, command: &str) {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         if let Some(at) = words.iter().position(|word| *word == "--web") {
             words.insert(at + 1, ANY_PORT);
         }
         let engine = self.place.start(&words);
         engine.says("started with");
-        // What it found is done before the reader goes on.
+        // Its task ends before the next command.
         let database = words.iter().position(|word| *word == "--database");
         let database = database.map_or(&[][..], |at| &words[at..at + 2]);
         let show = [&["show", "1", "--json"], database].concat();
@@ -191,7 +193,7 @@ impl Reader {
         self.started.push(engine);
     }
 
-    fn serves(&mut self, command: &str) {
+    fn start_web(&mut self, command: &str) {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.insert(1, ANY_PORT);
         let server = self.place.start(&words);
@@ -202,16 +204,16 @@ impl Reader {
         self.started.push(server);
     }
 
-    /// `# exit code 4` behind a command: that is what the document tells of.
-    fn runs(&self, line: &str) -> Result<(), String> {
+    /// `# exit code 4` behind a command is the expected exit code.
+    fn run_shell(&self, line: &str) -> Result<(), String> {
         let done = self.place.shell(line);
         let code = line.rsplit_once("# exit code ").map_or("0", |(_, code)| code);
         let fits = done.code.is_some_and(|done| done.to_string() == code);
         if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
     }
 
-    /// `# 400` behind a request: that is the answer which the document tells of.
-    fn asks(&self, line: &str) -> Result<(), String> {
+    /// `# 400` behind a request is the expected status.
+    fn run_curl(&self, line: &str) -> Result<(), String> {
         let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
         let done = self.place.shell(&format!("{CURL} {}", line.replace(WEB, web)));
         let refusal = line.rsplit_once("# ").map(|(_, status)| format!("\"status\":{status},"));
@@ -222,7 +224,7 @@ impl Reader {
         if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
     }
 
-    fn leaves(&mut self) {
+    fn stop_all(&mut self) {
         for one in self.started.drain(..) {
             one.signal("TERM");
             assert_eq!(one.end().code, Some(0));
@@ -230,9 +232,9 @@ impl Reader {
     }
 }
 
-/// What a program of this language needs to find its driver for PostgreSQL, or
-/// nothing if there is none. `./test` installs all of them into `target/drivers`,
-/// and says so by this variable: then none may be missing.
+/// The setting by which a program of this language finds its driver for PostgreSQL,
+/// or `None` without a driver. `./test` installs all of them into `target/drivers`
+/// and sets this variable: then none may be missing.
 fn driver(language: &str) -> Option<String> {
     let folder = std::env::var("TASK_ENGINE_TEST_DRIVERS").map(PathBuf::from);
     let all = folder.is_ok();
@@ -243,7 +245,7 @@ fn driver(language: &str) -> Option<String> {
             let setting = format!("PYTHONPATH='{}'", path("python"));
             (setting, r#"python3 -c 'import psycopg'"#)
         }
-        // Modules are looked for from the file on, and not by NODE_PATH.
+        // Node searches modules beside the file, not in NODE_PATH.
         "javascript" => {
             let modules = path("node/node_modules");
             (format!("ln -sfn '{modules}' node_modules;"), r#"node -e 'import("pg")'"#)
@@ -258,7 +260,7 @@ fn driver(language: &str) -> Option<String> {
 }
 
 #[test]
-fn every_statement_in_the_documents_works() {
+fn statements_in_documents_work() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut run = 0;
     for document in documents() {

@@ -1,9 +1,9 @@
-//! The doctor, on databases that something is really wrong with; and what the
-//! program says of itself.
+//! `doctor` on databases with real problems; completions and manual pages.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 use task_engine::postgres::tokio_postgres;
@@ -101,18 +101,18 @@ fn finds_what_is_wrong_with_the_work(place: &Place) {
 }
 
 #[test]
-fn the_work_on_an_embedded_database() {
+fn doctor_finds_problems_on_sqlite() {
     finds_what_is_wrong_with_the_work(&Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_work_on_postgresql() {
+async fn doctor_finds_problems_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     finds_what_is_wrong_with_the_work(&Place::with_database(&url));
 }
 
 #[test]
-fn an_embedded_database_that_somebody_has_changed() {
+fn doctor_finds_changed_sqlite_schema() {
     let place = Place::new();
     let missing = place.run(&["doctor"]);
     assert_eq!(missing.code, Some(3), "{missing:?}");
@@ -128,18 +128,14 @@ fn an_embedded_database_that_somebody_has_changed() {
     // The remedy is one.
     db.execute_batch(schema["remedy"].as_str().unwrap()).unwrap();
     assert_eq!(check(&place, "schema")["verdict"], "ok");
-    db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 3").unwrap();
-    assert_found(&check(&place, "tables"), "wrong", "version 3", "task-engine migrate");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_found(&check(&place, "permissions"), "warning", "everybody", "chmod o-w");
-    }
+    db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 2").unwrap();
+    assert_found(&check(&place, "tables"), "wrong", "version 2", "task-engine migrate");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_found(&check(&place, "permissions"), "warning", "everybody", "chmod o-w");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_dangerous_settings_and_changed_tables() {
+async fn doctor_finds_dangerous_server_settings() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     let none = check(&place, "tables");
@@ -192,7 +188,7 @@ async fn a_server_with_dangerous_settings_and_changed_tables() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schema_of_an_application_is_compared_too() {
+async fn doctor_compares_application_schema() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     place.ok(&["migrate", "--schema", "jobs"]);
@@ -203,7 +199,7 @@ async fn the_schema_of_an_application_is_compared_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_somebody_has_forgotten() {
+async fn doctor_finds_forgotten_transaction() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     place.ok(&["migrate"]);
@@ -283,9 +279,9 @@ async fn commands_leave_server_log_clean() {
     }
 }
 
-/// What a pooler in transaction mode does to notifications: they are lost.
+/// Drops notifications, as a pooler in transaction mode does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_that_hears_nothing() {
+async fn doctor_finds_lost_notifications() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     place.ok(&["migrate"]);
@@ -323,7 +319,7 @@ fn pass_all_but_notifications(mut server: TcpStream, mut client: TcpStream) -> O
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn doctor_reports_unreachable_server() {
     let place = Place::with_database("postgres://postgres:secret@127.0.0.1:1/none");
     let (found, report) = doctor(&place, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
@@ -332,7 +328,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
-fn verify_says_what_is_broken_and_how_much_was_checked() {
+fn verify_reports_violations_and_scope() {
     let place = Place::new();
     place.ok(&["create", "a", "--count", "3"]);
     let well = place.run(&["verify"]);
@@ -371,5 +367,5 @@ fn completions_and_manual_pages() {
         let text = fs::read_to_string(place.path(file)).unwrap();
         assert!(text.contains(".SH NAME"), "{file}");
     }
-    assert!(!written.contains("bench-engine"), "what is hidden stays so: {written}");
+    assert!(!written.contains("supervise-executable"), "hidden commands are not listed: {written}");
 }

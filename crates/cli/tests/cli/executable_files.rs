@@ -5,14 +5,14 @@ use super::executables::{class, create, ended, file, stop};
 use super::support::{Place, eventually};
 
 #[test]
-fn schedules_of_the_file_run() {
+fn file_schedules_run() {
     let place = Place::new();
     let tidy = class("tidy", "queue = \"slow\"", "cat");
     let schedule =
         "[schedule.often]\nclass = \"tidy\"\nevery = \"1s\"\nparameters = { deep = true }\n";
     file(&place, &format!("{tidy}{schedule}"));
     let checked = place.run(&["check"]);
-    assert!(checked.err.contains("1 class, 1 schedule, no mistakes"), "{}", checked.err);
+    assert!(checked.err.contains("1 class, 1 schedule, no errors"), "{}", checked.err);
     let engine = place.start(&["start"]);
     engine.says("started with");
     eventually("it fires", || !place.tasks().is_empty());
@@ -87,7 +87,7 @@ fn samples_are_known_on_request() {
 }
 
 #[test]
-fn help_shows_a_valid_file() {
+fn help_shows_valid_file() {
     let place = Place::new();
     let help = place.ok(&["start", "--help"]);
     let (_, example) = help.split_once("Example of task-engine.toml:\n").expect("an example");

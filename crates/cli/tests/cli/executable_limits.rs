@@ -90,7 +90,7 @@ fn soft_limit_of_files_is_raised() {
 #[test]
 fn hard_limit_of_files_means_fewer_workers() {
     let (_, log) = under_limit("-n 64", "40", 30);
-    assert!(log.contains("4 workers instead of 40: 4 programs fit"), "{log}");
+    assert!(log.contains("4 workers instead of 40: the limits allow 4 programs"), "{log}");
     assert!(log.contains("may open 64 files; raise that with `ulimit -n`"), "{log}");
 }
 

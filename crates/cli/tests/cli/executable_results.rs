@@ -14,7 +14,7 @@ fn script(place: &Place, name: &str, program: &str, text: &str) -> String {
 }
 
 #[test]
-fn printed_text_is_the_result() {
+fn printed_text_is_result() {
     let place = Place::new();
     let classes = [
         class("backup", "", "echo copied 3 files; echo done"),

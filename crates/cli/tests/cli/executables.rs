@@ -59,7 +59,7 @@ fn example(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/executables").join(file)
 }
 
-/// Whether a language is on this machine; if not, it is said.
+/// Whether a language is installed; if not, prints that.
 pub(super) fn is_here(program: &str) -> bool {
     let here = Command::new(program).arg("--version").output().is_ok();
     if !here {
@@ -76,7 +76,7 @@ pub(super) fn copy_examples(place: &Place) {
 }
 
 /// Writes the numbers of a process, of a child in its group, and of a daemon
-/// with a session of its own; none of them obeys SIGTERM.
+/// in its own session; none of them obeys SIGTERM.
 const STUBBORN: &str = r#"
 trap "" TERM
 sleep 1000 & echo $! >> pids
@@ -86,7 +86,7 @@ echo ready >&2
 while :; do sleep 1000; done
 "#;
 
-fn three_lines_and_a_script(place: &Place) {
+fn script_runs_as_task(place: &Place) {
     for name in ["task-engine.toml", "greet.sh"] {
         fs::copy(example(name), place.path(name)).unwrap();
     }
@@ -104,18 +104,18 @@ fn three_lines_and_a_script(place: &Place) {
 }
 
 #[test]
-fn three_lines_and_a_script_make_a_task_on_an_embedded_database() {
-    three_lines_and_a_script(&Place::new());
+fn script_runs_as_task_on_sqlite() {
+    script_runs_as_task(&Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_lines_and_a_script_make_a_task_on_postgresql() {
+async fn script_runs_as_task_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    three_lines_and_a_script(&Place::with_database(&url));
+    script_runs_as_task(&Place::with_database(&url));
 }
 
 #[test]
-fn every_example_runs_if_its_language_is_here() {
+fn examples_run_if_language_is_installed() {
     let cases = [
         ("greet", "sh", r#"{"name": "Ada"}"#, json!({"greeting": "Hello, Ada!"})),
         ("word_count", "python3", r#"{"text": "a b b"}"#, json!({"words": 3, "different": 2})),
@@ -149,7 +149,7 @@ fn every_example_runs_if_its_language_is_here() {
 }
 
 #[test]
-fn an_executable_knows_its_attempt_and_nothing_of_the_engine() {
+fn executable_environment_is_isolated() {
     let place = Place::new();
     fs::create_dir(place.path("inside")).unwrap();
     let settings =
@@ -182,7 +182,7 @@ fn an_executable_knows_its_attempt_and_nothing_of_the_engine() {
 }
 
 #[test]
-fn what_an_end_means_is_documented_and_recorded() {
+fn exit_codes_are_recorded_as_documented() {
     let place = Place::new();
     let never = "retry = { maximum = 0 }";
     file(
@@ -232,7 +232,7 @@ fn what_an_end_means_is_documented_and_recorded() {
 }
 
 #[test]
-fn a_program_that_is_gone_fails_its_tasks_and_not_the_engine() {
+fn missing_program_fails_task_only() {
     let place = Place::new();
     fs::copy(example("greet.sh"), place.path("gone.sh")).unwrap();
     fs::copy(example("greet.sh"), place.path("bare.sh")).unwrap();
@@ -253,7 +253,7 @@ fn a_program_that_is_gone_fails_its_tasks_and_not_the_engine() {
 }
 
 #[test]
-fn floods_and_silence_hold_up_nobody() {
+fn floods_and_silence_block_no_task() {
     let place = Place::new();
     let never = "retry = { maximum = 0 }";
     file(
@@ -298,9 +298,9 @@ fn floods_and_silence_hold_up_nobody() {
     stop(engine);
 }
 
-/// Short ones end before their supervisors have read what they were sent.
+/// Short executables end before their supervisors have read all frames.
 #[test]
-fn many_short_ones_all_succeed() {
+fn many_short_executables_succeed() {
     let place = Place::new();
     file(&place, &class("short", "retry = { maximum = 0 }", ":"));
     place.ok(&["create", "short", "{}", "--count", "200"]);
@@ -313,7 +313,7 @@ fn many_short_ones_all_succeed() {
 }
 
 #[test]
-fn the_log_is_live() {
+fn log_is_live() {
     let place = Place::new();
     file(&place, &class("talks", "", "echo first >&2; while [ ! -e go ]; do sleep 0.02; done"));
     let id = create(&place, "talks", "{}");
@@ -326,7 +326,7 @@ fn the_log_is_live() {
 }
 
 #[test]
-fn a_timeout_ends_what_does_not_obey_with_all_that_it_started() {
+fn timeout_kills_whole_process_tree() {
     let place = Place::new();
     let settings = "timeout = \"3s\"\ngrace = \"300ms\"\nretry = { maximum = 0 }";
     let obeys = "trap \"echo bye >&2; exit 0\" TERM; while :; do sleep 0.02; done";
@@ -351,7 +351,7 @@ fn a_timeout_ends_what_does_not_obey_with_all_that_it_started() {
 }
 
 #[test]
-fn what_is_started_ends_with_the_attempt() {
+fn started_processes_end_with_attempt() {
     let place = Place::new();
     let script = r#"
 sleep 1000 & echo $! >> pids
@@ -398,12 +398,12 @@ fn cancelling(place: &Place) {
 }
 
 #[test]
-fn cancelling_tells_the_process_and_then_kills_it_on_an_embedded_database() {
+fn cancel_signals_then_kills_on_sqlite() {
     cancelling(&Place::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_tells_the_process_and_then_kills_it_on_postgresql() {
+async fn cancel_signals_then_kills_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     cancelling(&Place::with_database(&url));
 }
@@ -419,7 +419,7 @@ fn stubborn_engine(place: &Place) -> (Running, String) {
 }
 
 #[test]
-fn a_forced_stop_leaves_no_process() {
+fn forced_stop_leaves_no_process() {
     let place = Place::new();
     let (engine, id) = stubborn_engine(&place);
     engine.signal("TERM");
@@ -431,7 +431,7 @@ fn a_forced_stop_leaves_no_process() {
 }
 
 #[test]
-fn a_killed_engine_leaves_no_process() {
+fn killed_engine_leaves_no_process() {
     let place = Place::new();
     let (engine, _) = stubborn_engine(&place);
     engine.signal("KILL");
@@ -440,7 +440,7 @@ fn a_killed_engine_leaves_no_process() {
 }
 
 #[test]
-fn a_killed_supervisor_is_noticed() {
+fn killed_supervisor_is_noticed() {
     let place = Place::new();
     let script = "cat >/dev/null; echo $$ >> pids; kill -9 $PPID; while :; do sleep 1000; done";
     file(&place, &class("patricide", "retry = { maximum = 0 }", script));
@@ -452,7 +452,7 @@ fn a_killed_supervisor_is_noticed() {
 }
 
 #[test]
-fn a_running_executable_may_finish_when_the_engine_stops() {
+fn executable_finishes_when_engine_stops() {
     let place = Place::new();
     file(
         &place,
@@ -469,7 +469,7 @@ fn a_running_executable_may_finish_when_the_engine_stops() {
 }
 
 #[test]
-fn a_class_has_its_queue_and_priority() {
+fn class_sets_queue_and_priority() {
     let place = Place::new();
     file(&place, &class("mail", "queue = \"post\"\npriority = 7", "echo 1"));
     let id = create(&place, "mail", "{}");
@@ -486,35 +486,41 @@ fn a_class_has_its_queue_and_priority() {
 }
 
 #[test]
-fn a_file_is_checked_without_a_database() {
+fn check_needs_no_database() {
     let place = Place::new();
     let missing = place.run(&["check"]);
     assert_eq!(missing.code, Some(3));
     assert!(missing.err.contains("there is no file task-engine.toml"), "{}", missing.err);
-    file(
-        &place,
-        "[class.a]\ncomand = [\"sh\"]\n\n[class.b]\ncommand = [\"no-such\"]\ntimeout = \"soon\"\n",
-    );
+    file(&place, "[class.a]\nqueue = \"\"\n\n[class.b]\ncommand = [\"no-such\"]\nprocesses = 2\n");
     for command in [&["check"][..], &["start"], &["start", "--config", "task-engine.toml"]] {
         let wrong = place.run(command);
         assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{command:?}: {wrong:?}");
         for words in [
-            "4 mistakes in task-engine.toml:",
+            "4 errors in task-engine.toml:",
             "task-engine.toml:1:8: class a has no command",
-            "task-engine.toml:2:1: \"comand\" is not a known key; did you mean command?",
+            "task-engine.toml:2:9: a queue needs a name",
             "task-engine.toml:5:12: there is no program \"no-such\"",
-            "task-engine.toml:6:11: timeout = \"soon\": this is not a duration",
+            "task-engine.toml:6:13: processes is for mode = \"lines\" only",
         ] {
             assert!(wrong.err.contains(words), "{words}: {}", wrong.err);
         }
     }
     let wrong = place.run(&["check", "--json"]);
     let document: Value = serde_json::from_str(&wrong.out).unwrap();
-    assert_eq!((wrong.code, document["mistakes"].as_array().unwrap().len()), (Some(2), 4));
+    assert_eq!((wrong.code, document["errors"].as_array().unwrap().len()), (Some(2), 4));
     assert_eq!(
-        (&document["mistakes"][1]["line"], &document["mistakes"][1]["column"]),
-        (&json!(2), &json!(1))
+        (&document["errors"][1]["line"], &document["errors"][1]["column"]),
+        (&json!(2), &json!(9))
     );
+    for (text, words) in [
+        ("comand = [\"sh\"]", "2:1: \"comand\" is not known here; did you mean command?"),
+        ("command = [\"sh\"]\ntimeout = \"soon\"", "3:11: \"soon\": this is not a duration"),
+    ] {
+        file(&place, &format!("[class.a]\n{text}\n"));
+        let wrong = place.run(&["check"]);
+        assert_eq!(wrong.code, Some(2), "{wrong:?}");
+        assert!(wrong.err.contains(words), "{}", wrong.err);
+    }
     file(&place, "[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]\n");
     let twice = place.run(&["check"]);
     assert_eq!(twice.code, Some(2));
@@ -526,14 +532,14 @@ fn a_file_is_checked_without_a_database() {
     let checked = place.run(&["check", "elsewhere.toml"]);
     assert_eq!(checked.code, Some(0));
     assert!(checked.out.contains("fine   once  none     default"), "{}", checked.out);
-    assert!(checked.err.contains("1 class, no mistakes"), "{}", checked.err);
+    assert!(checked.err.contains("1 class, no errors"), "{}", checked.err);
     let missing = place.run(&["start", "--config", "nowhere.toml"]);
     assert_eq!(missing.code, Some(3), "{}", missing.err);
 }
 
-/// Files in the guide have no mistakes, and programs in it are the examples.
+/// Files in the guide have no errors, and programs in it are the examples.
 #[test]
-fn the_guide_shows_what_runs() {
+fn guide_shows_working_files() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/executables.md");
     let guide = fs::read_to_string(guide).unwrap();
     let blocks = |language: &str| -> Vec<String> {

@@ -1,9 +1,7 @@
-//! The program as its users meet it: run, killed and asked from outside.
+//! The program from outside: run, signalled and killed.
 
-mod as_process_one;
-mod bench;
-mod chooses;
 mod commands;
+mod dashboard_access;
 mod demo;
 mod docs;
 mod doctor;
@@ -11,23 +9,23 @@ mod executable_files;
 mod executable_limits;
 mod executable_results;
 mod executables;
-mod keeps_schedules;
-mod keeps_secrets;
-mod loses_nothing;
-mod moves;
-mod numbers;
+mod export_import;
+mod filters;
 mod operators;
 mod packaging;
 mod persistent_executables;
+mod process_one;
 mod queues;
-mod recovers;
+mod recovery;
 mod rights;
-mod says;
+mod schedules_survive_kills;
+mod secrets;
 mod servers;
-mod serves;
-mod stops;
+mod statistics;
+mod stop_signals;
 mod support;
+mod task_logs;
 mod trace;
 mod watching;
 mod worker_processes;
-mod wrong_inputs;
+mod wrong_input;

@@ -1,4 +1,4 @@
-//! Tokens and the record of what operators did, from outside.
+//! Tokens and the audit, by commands.
 
 use serde_json::{Value, json};
 use task_engine::postgres::PgStore;
@@ -53,10 +53,10 @@ async fn tokens_come_and_go(place: &Place, store: &dyn Store) {
     place.ok(&["tokens", "create", "ada", "--role", "admin"]);
 }
 
-async fn the_record_is_shown(place: &Place, store: &dyn Store) {
+async fn audit_is_shown(place: &Place, store: &dyn Store) {
     let nothing = place.run(&["audit"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
-    assert!(nothing.err.contains("No operator has changed anything"), "{}", nothing.err);
+    assert!(nothing.err.contains("No operations are recorded"), "{}", nothing.err);
     let detail = Json::parse(r#"{"matched": 3}"#).unwrap();
     let why = Some("bad \u{202e}deploy".to_owned());
     let asked = NewAuditEntry::asked("ada", "tasks.retry", "status=failed", why, detail).unwrap();
@@ -95,7 +95,7 @@ async fn the_record_is_shown(place: &Place, store: &dyn Store) {
     assert_eq!((rest.len(), &rest[0]["id"]), (1, &json!(1)));
 }
 
-async fn commands_leave_a_trace(place: &Place) {
+async fn commands_are_audited(place: &Place) {
     let traces = || {
         let rows = lines(&place.ok(&["audit", "--json", "--limit", "1000"]));
         let of_commands = rows.into_iter().rev().filter(|row| {
@@ -152,13 +152,13 @@ async fn commands_leave_a_trace(place: &Place) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_on_an_embedded_database() {
+async fn operators_on_sqlite() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
-    the_record_is_shown(&place, &store).await;
+    audit_is_shown(&place, &store).await;
     tokens_come_and_go(&place, &store).await;
-    commands_leave_a_trace(&place).await;
+    commands_are_audited(&place).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,13 +167,13 @@ async fn operators_on_postgresql() {
     let place = Place::with_database(&url);
     place.ok(&["migrate"]);
     let store = PgStore::connect(&url).await.unwrap();
-    the_record_is_shown(&place, &store).await;
+    audit_is_shown(&place, &store).await;
     tokens_come_and_go(&place, &store).await;
-    commands_leave_a_trace(&place).await;
+    commands_are_audited(&place).await;
 }
 
 #[test]
-fn what_cannot_be_meant_is_said() {
+fn invalid_operator_input_is_refused() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let long = "x".repeat(201);

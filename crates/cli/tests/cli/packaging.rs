@@ -66,7 +66,7 @@ fn setting(text: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn their_command_lines_run() {
+fn packaged_command_lines_run() {
     for words in all() {
         let place = Place::new();
         if words[0] != "migrate" {
@@ -93,9 +93,9 @@ fn their_command_lines_run() {
 }
 
 /// After the deadline of an engine it has 12 s to record what it cut short;
-/// whoever kills it must wait for that.
+/// the supervisor must wait for that before it kills the engine.
 #[test]
-fn nobody_kills_before_the_deadline_is_over() {
+fn kill_timeouts_exceed_stop_timeout() {
     let unit = setting(&packaged("task-engine.service"), "TimeoutStopSec=");
     assert!(unit >= seconds(&of_unit(), "--stop-timeout") + 12, "{unit}");
     let pod = setting(&packaged("kubernetes.yaml"), "terminationGracePeriodSeconds:");
@@ -106,7 +106,7 @@ fn nobody_kills_before_the_deadline_is_over() {
 }
 
 #[test]
-fn their_variables_are_known() {
+fn packaged_variables_are_known() {
     let help = Place::new().ok(&["--help"]);
     for name in ["task-engine.service", "environment", "kubernetes.yaml"] {
         for part in packaged(name).split("TASK_ENGINE_").skip(1) {
@@ -118,7 +118,7 @@ fn their_variables_are_known() {
 }
 
 #[test]
-fn the_image_knows_whether_it_is_healthy() {
+fn image_has_health_check() {
     let check = lists(&packaged("Containerfile"), "  CMD ");
     let place = Place::new();
     place.ok(&["migrate"]);
@@ -139,7 +139,7 @@ fn the_image_knows_whether_it_is_healthy() {
 }
 
 #[test]
-fn the_version_names_a_commit() {
+fn version_names_commit() {
     let place = Place::new();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(place.ok(&["-V"]), format!("task-engine {version}\n"));

@@ -8,7 +8,7 @@ use task_engine_conformance::TestServer;
 use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
 use super::support::{Place, eventually};
 
-/// A worker in Python. Its tasks say what it does: {"do": …}.
+/// A worker in Python. Its tasks name the action: {"do": …}.
 const WORKER: &str = r#"
 import json, os, sys, threading, time
 
@@ -103,7 +103,7 @@ fn many_tasks_in_one_process(place: Place) {
 }
 
 #[test]
-fn one_process_has_many_tasks_on_an_embedded_database() {
+fn one_process_has_many_tasks_on_sqlite() {
     if !is_here("python3") {
         return;
     }
@@ -142,7 +142,7 @@ fn process_may_take_fewer_tasks() {
 }
 
 #[test]
-fn more_processes_are_started_if_they_may_be() {
+fn more_processes_are_started_on_demand() {
     if !is_here("python3") {
         return;
     }
@@ -162,7 +162,7 @@ fn more_processes_are_started_if_they_may_be() {
 }
 
 #[test]
-fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
+fn dead_process_fails_tasks_and_restarts() {
     if !is_here("python3") {
         return;
     }
@@ -177,7 +177,7 @@ fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
             why.starts_with("ProcessEnded: its process ended before it had answered (exit code 3)"),
             "{why}"
         );
-        assert!(why.ends_with("; its last words: last words"), "{why}");
+        assert!(why.ends_with("; its last log line: last words"), "{why}");
     }
     for (what, words) in [
         ("nonsense", "a line that is not a JSON object: \"hello\""),
@@ -193,7 +193,7 @@ fn a_process_that_dies_fails_its_tasks_and_is_started_again() {
 }
 
 #[test]
-fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
+fn failing_process_start_does_not_spin() {
     let place = Place::new();
     file(
         &place,
@@ -203,7 +203,7 @@ fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
     for _ in 0..3 {
         let task = ended(&place, &create(&place, "broken", "{}"));
         assert!(error(&task).contains("(exit code 1)"), "{task}");
-        assert!(error(&task).ends_with("; its last words: not today"), "{task}");
+        assert!(error(&task).ends_with("; its last log line: not today"), "{task}");
     }
     let starts = fs::read_to_string(place.path("starts")).unwrap().lines().count();
     assert_eq!(starts, 3, "once a task, never without one");
@@ -211,7 +211,7 @@ fn a_process_that_never_comes_up_fails_tasks_and_does_not_spin() {
 }
 
 #[test]
-fn a_task_that_does_not_end_takes_its_process_with_it() {
+fn timed_out_task_kills_its_process() {
     if !is_here("python3") {
         return;
     }
@@ -229,7 +229,7 @@ fn a_task_that_does_not_end_takes_its_process_with_it() {
 }
 
 #[test]
-fn cancelling_is_a_line_and_then_a_kill() {
+fn cancel_sends_line_then_kills() {
     if !is_here("python3") {
         return;
     }

@@ -72,7 +72,7 @@ fn pauses_and_resumes(place: &Place) {
 }
 
 #[test]
-fn queues_on_an_embedded_database() {
+fn queues_on_sqlite() {
     pauses_and_resumes(&Place::new());
 }
 
@@ -83,7 +83,7 @@ async fn queues_on_postgresql() {
 }
 
 #[test]
-fn instances_show_who_serves_what() {
+fn instances_show_served_queues() {
     let place = Place::new();
     let pools = ["start", "--instance", "e", "--queue", "a", "--queue", "b", "--queue", "mail=3"];
     let engine = place.start(&[&pools[..], &["--workers", "2", "--reserve", "-7=1"]].concat());
@@ -101,7 +101,7 @@ fn instances_show_who_serves_what() {
 }
 
 #[test]
-fn own_workers_keep_the_default_queue() {
+fn own_workers_keep_default_queue() {
     let place = Place::new();
     let engine = place.start(&["start", "--queue", "a=b=1"]);
     engine.says("started with 6 workers (5 for default; 1 for a=b)");
@@ -114,14 +114,14 @@ fn own_workers_keep_the_default_queue() {
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
     let engine = place.start(&["start", "--workers", "0", "--queue", "a=1"]);
-    engine.says("This engine takes no tasks from queue \"default\" (of class ");
+    engine.says("This engine does not serve queue \"default\" (of class ");
     engine.says("started with 1 workers (1 for a)");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
-fn hostile_names_and_reasons_cannot_talk_to_the_terminal() {
+fn hostile_queue_names_are_escaped() {
     let place = Place::new();
     place.ok(&["migrate"]);
     place.ok(&["queues", "pause", "evil\u{202e}", "--reason", "because\u{202e} I can"]);

@@ -1,4 +1,4 @@
-//! What the guide grants is enough, and no more than it says.
+//! The rights that the guide grants are enough, and not more than documented.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn as_user(url: &str, user: &str) -> String {
 }
 
 #[test]
-fn an_engine_runs_with_the_rights_of_the_guide() {
+fn engine_runs_with_documented_rights() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     Place::with_database(&url).ok(&["migrate"]);
@@ -72,7 +72,7 @@ fn an_engine_runs_with_the_rights_of_the_guide() {
 }
 
 #[test]
-fn an_application_creates_with_the_rights_of_the_guide() {
+fn application_creates_with_documented_rights() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let place = Place::with_database(&url);
@@ -115,8 +115,8 @@ fn start_names_missing_rights() {
             "GRANT INSERT, DELETE ON task_engine.ended_executions TO poor_engine;",
         ),
         (
-            "REVOKE SELECT ON task_engine.figures FROM poor_engine",
-            "GRANT SELECT ON task_engine.figures TO poor_engine;",
+            "REVOKE SELECT ON task_engine.rollups FROM poor_engine",
+            "GRANT SELECT ON task_engine.rollups TO poor_engine;",
         ),
     ] {
         runtime.block_on(execute(&url, revoke)).expect("revoked");
@@ -146,7 +146,7 @@ fn engine_that_may_not_record_ends() {
     let ended = engine.end();
     assert_eq!(ended.code, Some(1), "{}", ended.err);
     assert_eq!(witness.words(), ["begin", "end"]);
-    for part in ["1 results could not be written and are given up", "task-engine recover"] {
+    for part in ["1 results could not be recorded", "task-engine recover"] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
 }

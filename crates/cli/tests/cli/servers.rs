@@ -64,7 +64,7 @@ fn commands_fail_on_silent_server() {
 }
 
 #[test]
-fn first_signal_ends_what_is_connecting() {
+fn first_signal_ends_connection_attempt() {
     let silent = SilentServer::start();
     let place = Place::with_database(&format!("{}?connect_timeout=60", silent.url()));
     for (words, signal) in [
@@ -105,7 +105,7 @@ fn second_host_is_used_within_seconds() {
 }
 
 #[test]
-fn message_says_what_each_host_answered() {
+fn message_names_each_host_error() {
     let runtime = Runtime::new().unwrap();
     let server = TestServer::shared();
     let url = runtime.block_on(server.create_database());

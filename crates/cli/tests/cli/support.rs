@@ -1,4 +1,4 @@
-//! Runs the program in a folder of its own, and waits for what should happen.
+//! Runs the program in its own folder, and waits for events.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,7 +22,7 @@ pub(crate) struct Place {
     started: AtomicU32,
 }
 
-/// What came of a command.
+/// The exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
@@ -97,7 +97,7 @@ impl Place {
         finish(self.command(args), input)
     }
 
-    /// Runs a script as somebody has it who has installed the program.
+    /// Runs a script with the program in PATH.
     pub(crate) fn shell(&self, script: &str) -> Finished {
         let folder = Path::new(PROGRAM).parent().expect("a folder");
         let others = std::env::var("PATH").unwrap_or_default();
@@ -106,7 +106,7 @@ impl Place {
         finish(command, b"")
     }
 
-    /// Runs a command that must work; returns what it printed.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let finished = self.run(args);
         assert_eq!(finished.code, Some(0), "{args:?}: {finished:?}");
@@ -155,16 +155,40 @@ impl Place {
         Running { child: child.expect("the program runs"), out, err }
     }
 
+    /// Writes the configuration of `WitnessTask`.
+    pub(crate) fn witness(&self) -> Witness {
+        fs::write(self.path("witness.toml"), WITNESS).expect("a file");
+        Witness { file: self.path("witness") }
+    }
+
     /// Creates a task that waits, and starts an engine on it.
     pub(crate) fn start_on_witness(&self, ms: u64, args: &[&str]) -> (Running, Witness) {
-        let witness = Witness { file: self.path("witness") };
+        let witness = self.witness();
         let parameters = serde_json::json!({ "ms": ms }).to_string();
         assert_eq!(self.ok(&["create", "WitnessTask", &parameters]), "1\n");
-        let engine = self.start(&[args, &["--witness", "witness"]].concat());
+        let engine = self.start(&[args, &WITNESS_OPTIONS].concat());
         eventually("the task begins", || witness.words().contains(&"begin".to_owned()));
         (engine, witness)
     }
 }
+
+/// Options of an engine that runs `WitnessTask`; see [`Place::witness`].
+pub(crate) const WITNESS_OPTIONS: [&str; 2] = ["--config", "witness.toml"];
+
+/// `WitnessTask {"ms": NUMBER}` is an executable that appends `begin TASK ATTEMPT`
+/// and `end TASK ATTEMPT` to a file. `{"ms": 1, "fail": true}` fails.
+const WITNESS: &str = r#"
+[class.WitnessTask]
+retry = { maximum = 100, first_delay = "100ms", factor = 1, jitter = 0 }
+command = ["sh", "-c", '''
+line="$TASK_ENGINE_TASK_ID $TASK_ENGINE_ATTEMPT"
+echo "begin $line" >> witness
+read -r parameters || true
+sleep "$(echo "$parameters" | tr -dc 0-9)e-3"
+echo "end $line" >> witness
+case $parameters in *true*) echo "failed as asked" >&2; exit 3 ;; esac
+''']
+"#;
 
 /// Waits for the end of a command, which gets this to read.
 fn finish(mut command: Command, input: &[u8]) -> Finished {
@@ -184,7 +208,7 @@ fn finish(mut command: Command, input: &[u8]) -> Finished {
     }
 }
 
-/// What a `WitnessTask` wrote.
+/// A line of a `WitnessTask`.
 pub(crate) struct Witness {
     file: PathBuf,
 }

@@ -37,7 +37,8 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
             child_of(&second, "order-17", "stranger", "{}"),
         ],
     );
-    let engine = place.start(&["start", "--instance", "web-1", "--witness", "witness"]);
+    place.witness();
+    let engine = place.start(&["start", "--instance", "web-1", "--config", "witness.toml"]);
     eventually("the first is done", || place.status(first.trim()) == "stopped");
     eventually("the second is done", || place.status(&second) == "stopped");
     eventually("the third has failed", || place.status("6") == "failed");
@@ -56,7 +57,7 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
     assert!(lines[2].starts_with("├─ 5 WaitingTask stopped, waited "), "{shown}");
     assert!(lines[3].starts_with("│  ├─ 7 WitnessTask waiting, due "), "{shown}");
     assert!(lines[4].starts_with("│  │     attempt 1: failure, waited "), "{shown}");
-    assert!(lines[4].ends_with(": WitnessFailure: failed as it was asked to"), "{shown}");
+    assert!(lines[4].ends_with(": ExitCode3: exit code 3: failed as asked"), "{shown}");
     assert!(lines[5].contains("attempt 2: failure, waited "), "{shown}");
     let rest = shown.lines().filter(|line| !line.contains("attempt ")).skip(4).collect::<Vec<_>>();
     assert!(rest[0].starts_with("│  └─ 8 stranger waiting, due "), "{shown}");
@@ -97,7 +98,7 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
 }
 
 #[test]
-fn trace_tells_the_story_of_a_flow_on_an_embedded_database() {
+fn trace_prints_flow_on_sqlite() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
@@ -105,7 +106,7 @@ fn trace_tells_the_story_of_a_flow_on_an_embedded_database() {
 }
 
 #[test]
-fn trace_tells_the_story_of_a_flow_on_postgresql() {
+fn trace_prints_flow_on_postgresql() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
     let place = Place::with_database(&url);
@@ -115,7 +116,7 @@ fn trace_tells_the_story_of_a_flow_on_postgresql() {
 }
 
 #[test]
-fn a_number_is_a_task_or_a_flow() {
+fn number_is_task_or_flow() {
     let place = Place::new();
     place.ok(&["create", "a", "--correlation", "2"]);
     place.ok(&["create", "b", "--correlation", "other"]);
@@ -133,7 +134,7 @@ fn a_number_is_a_task_or_a_flow() {
 }
 
 #[test]
-fn a_large_flow_is_bounded_and_hostile_names_are_shown() {
+fn large_flow_is_bounded_and_escaped() {
     let place = Place::new();
     place.ok(&["migrate"]);
     let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
@@ -169,7 +170,7 @@ fn slow_executions_are_warned_about() {
 /// What the collector gets is checked with the library; here, that it gets it.
 #[cfg(feature = "otlp")]
 #[test]
-fn spans_go_to_the_collector_that_the_environment_names() {
+fn spans_go_to_configured_collector() {
     use std::io::{Read as _, Write as _};
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

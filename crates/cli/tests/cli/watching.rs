@@ -1,4 +1,4 @@
-//! Watching: why a task does not run, waiting for it, and what goes on.
+//! `why`, `wait`, `tail`, `stats` and `top`.
 
 use std::time::{Duration, Instant};
 
@@ -36,23 +36,27 @@ fn tells_why(place: &Place) {
     assert!(missing.err.contains("there is no task 1"), "{}", missing.err);
 
     place.ok(&["create", "WaitingTask", long]);
-    words("1", &["no_engine"], "none was ever seen");
+    words("1", &["no_engine"], "none has ever run");
     let args = ["start", "--workers", "1", "--instance", "e", "--queue", "default", "--queue", "b"];
     let engine = place.start(&args);
     eventually("it runs", || place.status("1") == "running");
     words("1", &["running"], "it runs on e: attempt 1, ");
-    words("1", &["running"], "its engine was heard of");
+    words("1", &["running"], "the last heartbeat of its engine was");
 
     place.ok(&["create", "WaitingTask", long, "--in", "10m"]);
     words("2", &["not_due"], "(in 10 min)");
     place.ok(&["create", "Nobodys"]);
-    words("3", &["unknown_class"], "no living engine knows its class Nobodys; alive: e knows ");
+    words(
+        "3",
+        &["unknown_class"],
+        "no live engine has a handler for its class Nobodys; alive: e handles ",
+    );
     place.ok(&["create", "WaitingTask", long, "--queue", "c"]);
-    words("4", &["queue_not_served"], "takes from its queue c; e serves ");
+    words("4", &["queue_not_served"], "serves its queue c; e serves ");
     place.ok(&["create", "WaitingTask", long]);
     words("5", &["workers_busy"], "the one worker that could take it is busy");
     place.ok(&["create", "WaitingTask", long]);
-    words("6", &["workers_busy", "behind"], "1 task is before it");
+    words("6", &["workers_busy", "behind"], "1 task is ahead of it");
     place.ok(&["create", "WaitingTask", long, "--queue", "b", "--in", "10m"]);
     place.ok(&["queues", "pause", "b", "--reason", "provider is down"]);
     words("7", &["not_due", "queue_paused"], "b was paused");
@@ -71,15 +75,15 @@ fn tells_why(place: &Place) {
     words("9", &["ended"], "it has ended failed");
     place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     eventually("it ran", || place.status("10") == "stopped");
-    words("10", &["ended"], "it has done its work");
+    words("10", &["ended"], "it has succeeded");
 
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    words("2", &["not_due", "no_engine"], "no engine is alive; the last one was heard of");
+    words("2", &["not_due", "no_engine"], "no engine is alive; the last heartbeat was");
 }
 
 #[test]
-fn why_on_an_embedded_database() {
+fn why_on_sqlite() {
     tells_why(&Place::new());
 }
 
@@ -91,7 +95,7 @@ async fn why_on_postgresql() {
 
 /// A transaction that holds a task is named, with its process and its client.
 #[tokio::test(flavor = "multi_thread")]
-async fn why_names_who_has_locked_a_task() {
+async fn why_names_blocking_session() {
     let url = TestServer::shared().create_database().await;
     let place = Place::with_database(&url);
     let (client, connection) = task_engine::postgres::tokio_postgres::connect(
@@ -175,7 +179,7 @@ fn waits(place: &Place) {
 }
 
 #[test]
-fn wait_on_an_embedded_database() {
+fn wait_on_sqlite() {
     waits(&Place::new());
 }
 
@@ -197,7 +201,7 @@ fn follows(place: &Place) {
     let failures = place.start(&["tail", "--failed", "--jsonl"]);
     let others = place.start(&["tail", "--class", "FailingTask", "--jsonl"]);
     for tail in [&lines, &documents, &failures, &others] {
-        tail.says("Following what ends on");
+        tail.says("Following attempts on");
     }
     place.ok(&["create", "FailingNotRetryTask"]);
     place.ok(&["create", "FailingTask"]);
@@ -231,7 +235,7 @@ fn follows(place: &Place) {
 }
 
 #[test]
-fn tail_on_an_embedded_database() {
+fn tail_on_sqlite() {
     follows(&Place::new());
 }
 
@@ -299,7 +303,7 @@ fn counts(place: &Place) {
 }
 
 #[test]
-fn stats_on_an_embedded_database() {
+fn stats_on_sqlite() {
     counts(&Place::new());
 }
 
@@ -311,7 +315,7 @@ async fn stats_on_postgresql() {
 
 /// On a terminal it fills the screen, and gives the terminal back as it was.
 #[test]
-fn top_gives_the_terminal_back() {
+fn top_restores_terminal() {
     let place = Place::new();
     place.ok(&["create", "WaitingTask", "--in", "1h"]);
     let script =

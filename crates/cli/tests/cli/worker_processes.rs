@@ -100,7 +100,7 @@ fn one_process_serves_several_classes() {
 }
 
 #[test]
-fn malformed_answer_fails_its_task_alone() {
+fn malformed_answer_fails_only_its_task() {
     if !is_here("python3") {
         return;
     }
@@ -138,7 +138,7 @@ fn malformed_answer_fails_its_task_alone() {
 }
 
 #[test]
-fn process_postpones_a_task() {
+fn process_postpones_task() {
     if !is_here("python3") {
         return;
     }
@@ -153,7 +153,7 @@ fn process_postpones_a_task() {
 }
 
 #[test]
-fn exception_that_ends_a_process_is_named() {
+fn fatal_exception_is_named() {
     if !is_here("python3") {
         return;
     }

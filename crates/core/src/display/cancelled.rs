@@ -1,4 +1,4 @@
-//! What became of a wish to cancel a running attempt, in words.
+//! Text about the cancel request of a running attempt.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -7,7 +7,7 @@ use super::{clock, relative, span};
 use crate::cancel::{CancelOutcome, CancelRow};
 use crate::task::ExecutionRow;
 
-/// The whole story, for the page of a task.
+/// The cancel request and its outcome, for the page of a task.
 #[must_use]
 pub fn cancel_history_text(
     cancel: &CancelRow,
@@ -17,33 +17,37 @@ pub fn cancel_history_text(
 ) -> String {
     match cancel.outcome {
         CancelOutcome::Pending => {
-            format!("requested {}, not obeyed yet", relative(cancel.requested_at, now))
+            format!("requested {}, no response yet", relative(cancel.requested_at, now))
         }
         _ => format!(
             "requested {}; {}",
             clock(cancel.requested_at, zone),
-            cancel_answer(cancel, execution.stopped_at)
+            cancel_outcome_text(cancel, execution.stopped_at)
         ),
     }
 }
 
-/// How the attempt took it.
+/// How the attempt responded to the cancel request.
 #[must_use]
-pub fn cancel_answer(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
-    let after = match (cancel.told_at, ended) {
-        (Some(told), Some(ended)) => span(ended.duration_since(told).unsigned_abs()),
+pub fn cancel_outcome_text(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
+    let after = match (cancel.delivered_at, ended) {
+        (Some(delivered), Some(ended)) => span(ended.duration_since(delivered).unsigned_abs()),
         _ => "some time".to_owned(),
     };
     match cancel.outcome {
-        CancelOutcome::Pending => "not obeyed yet".to_owned(),
-        CancelOutcome::Acknowledged => format!("its code ended {after} after it was told"),
+        CancelOutcome::Pending => "no response yet".to_owned(),
+        CancelOutcome::Acknowledged => {
+            format!("its code ended {after} after the request was delivered")
+        }
         CancelOutcome::Killed => {
-            format!("its code did not end by itself, and was dropped {after} after it was told")
+            format!(
+                "its code did not end by itself and was dropped {after} after the request was delivered"
+            )
         }
         CancelOutcome::Ignored => {
-            format!("ignored: its code was told, and did its work all the same, {after} later")
+            format!("ignored: its code finished its work {after} after the request was delivered")
         }
-        CancelOutcome::Unanswered => "it ended before its code could answer".to_owned(),
+        CancelOutcome::Unanswered => "it ended before its code could respond".to_owned(),
     }
 }
 
@@ -53,9 +57,9 @@ mod tests {
     use crate::task::ExecutionStatus;
 
     #[test]
-    fn every_outcome_is_told() {
+    fn every_outcome_has_a_text() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let (requested, told) = (at("2026-12-24T17:00:00Z"), at("2026-12-24T17:00:00.1Z"));
+        let (requested, delivered) = (at("2026-12-24T17:00:00Z"), at("2026-12-24T17:00:00.1Z"));
         let (ended, now) = (at("2026-12-24T17:00:01.1Z"), at("2026-12-24T17:00:42Z"));
         let execution = ExecutionRow {
             attempt: 1,
@@ -73,16 +77,20 @@ mod tests {
             log_lines: 0,
             cancel: None,
         };
-        for (outcome, told_at, words) in [
-            (CancelOutcome::Pending, None, "requested 42 s ago, not obeyed yet"),
-            (CancelOutcome::Acknowledged, Some(told), "17:00:00.000 +00:00; its code ended 1 s"),
-            (CancelOutcome::Killed, Some(told), "was dropped 1 s after it was told"),
-            (CancelOutcome::Ignored, Some(told), "did its work all the same, 1 s later"),
-            (CancelOutcome::Unanswered, None, "it ended before its code could answer"),
+        for (outcome, delivered_at, words) in [
+            (CancelOutcome::Pending, None, "requested 42 s ago, no response yet"),
+            (
+                CancelOutcome::Acknowledged,
+                Some(delivered),
+                "17:00:00.000 +00:00; its code ended 1 s",
+            ),
+            (CancelOutcome::Killed, Some(delivered), "was dropped 1 s after the request"),
+            (CancelOutcome::Ignored, Some(delivered), "finished its work 1 s after"),
+            (CancelOutcome::Unanswered, None, "it ended before its code could respond"),
         ] {
-            let cancel = CancelRow { requested_at: requested, told_at, outcome };
-            let shown = cancel_history_text(&cancel, &execution, now, &TimeZone::UTC);
-            assert!(shown.contains(words), "{shown}");
+            let cancel = CancelRow { requested_at: requested, delivered_at, outcome };
+            let text = cancel_history_text(&cancel, &execution, now, &TimeZone::UTC);
+            assert!(text.contains(words), "{text}");
         }
     }
 }

@@ -1,20 +1,20 @@
-//! How attempts end, in words.
+//! Text about the end of an attempt.
 
 use super::span;
 use crate::attempt::NextState;
 use crate::recovery::ReclaimedAttempt;
 use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
 
-/// What an attempt came to, and what that meant for its task.
+/// How an attempt ended, and what that meant for its task.
 #[must_use]
-pub fn verdict(execution: &ExecutionRow) -> String {
+pub fn outcome_text(execution: &ExecutionRow) -> String {
     if execution.status == ExecutionStatus::Cancelled {
-        return "cancelled while it waited".to_owned();
+        return "cancelled while waiting".to_owned();
     }
     let word = execution.status.as_str();
     let consequence = match execution.ends_task {
-        Some(TaskStatus::Failed) => ", the last: the task was given up",
-        Some(TaskStatus::Cancelled) => ", the task was cancelled",
+        Some(TaskStatus::Failed) => "; the task failed",
+        Some(TaskStatus::Cancelled) => "; the task was cancelled",
         _ => "",
     };
     if execution.retry_number > 0 {
@@ -24,17 +24,15 @@ pub fn verdict(execution: &ExecutionRow) -> String {
     }
 }
 
-/// What becomes of a task that was taken back from an engine that is gone.
+/// What happens next to a task that was reclaimed from a dead engine.
 #[must_use]
 pub fn next_state_text(task: &ReclaimedAttempt) -> String {
     match task.next {
-        NextState::Wait { after, .. } if after.is_zero() => {
-            "waits again, and is due now".to_owned()
-        }
+        NextState::Wait { after, .. } if after.is_zero() => "waits again and is due now".to_owned(),
         NextState::Wait { after, retry_number } => {
             format!("will be retried in {} (retry {retry_number})", span(after))
         }
-        NextState::End(TaskStatus::Cancelled) => "was to be cancelled, and is".to_owned(),
-        NextState::End(_) => "has failed: its rule allows no further retry".to_owned(),
+        NextState::End(TaskStatus::Cancelled) => "is cancelled, as requested".to_owned(),
+        NextState::End(_) => "has failed: no retries are left".to_owned(),
     }
 }

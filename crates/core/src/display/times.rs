@@ -1,4 +1,4 @@
-//! Durations and times as people read them.
+//! Durations and times for people.
 
 use std::time::Duration;
 
@@ -39,12 +39,12 @@ pub fn span(time: Duration) -> String {
     }
 }
 
-/// A time as seen from now: `in 57 s`, `3 min 20 s ago`, `now`.
+/// A time relative to now: `in 57 s`, `3 min 20 s ago`, `now`.
 #[must_use]
 pub fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = time.duration_since(now);
     let (long, ahead) = (distance.unsigned_abs(), distance.is_positive());
-    // Tenths of a second are of no use here, and clocks differ by as much.
+    // Whole seconds: clocks differ by tenths of a second.
     let whole = Duration::from_secs((long + Duration::from_millis(500)).as_secs());
     match (whole.is_zero(), ahead) {
         (true, _) => "now".to_owned(),
@@ -53,7 +53,7 @@ pub fn relative(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A time on the clock of whoever reads it, with its offset.
+/// A time in this time zone, with its offset.
 #[must_use]
 pub fn clock(time: Timestamp, zone: &TimeZone) -> String {
     time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f %:z").to_string()
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_two_units_at_the_most() {
+    fn spans_have_at_most_two_units() {
         for (ms, shown) in [
             (0, "0 s"),
             (35, "35 ms"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_seen_from_now() {
+    fn times_are_relative_to_now() {
         let now: Timestamp = "2026-12-24T17:00:00Z".parse().unwrap();
         for (text, shown) in [
             ("2026-12-24T17:00:57.2Z", "in 57 s"),

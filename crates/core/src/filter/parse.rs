@@ -1,4 +1,4 @@
-//! Filters as people type them, and as they are printed.
+//! Parsing and printing of filters.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,15 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
-use super::{Field, Filter, Operator, Term, Value};
+use super::{Field, Filter, FilterTime, Operator, Term, Value};
+use crate::suggest::did_you_mean;
 use crate::task::TaskStatus;
 
-/// Why a text is no filter, and where.
+/// The error in a filter, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at character {at}: {why}")]
 pub struct InvalidFilter {
-    /// The character that is wrong, counted from 1.
+    /// The position of the wrong character, from 1.
     pub at: usize,
     /// What is wrong, and what to write instead.
     pub why: String,
@@ -39,7 +40,7 @@ const FIELDS: [(&str, Field); 15] = [
     ("retries", Field::Retries),
 ];
 
-/// Longest first, so that none is taken for the beginning of another.
+/// Longest first, so that none matches the beginning of another.
 const OPERATORS: [Operator; 8] = [
     Operator::IsNot,
     Operator::HasNot,
@@ -51,9 +52,9 @@ const OPERATORS: [Operator; 8] = [
     Operator::Less,
 ];
 
-/// The longest text that is read, so that a filter can be sent anywhere.
+/// The longest filter, so that it fits into a URL.
 const BYTES_MAX: usize = 16 * 1024;
-const AGE_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
+const OFFSET_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 impl Filter {
     /// Reads a filter. Times without an offset are in this zone.
@@ -72,9 +73,9 @@ impl Filter {
         Ok(Self { terms })
     }
 
-    /// Reads the words that a shell has made of a filter. A shell takes quotes
-    /// away, so a word that is no filter as it stands is read once more as one
-    /// term, whose value is all that follows its operator.
+    /// Reads the words that a shell has made of a filter. A shell removes quotes, so a
+    /// word that is not a valid filter is read again as one term, whose value is
+    /// everything after its operator.
     pub fn parse_words(
         words: &[impl AsRef<str>],
         zone: &TimeZone,
@@ -134,7 +135,7 @@ impl Reader<'_> {
             return self.bad(
                 at,
                 format!(
-                    "{field} cannot be asked with {}; there are {}",
+                    "{field} does not take {}; use one of {}",
                     operator.as_str(),
                     all.join(" ")
                 ),
@@ -176,7 +177,7 @@ impl Reader<'_> {
                 path.push(step);
             }
             if path.is_empty() {
-                return self.bad(self.at, format!("which field? Write it like {name}.user.id=42"));
+                return self.bad(self.at, format!("name a field, like {name}.user.id=42"));
             }
             return Ok(if name == "params" { Field::Params(path) } else { Field::Context(path) });
         }
@@ -261,7 +262,7 @@ impl Reader<'_> {
         let mut text = String::new();
         loop {
             match self.peek() {
-                None => return self.bad(begin, "this quote is never closed"),
+                None => return self.bad(begin, "this quote is not closed"),
                 Some('"') => {
                     self.at += 1;
                     return Ok(text);
@@ -275,7 +276,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `\n`, `\t`, `\r`, `\u{1b}`, and `\` before a character that means itself.
+    /// `\n`, `\t`, `\r`, `\u{1b}`, and `\` before any other character.
     fn escaped(&mut self) -> Result<char, InvalidFilter> {
         let begin = self.at;
         let letter = self.chars.get(begin + 1).copied();
@@ -300,10 +301,9 @@ impl Reader<'_> {
                     None => self.bad(begin, "a character by its number is written \\u{1b}"),
                 }
             }
-            Some(c) if c.is_alphanumeric() => self.bad(
-                begin,
-                format!("\\{c} means nothing; there are \\n \\t \\r \\u{{1b}} \\\\ \\\""),
-            ),
+            Some(c) if c.is_alphanumeric() => {
+                self.bad(begin, format!("\\{c} is not known; use \\n \\t \\r \\u{{1b}} \\\\ \\\""))
+            }
             Some(c) => Ok(c),
         }
     }
@@ -330,8 +330,11 @@ impl Reader<'_> {
     }
 
     fn time(&self, text: &str, at: usize) -> Result<Value, InvalidFilter> {
+        if let Some(offset) = text.strip_prefix("now") {
+            return self.offset(offset, text, at);
+        }
         if let Ok(time) = text.parse::<Timestamp>() {
-            return Ok(Value::At(time));
+            return Ok(Value::Time(FilterTime::At(time)));
         }
         let local = text.replacen('T', " ", 1);
         let date = Date::strptime("%Y-%m-%d", &local).ok().map(|date| date.at(0, 0, 0, 0));
@@ -339,22 +342,38 @@ impl Reader<'_> {
         let exact = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"].into_iter().find_map(exact);
         if let Some(time) = exact.or(date) {
             return match self.zone.to_ambiguous_zoned(time).compatible() {
-                Ok(zoned) => Ok(Value::At(zoned.timestamp())),
+                Ok(zoned) => Ok(Value::Time(FilterTime::At(zoned.timestamp()))),
                 Err(_) => self.bad(at, "this time is out of range"),
             };
         }
-        let age = text
-            .parse::<Span>()
-            .ok()
-            .filter(|span| !span.is_negative())
-            .and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
-        match age.map(|age| age.unsigned_abs()) {
-            Some(age) if age <= AGE_MAX => Ok(Value::Age(age)),
-            Some(_) => self.bad(at, "this is more than 100 years"),
-            None => self.bad(
+        if positive_duration(text).is_some() {
+            return self.bad(
                 at,
-                format!("{text:?} is neither an age like 30s, 10m, 2h or 7d, nor a time like 2026-12-24, \"2026-12-24 18:00\" or 2026-12-24T18:00:00Z"),
-            ),
+                format!("{text} is a duration, not a time; write >now-{text} for the last {text}, or <now-{text} for longer ago"),
+            );
+        }
+        self.bad(
+            at,
+            format!("{text:?} is not a time; write now-2h, 2026-12-24, \"2026-12-24 18:00\" or 2026-12-24T18:00:00Z"),
+        )
+    }
+
+    /// `now`, `now-2h` or `now+10m`.
+    fn offset(&self, offset: &str, text: &str, at: usize) -> Result<Value, InvalidFilter> {
+        let offset = if offset.is_empty() {
+            Some(SignedDuration::ZERO)
+        } else if let Some(past) = offset.strip_prefix('-') {
+            positive_duration(past).map(|duration| -duration)
+        } else {
+            offset.strip_prefix('+').and_then(positive_duration)
+        };
+        match offset {
+            Some(offset) if offset.unsigned_abs() > OFFSET_MAX => {
+                self.bad(at, "this is more than 100 years")
+            }
+            Some(offset) => Ok(Value::Time(FilterTime::FromNow(offset))),
+            None => self
+                .bad(at, format!("{text:?} is not a time; write now, now-2h, now-7d or now+10m")),
         }
     }
 }
@@ -384,17 +403,12 @@ impl Operator {
     }
 }
 
-/// The nearest word, if one is near.
-fn did_you_mean<'a>(typed: &str, words: impl Iterator<Item = &'a str>) -> String {
-    let typed: String = typed.chars().take(30).flat_map(char::to_lowercase).collect();
-    let near = words
-        .map(|word| (strsim::osa_distance(&typed, word), word))
-        .min()
-        .filter(|(distance, word)| *distance <= 2 && *distance < word.len());
-    near.map_or_else(String::new, |(_, word)| format!("; did you mean {word}?"))
+fn positive_duration(text: &str) -> Option<SignedDuration> {
+    let span = text.parse::<Span>().ok().filter(|span| !span.is_negative())?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
 }
 
-/// A value as it is typed: in quotes if it must be.
+/// A value, in quotes if needed.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -449,172 +463,22 @@ impl fmt::Display for Term {
                 Value::Text(text) => write!(f, "{}", Quoted(text))?,
                 Value::Number(number) => write!(f, "{number}")?,
                 Value::Status(status) => f.write_str(status.as_str())?,
-                Value::Age(age) => write!(f, "{}", age_text(*age))?,
-                Value::At(time) => write!(f, "{time}")?,
+                Value::Time(FilterTime::At(time)) => write!(f, "{time}")?,
+                Value::Time(FilterTime::FromNow(offset)) => write_offset(f, *offset)?,
             }
         }
         Ok(())
     }
 }
 
-/// `2h30m`: without spaces, so without quotes.
-fn age_text(age: Duration) -> String {
-    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
-    format!("{age:#}").replace(' ', "")
+/// `now-2h30m`: without spaces, so without quotes.
+fn write_offset(f: &mut fmt::Formatter<'_>, offset: SignedDuration) -> fmt::Result {
+    if offset.is_zero() {
+        return f.write_str("now");
+    }
+    let sign = if offset.is_negative() { '-' } else { '+' };
+    write!(f, "now{sign}{}", format!("{:#}", offset.abs()).replace(' ', ""))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<Filter, InvalidFilter> {
-        Filter::parse(text, &TimeZone::UTC)
-    }
-
-    #[test]
-    fn what_is_printed_is_as_short_as_what_is_typed() {
-        for text in [
-            "",
-            "status=failed,cancelled class=send_mail error~429 created>2h priority>=5",
-            "params.user.id=42 queue!=mail id>=100 instance=web-1 correlation!~order-17",
-            r#"error="two words",one params."a.b".c<7 class="" class="=x" error!~"say \"a\"\\""#,
-            "created<2026-12-24T00:00:00Z updated>=1h30m due<=1s",
-        ] {
-            assert_eq!(read(text).unwrap().to_string(), text);
-        }
-        for (text, same) in [
-            ("  status=failed\n class=a ", "status=failed class=a"),
-            ("status=succeeded status!=succeeded,failed", "status=stopped status!=stopped,failed"),
-            (r"error~a\ b\,c\u{1b}", r#"error~"a b,c\u{1b}""#),
-            ("created>7d", "created>168h"),
-            ("created>2026-12-24", "created>2026-12-24T00:00:00Z"),
-            ("created>2026-12-24T18:00", "created>2026-12-24T18:00:00Z"),
-        ] {
-            assert_eq!(read(text).unwrap().to_string(), same);
-        }
-    }
-
-    #[test]
-    fn mistakes_are_named_with_their_place() {
-        for (text, at, why) in [
-            ("statsu=failed", 1, "did you mean status?"),
-            ("status=failed clas=a", 15, "did you mean class?"),
-            ("status=faild", 8, "did you mean failed?"),
-            ("status=succeded", 8, "did you mean succeeded?"),
-            ("status=bogus", 8, "waiting, running, stopped (or succeeded), failed, cancelled"),
-            ("status=failed,waitin", 15, "did you mean waiting?"),
-            ("nonsense=1", 1, "there are status, class"),
-            ("status", 7, "an operator is missing"),
-            ("=failed", 1, "begins with a field"),
-            ("status=", 8, "a value is missing"),
-            ("status=failed,", 15, "a value is missing"),
-            ("status==failed", 7, "there are = !="),
-            ("status~fail", 7, "cannot be asked with ~; there are != ="),
-            ("created=2h", 8, "cannot be asked with ="),
-            ("created>soon", 9, "neither an age like 30s"),
-            ("created>5", 9, "neither an age"),
-            ("created>-5s", 9, "neither an age"),
-            ("created>2h,3h", 11, "takes one value"),
-            ("created>1000000d", 9, "more than 100 years"),
-            ("priority>high", 10, "a whole number, not \"high\""),
-            ("id=99999999999999999999", 4, "a whole number"),
-            ("error~\"open", 7, "never closed"),
-            ("error~\"a\"b", 10, "a space is missing"),
-            ("error~a\"b", 8, "a quote inside"),
-            ("error~\\q", 7, "\\q means nothing"),
-            ("error~\\u{d800}", 7, "by its number"),
-            ("error~\\", 7, "missing after"),
-            ("params=1", 7, "which field?"),
-            ("params.=1", 8, "the name of a field is missing"),
-        ] {
-            let bad = read(text).unwrap_err();
-            assert_eq!(bad.at, at, "{text}: {bad}");
-            assert!(bad.why.contains(why), "{text}: {bad}");
-        }
-        assert!(read(&"a".repeat(BYTES_MAX + 1)).is_err());
-    }
-
-    #[test]
-    fn words_that_a_shell_has_taken_the_quotes_from() {
-        let words =
-            |words: &[&str]| Filter::parse_words(words, &TimeZone::UTC).map(|f| f.to_string());
-        assert_eq!(
-            words(&["status=failed class=a", "id>3"]).unwrap(),
-            "status=failed class=a id>3"
-        );
-        assert_eq!(words(&["error~too many, please"]).unwrap(), r#"error~"too many, please""#);
-        assert_eq!(words(&["created>2026-12-24 18:00"]).unwrap(), "created>2026-12-24T18:00:00Z");
-        let (word, bad) = words(&["id>3", "status=failed clas"]).unwrap_err();
-        assert_eq!((word.as_str(), bad.at), ("status=failed clas", 15));
-        assert!(words(&["error~one two status=failed"]).is_err(), "no guess");
-    }
-
-    /// Random filters: what is printed means the same.
-    #[test]
-    fn printing_and_reading_give_the_same() {
-        let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..20_000 {
-            let terms = (0..random.usize(0..4)).map(|_| any_term(&mut random)).collect();
-            let filter = Filter { terms };
-            let printed = filter.to_string();
-            assert_eq!(read(&printed).as_ref(), Ok(&filter), "{printed}");
-        }
-    }
-
-    /// Whatever is typed: an answer, whose place is in the text.
-    #[test]
-    fn no_text_is_too_strange() {
-        let mut random = fastrand::Rng::with_seed(8);
-        let pieces = [
-            "status", "=", "failed", ",", "\"", "\\", "u{", "params", ".", "é", "\u{1b}", " ",
-            "created", ">", "9", "h", "!", "~", "<", "-", "\0", "𝄞",
-        ];
-        for _ in 0..10_000 {
-            let text: String =
-                (0..random.usize(0..12)).map(|_| pieces[random.usize(0..pieces.len())]).collect();
-            match read(&text) {
-                Ok(filter) => assert_eq!(read(&filter.to_string()), Ok(filter), "{text}"),
-                Err(bad) => {
-                    assert!((1..=text.chars().count() + 1).contains(&bad.at), "{text}: {bad}");
-                }
-            }
-            let _ = Filter::parse_words(&[&text, "id>1"], &TimeZone::UTC);
-        }
-    }
-
-    fn any_text(random: &mut fastrand::Rng) -> String {
-        let letters: Vec<char> = "ab9.,=~<>! \"\\\n\t\r\u{1b}\u{202e}é𝄞{}u".chars().collect();
-        (0..random.usize(0..6)).map(|_| letters[random.usize(0..letters.len())]).collect()
-    }
-
-    fn any_term(random: &mut fastrand::Rng) -> Term {
-        let path = |random: &mut fastrand::Rng| {
-            (0..random.usize(1..4)).map(|_| any_text(random)).collect()
-        };
-        let field = match random.usize(0..FIELDS.len() + 2) {
-            n if n < FIELDS.len() => FIELDS[n].1.clone(),
-            n if n == FIELDS.len() => Field::Params(path(random)),
-            _ => Field::Context(path(random)),
-        };
-        let operators: Vec<_> = OPERATORS.into_iter().filter(|it| field.takes(*it)).collect();
-        let operator = operators[random.usize(0..operators.len())];
-        let count = if operator.takes_many() { random.usize(1..4) } else { 1 };
-        let value = |random: &mut fastrand::Rng| match field {
-            Field::Status => Value::Status(TaskStatus::ALL[random.usize(0..5)]),
-            Field::Id | Field::Priority | Field::Attempts | Field::Retries => {
-                Value::Number(random.i64(..))
-            }
-            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended
-                if random.bool() =>
-            {
-                Value::Age(Duration::from_nanos(random.u64(0..4_000_000_000_000_000)))
-            }
-            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
-                Value::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap())
-            }
-            _ => Value::Text(any_text(random)),
-        };
-        let values = (0..count).map(|_| value(random)).collect();
-        Term { field, operator, values }
-    }
-}
+mod tests;

@@ -1,19 +1,17 @@
 //! Cron expressions in a time zone.
 //!
-//! What happens when clocks change is what Vixie's cron does, and Debian's:
+//! Changes of clocks are handled as in Vixie's and Debian's cron:
 //!
-//! - a **fixed** time (neither minute nor hour begin with `*`) that is left out,
-//!   because the clocks are put forward, runs once, right after; one that comes
-//!   twice, because they are put back, runs the first time only;
-//! - everything else **follows elapsed time**: it runs whenever the clock shows
-//!   a matching time, so twice if it does so twice, and not at all if it never
-//!   does.
+//! - a **fixed** time (neither minute nor hour begins with `*`) that does not exist, because
+//!   the clocks go forward, runs once, right after the change; one that exists twice,
+//!   because they go back, runs the first time only;
+//! - every other time **follows elapsed time**: it runs whenever the clock shows a matching
+//!   time, so twice if the clock shows it twice, and not at all if it never does.
 //!
-//! `croner` finds matching times on the calendar; where they fall in a time zone
-//! is decided here. (By itself it takes a time as fixed only if it is the only
-//! one of its day: `30 2,14 * * *` would lose a run in spring and repeat one in
-//! autumn. And it joins `*/2` with a day of the week by "or", where cron needs
-//! both to fit if one of them begins with `*`.)
+//! `croner` finds matching times on the calendar; this module places them in a time zone.
+//! `croner` alone treats a time as fixed only if it is the only one of its day: `30 2,14 * * *`
+//! would lose a run in spring and repeat one in autumn. It also joins `*/2` with a day of the
+//! week by "or", where cron requires both to match if one of them begins with `*`.
 
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
@@ -22,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fields::{self, InvalidCron};
 
-/// A cron expression that was understood.
+/// A parsed cron expression.
 #[derive(Debug, Clone)]
 pub struct Cron {
     calendar: croner::Cron,
@@ -30,38 +28,38 @@ pub struct Cron {
     never_comes: bool,
 }
 
-/// A time to run, and how a change of clocks touches it.
+/// A matching time, and the effect of a change of clocks on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct Occurrence {
     /// The time.
     pub at: Timestamp,
-    /// The change, if one does.
+    /// The effect, if any.
     pub change: Option<ClockChange>,
 }
 
-/// How a change of clocks touches a time to run.
+/// The effect of a change of clocks on a matching time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockChange {
-    /// The time asked for does not exist that day; it runs right after.
+    /// The local time does not exist that day; it runs right after the change.
     Moved {
         /// The local time that does not exist.
         from: DateTime,
     },
-    /// The local time comes twice; it runs the first time.
+    /// The local time exists twice; it runs the first time.
     FirstOfTwo,
-    /// The local time comes twice, and it runs both times.
+    /// The local time exists twice; it runs both times.
     EachOfTwo,
-    /// Matching times before this one do not exist that day, and are left out.
-    LeftOut {
-        /// The first of them.
+    /// Matching times before this one do not exist that day and are skipped.
+    Skipped {
+        /// The first skipped time.
         from: DateTime,
     },
 }
 
 impl Cron {
-    /// Understands five fields, six with seconds in front, or `@daily` & co.
+    /// Parses five fields, six with seconds first, or a nickname like `@daily`.
     pub fn parse(expression: &str) -> Result<Self, InvalidCron> {
-        let fields = fields::read(expression)?;
+        let fields = fields::parse(expression)?;
         let parser = CronParser::builder()
             .seconds(Seconds::Required)
             .year(Year::Disallowed)
@@ -79,9 +77,9 @@ impl Cron {
         })
     }
 
-    /// The first time after this one, if there is any.
+    /// The first matching time after this one, if there is one.
     #[must_use]
-    pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Found> {
+    pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Occurrence> {
         if self.never_comes {
             None
         } else if self.follows_elapsed_time {
@@ -91,24 +89,24 @@ impl Cron {
         }
     }
 
-    /// Local times in their order, each put where it falls. Later local times
-    /// never fall earlier, so the first that falls after `time` is the one.
-    fn next_fixed(&self, time: Timestamp, zone: &TimeZone) -> Option<Found> {
+    /// Places local times in order. Later local times are never placed earlier, so the
+    /// first one placed after `time` is the result.
+    fn next_fixed(&self, time: Timestamp, zone: &TimeZone) -> Option<Occurrence> {
         let mut local = whole_second(zone.to_datetime(time));
         loop {
             local = self.next_local(local, false)?;
-            let found = place(local, zone)?;
-            // Not so in the second pass of an hour that comes twice.
-            if found.at > time {
-                return Some(found);
+            let occurrence = place(local, zone)?;
+            // False in the second pass of an hour that exists twice.
+            if occurrence.at > time {
+                return Some(occurrence);
             }
         }
     }
 
-    /// Goes from one change of clocks to the next: in between, local time and
-    /// elapsed time are the same.
-    fn next_elapsed(&self, time: Timestamp, zone: &TimeZone) -> Option<Found> {
-        let (mut from, mut inclusive, mut left_out) = (time, false, None);
+    /// Goes from one change of clocks to the next: between them, local time and elapsed
+    /// time run in step.
+    fn next_elapsed(&self, time: Timestamp, zone: &TimeZone) -> Option<Occurrence> {
+        let (mut from, mut inclusive, mut skipped) = (time, false, None);
         loop {
             let offset = zone.to_offset(from);
             let local = self.next_local(whole_second(offset.to_datetime(from)), inclusive)?;
@@ -118,14 +116,14 @@ impl Cron {
             match end {
                 Some(end) if at >= end => {
                     if matches!(change, AmbiguousOffset::Gap { .. }) {
-                        left_out = left_out.or(Some(ClockChange::LeftOut { from: local }));
+                        skipped = skipped.or(Some(ClockChange::Skipped { from: local }));
                     }
                     (from, inclusive) = (end, true);
                 }
                 _ if matches!(change, AmbiguousOffset::Fold { .. }) => {
-                    return Some(Found { at, change: Some(ClockChange::EachOfTwo) });
+                    return Some(Occurrence { at, change: Some(ClockChange::EachOfTwo) });
                 }
-                _ => return Some(Found { at, change: left_out }),
+                _ => return Some(Occurrence { at, change: skipped }),
             }
         }
     }
@@ -135,28 +133,28 @@ impl Cron {
     }
 }
 
-/// When a fixed local time runs.
-fn place(local: DateTime, zone: &TimeZone) -> Option<Found> {
+/// The time when a fixed local time runs.
+fn place(local: DateTime, zone: &TimeZone) -> Option<Occurrence> {
     let ambiguous = zone.to_ambiguous_timestamp(local);
     match ambiguous.offset() {
         AmbiguousOffset::Unambiguous { offset } => {
-            Some(Found { at: offset.to_timestamp(local).ok()?, change: None })
+            Some(Occurrence { at: offset.to_timestamp(local).ok()?, change: None })
         }
-        AmbiguousOffset::Fold { before, .. } => Some(Found {
+        AmbiguousOffset::Fold { before, .. } => Some(Occurrence {
             at: before.to_timestamp(local).ok()?,
             change: Some(ClockChange::FirstOfTwo),
         }),
         AmbiguousOffset::Gap { after, .. } => {
-            // With the later offset, a time in the gap lies before the change,
-            // by no more than the gap is long.
+            // With the later offset, a time in the gap is before the change, by at
+            // most the length of the gap.
             let before = after.to_timestamp(local).ok()?;
             let end = zone.following(before).next()?.timestamp();
-            Some(Found { at: end, change: Some(ClockChange::Moved { from: local }) })
+            Some(Occurrence { at: end, change: Some(ClockChange::Moved { from: local }) })
         }
     }
 }
 
 fn whole_second(time: DateTime) -> DateTime {
-    let below = SignedDuration::from_nanos(i64::from(time.subsec_nanosecond()));
-    time.checked_sub(below).unwrap_or(time)
+    let fraction = SignedDuration::from_nanos(i64::from(time.subsec_nanosecond()));
+    time.checked_sub(fraction).unwrap_or(time)
 }

@@ -1,5 +1,4 @@
-//! What has become of a schedule's slots: those that fired, those that were
-//! skipped, and tasks that were created by hand.
+//! The history of a schedule: fired slots, skipped slots and manual runs.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::row::{FiredSlot, ScheduleRow};
 use super::timetable::Timetable;
-use crate::display::{counted, span};
+use crate::display::{count_text, span};
 use crate::parse_error::ParseError;
-use crate::queue::Count;
+use crate::queue::BoundedCount;
 use crate::task::TaskId;
 
-/// What happened to a schedule beside its firing.
+/// The kind of an event other than firing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleEventKind {
-    /// Slots were not fired in time (mostly because no engine ran), and
-    /// [`Missed`](super::Missed) let them go.
+    /// Slots were missed (mostly because no engine ran), and [`Missed`](super::Missed)
+    /// skipped them.
     SkippedMissed,
-    /// Slots came while the task of an earlier one had not ended, and
-    /// [`Overlap`](super::Overlap) let them go.
+    /// Slots were due while the task of an earlier slot had not ended, and
+    /// [`Overlap`](super::Overlap) skipped them.
     SkippedOverlap,
-    /// A task was created outside of the slots.
+    /// An operator created a task outside of the slots.
     Manual,
 }
 
 impl ScheduleEventKind {
-    /// The token, as it is stored.
+    /// The token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,29 +53,29 @@ impl FromStr for ScheduleEventKind {
         [Self::SkippedMissed, Self::SkippedOverlap, Self::Manual]
             .into_iter()
             .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| ParseError(format!("no event of a schedule {text:?}")))
+            .ok_or_else(|| ParseError(format!("unknown event of a schedule {text:?}")))
     }
 }
 
-/// Slots that do not fire: a range, however many there are in it.
+/// A range of skipped slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkippedSlots {
     /// Why.
     pub kind: ScheduleEventKind,
-    /// The first of them.
+    /// The first slot.
     pub first: Timestamp,
-    /// The last of them.
+    /// The last slot.
     pub last: Timestamp,
-    /// How many; [`SLOTS_COUNTED_MAX`] or more: at least so many.
+    /// How many; [`SLOTS_COUNTED_MAX`] means that many or more.
     pub slots: i64,
 }
 
-/// So many slots of one range are counted, and no more: those of a cron
-/// expression must be computed one by one.
+/// The most slots that are counted in a range, because slots of a cron expression are
+/// computed one by one.
 pub const SLOTS_COUNTED_MAX: i64 = 10_000;
 
 impl SkippedSlots {
-    /// Those from `first`, which is a slot, to `end`, included if it is one.
+    /// The slots from `first`, which is a slot, to `end`, included if it is one.
     pub(super) fn between(
         timetable: &Timetable,
         kind: ScheduleEventKind,
@@ -89,7 +88,7 @@ impl SkippedSlots {
     }
 }
 
-/// An event as a store keeps it.
+/// A stored event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScheduleEvent {
     /// What happened.
@@ -98,35 +97,34 @@ pub struct ScheduleEvent {
     pub first_slot: Option<Timestamp>,
     /// The last slot that was skipped.
     pub last_slot: Option<Timestamp>,
-    /// How many slots were skipped; [`SLOTS_COUNTED_MAX`] or more: at least so many.
+    /// How many slots were skipped; [`SLOTS_COUNTED_MAX`] means that many or more.
     pub slots: i64,
-    /// The task that was created by hand, which may have been removed since.
+    /// The task of a manual run. It may have been removed since.
     pub task_id: Option<TaskId>,
-    /// Who asked for it, if that is known.
+    /// The user who requested it, if known.
     pub requested_by: Option<String>,
     /// When it was recorded.
     pub recorded_at: Timestamp,
 }
 
 impl ScheduleEvent {
-    /// When it happened on the schedule's own timeline: a skipped range where it
-    /// begins.
+    /// Its time among the slots: a range counts from its first slot.
     fn at(&self) -> Timestamp {
         self.first_slot.unwrap_or(self.recorded_at)
     }
 }
 
-/// How many events of a schedule are kept.
+/// The number of events kept per schedule.
 pub const SCHEDULE_EVENTS_KEPT: u32 = 100;
 
-/// A schedule with what has become of its slots.
+/// A schedule with its history.
 #[derive(Debug, Clone)]
 pub struct ScheduleDetails {
     /// The schedule.
     pub row: ScheduleRow,
-    /// Its newest slots that fired, newest first.
+    /// Its newest fired slots, newest first.
     pub fired: Vec<FiredSlot>,
-    /// Its newest events beside, newest first.
+    /// Its newest other events, newest first.
     pub events: Vec<ScheduleEvent>,
     /// The database's time.
     pub now: Timestamp,
@@ -139,16 +137,16 @@ pub struct HistoryLine {
     pub at: Timestamp,
     /// The last slot of a range.
     pub until: Option<Timestamp>,
-    /// What happened, in a word or two: `fired`, `18 slots skipped`, `run by hand`.
+    /// What happened: `fired`, `18 slots skipped`, `manual run`.
     pub what: String,
     /// The task, if one was created.
     pub task_id: Option<TaskId>,
-    /// The rest.
+    /// More about it.
     pub detail: String,
 }
 
 impl ScheduleDetails {
-    /// All that happened, newest first.
+    /// Fired slots and other events, newest first.
     #[must_use]
     pub fn history(&self) -> Vec<HistoryLine> {
         let fired = self.fired.iter().map(HistoryLine::fired);
@@ -166,21 +164,22 @@ impl HistoryLine {
             until: None,
             what: "fired".to_owned(),
             task_id: Some(slot.task_id),
-            detail: format!("{} after its time", span(late.unsigned_abs())),
+            detail: format!("{} after its slot", span(late.unsigned_abs())),
         }
     }
 
     fn event(event: &ScheduleEvent) -> Self {
-        let many = Count { counted: event.slots, and_more: event.slots >= SLOTS_COUNTED_MAX };
+        let many =
+            BoundedCount { counted: event.slots, and_more: event.slots >= SLOTS_COUNTED_MAX };
         let slots = if event.slots == 1 { "slot" } else { "slots" };
-        let skipped = format!("{} {slots} skipped", counted(many));
+        let skipped = format!("{} {slots} skipped", count_text(many));
         let (what, detail) = match event.kind {
             ScheduleEventKind::SkippedMissed => (skipped, "missed: not fired in time".to_owned()),
             ScheduleEventKind::SkippedOverlap => {
-                (skipped, "overlap: the task before had not ended".to_owned())
+                (skipped, "overlap: the previous task had not ended".to_owned())
             }
             ScheduleEventKind::Manual => (
-                "run by hand".to_owned(),
+                "manual run".to_owned(),
                 event.requested_by.as_ref().map_or_else(String::new, |name| format!("by {name}")),
             ),
         };
@@ -239,7 +238,7 @@ mod tests {
             [skipped("03:00:00", "03:00:00", 1), manual, skipped("06:00:00", "08:00:00", 20_000)];
         let lines: Vec<_> = lines.iter().map(HistoryLine::event).collect();
         assert_eq!((lines[0].what.as_str(), lines[0].until), ("1 slot skipped", None));
-        assert_eq!((lines[1].what.as_str(), lines[1].detail.as_str()), ("run by hand", "by ada"));
+        assert_eq!((lines[1].what.as_str(), lines[1].detail.as_str()), ("manual run", "by ada"));
         assert_eq!(lines[1].at, at("05:30:00"));
         assert_eq!(lines[2].until, Some(at("08:00:00")));
         assert!(lines[2].what.contains("+ slots skipped"), "{}", lines[2].what);

@@ -1,4 +1,4 @@
-//! A schedule as a store keeps it.
+//! A schedule as it is stored.
 
 use std::time::Duration;
 
@@ -6,49 +6,47 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::history::SkippedSlots;
-use super::{Definition, Overlap, Wrong};
+use super::{InvalidDefinition, Overlap, ScheduleDefinition};
 use crate::json::Json;
 use crate::task::{NewTask, TaskId};
 
-/// Which schedule, and how often it was written: every change, and every slot
-/// that was dealt with, makes a new version. Whoever wants to write says which
-/// version it has seen, and does nothing if there is a newer one.
+/// A schedule and its version. Every change and every decided slot makes a new version. A
+/// write names the version it read and fails if there is a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ScheduleVersion {
-    /// Given once, and to no other schedule, even of the same name.
+    /// Unique even among schedules of the same name.
     pub id: i64,
     /// Grows with each write.
     pub version: i64,
 }
 
-/// What can be written about a schedule.
+/// The fields of a schedule that can be written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScheduleState {
-    /// What it says: a [`Definition`], if this version of the program knows it.
+    /// Its [`ScheduleDefinition`], if this version of the program can read it.
     pub definition: Json,
-    /// What an application's code last said ([`Definition::to_declaration`]).
+    /// The last declaration of an application ([`ScheduleDefinition::to_declaration`]).
     #[serde(skip)]
     pub declared: Option<String>,
-    /// The overlap rule of the definition, for the store to see.
+    /// The overlap rule of the definition, in a column of its own.
     #[serde(skip)]
     pub overlap: Overlap,
-    /// Where intervals are counted from.
+    /// The start of intervals.
     pub anchor: Timestamp,
-    /// Set while somebody wants it not to fire.
-    pub paused: Option<Pause>,
-    /// Why it cannot fire, if it cannot.
+    /// Set while it is paused.
+    pub paused: Option<SchedulePause>,
+    /// Why it cannot fire, if so.
     pub error: Option<String>,
-    /// The next slot that has not been dealt with. `None` while it is paused or
-    /// has an error.
+    /// The next slot to decide. `None` while it is paused or has an error.
     pub next_at: Option<Timestamp>,
 }
 
 /// Since when a schedule is paused, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pause {
+pub struct SchedulePause {
     /// Since when.
     pub at: Timestamp,
-    /// In somebody's words.
+    /// The reason, if one was given.
     pub reason: Option<String>,
 }
 
@@ -57,10 +55,10 @@ pub struct Pause {
 pub struct ScheduleRow {
     /// Its name.
     pub name: String,
-    /// Which, and how often it was written.
+    /// Its id and version.
     #[serde(flatten)]
     pub version: ScheduleVersion,
-    /// What can be written about it.
+    /// The fields that can be written.
     #[serde(flatten)]
     pub state: ScheduleState,
     /// The last slot that fired.
@@ -69,14 +67,14 @@ pub struct ScheduleRow {
     pub last_task: Option<TaskId>,
     /// When it was first stored.
     pub created_at: Timestamp,
-    /// When somebody last changed it; firing is no change.
+    /// When it was last changed. Firing is not a change.
     pub updated_at: Timestamp,
 }
 
 impl ScheduleRow {
-    /// What it says, if this version of the program understands it.
-    pub fn definition(&self) -> Result<Definition, Wrong> {
-        Definition::from_json(&self.state.definition)
+    /// Its definition, if this version of the program can read it.
+    pub fn definition(&self) -> Result<ScheduleDefinition, InvalidDefinition> {
+        ScheduleDefinition::from_json(&self.state.definition)
     }
 }
 
@@ -85,22 +83,22 @@ impl ScheduleRow {
 pub struct ScheduleWrite {
     /// Its name.
     pub name: String,
-    /// What it must still be; `None` if there must be none of this name.
+    /// The version it must have; `None` if it must not exist.
     pub expected: Option<ScheduleVersion>,
-    /// What it is to be.
+    /// The new state.
     pub state: ScheduleState,
 }
 
-/// What is due.
+/// The schedules that are due.
 #[derive(Debug, Clone)]
 pub struct DueSchedules {
-    /// Those that somebody can do something about now, the longest due first.
+    /// Schedules to fire now, the longest due first.
     pub rows: Vec<DueSchedule>,
-    /// Whether others are due, but wait for a task to end.
+    /// Whether other schedules are due but wait for a task to end.
     pub blocked: bool,
-    /// How long it is until the next one is due that is not yet.
+    /// The time until the next schedule is due.
     pub next_in: Option<Duration>,
-    /// The database's time, which `rows` are due at.
+    /// The database's time.
     pub now: Timestamp,
 }
 
@@ -109,24 +107,24 @@ pub struct DueSchedules {
 pub struct DueSchedule {
     /// The schedule.
     pub row: ScheduleRow,
-    /// Whether the task of its last slot has not ended. Only looked for if its
-    /// [`Overlap`] makes a difference.
+    /// Whether the task of its last slot has not ended. Only read if its [`Overlap`]
+    /// depends on it.
     pub last_runs: bool,
 }
 
-/// What to do about a schedule that is due: create the tasks of some slots, and
-/// move it on to the next.
+/// Fires a schedule that is due: creates the tasks of some slots and advances to the
+/// next slot.
 #[derive(Debug, Clone)]
 pub struct Firing {
-    /// The schedule, as it was seen.
+    /// The schedule, in the version that was read.
     pub schedule: ScheduleVersion,
     /// The slots to fire, in order, each with its task.
     pub slots: Vec<(Timestamp, NewTask)>,
-    /// The slots before them that do not fire.
+    /// The slots before them that are skipped.
     pub skipped: Option<SkippedSlots>,
-    /// The next slot to look at.
+    /// The next slot to decide.
     pub next_at: Option<Timestamp>,
-    /// A task that must have ended for this to happen.
+    /// A task that must have ended before.
     pub after: Option<TaskId>,
 }
 
@@ -135,11 +133,11 @@ pub struct Firing {
 pub struct FiredSlot {
     /// The slot.
     pub slot: Timestamp,
-    /// Its task, which may have been removed since.
+    /// Its task. It may have been removed since.
     pub task_id: TaskId,
     /// When it fired.
     pub fired_at: Timestamp,
 }
 
-/// How many fired slots of a schedule are kept.
+/// The number of fired slots kept per schedule.
 pub const FIRED_SLOTS_KEPT: u32 = 100;

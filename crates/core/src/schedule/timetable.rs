@@ -1,4 +1,4 @@
-//! When a schedule runs: pure functions of its rule, its time zone and a time.
+//! The slots of a rule: pure functions of the rule, its time zone and a time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,34 +10,34 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};
 use serde::Serialize;
 
-use super::cron::{ClockChange, Cron, Found};
+use super::cron::{ClockChange, Cron, Occurrence};
 use super::fields::InvalidCron;
 
-/// No interval is shorter: what must run more often is one task that goes on.
+/// The shortest interval. Use one long-running task for anything more frequent.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// No interval is longer.
+/// The longest interval.
 pub(super) const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// How the times of a schedule follow each other.
+/// The rule of a schedule.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Rule {
-    /// At times of the clock.
+pub enum ScheduleRule {
+    /// At the times of a cron expression.
     Cron(Box<Cron>),
-    /// In equal steps from an anchor: the time of step n is the anchor plus n
-    /// times this. What runs late does not make the next one late.
+    /// At equal intervals: slot n is at the anchor plus n times this. A late slot does
+    /// not delay the next one.
     Every(Duration),
 }
 
-/// What is wrong with a rule.
+/// Why a rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidScheduleRule {
-    /// A cron expression.
+    /// The cron expression is invalid.
     #[error(transparent)]
     Cron(#[from] InvalidCron),
-    /// An interval.
-    #[error("the interval {text:?} is wrong: {why}")]
+    /// The interval is invalid.
+    #[error("invalid interval {text:?}: {why}")]
     Interval {
         /// As given, without `every`.
         text: String,
@@ -46,7 +46,7 @@ pub enum InvalidScheduleRule {
     },
 }
 
-impl FromStr for Rule {
+impl FromStr for ScheduleRule {
     type Err = InvalidScheduleRule;
 
     /// `every 15m`, or a cron expression.
@@ -61,52 +61,52 @@ impl FromStr for Rule {
 }
 
 fn interval_of(text: &str) -> Result<Duration, InvalidScheduleRule> {
-    let wrong = |why| Err(InvalidScheduleRule::Interval { text: text.to_owned(), why });
+    let invalid = |why| Err(InvalidScheduleRule::Interval { text: text.to_owned(), why });
     let Ok(span) = text.parse::<Span>() else {
-        return wrong("write it like 30s, 15m, 1h30m or \"2 days\"");
+        return invalid("use a form like 30s, 15m, 1h30m or \"2 days\"");
     };
-    let Ok(long) = span.to_duration(SpanRelativeTo::days_are_24_hours()) else {
-        return wrong("months and years are not always the same length; write it in days");
+    let Ok(interval) = span.to_duration(SpanRelativeTo::days_are_24_hours()) else {
+        return invalid("months and years vary in length; use days");
     };
-    match Duration::try_from(long) {
-        Ok(long) if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&long) => {
-            wrong("it must be between 100 ms and 366 days")
+    match Duration::try_from(interval) {
+        Ok(interval) if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) => {
+            invalid("it must be between 100 ms and 366 days")
         }
-        Ok(long) if !long.subsec_nanos().is_multiple_of(1_000_000) => {
-            wrong("it must be whole milliseconds")
+        Ok(interval) if !interval.subsec_nanos().is_multiple_of(1_000_000) => {
+            invalid("it must be whole milliseconds")
         }
-        Ok(long) => Ok(long),
-        Err(_) => wrong("it cannot be negative"),
+        Ok(interval) => Ok(interval),
+        Err(_) => invalid("it cannot be negative"),
     }
 }
 
-/// A rule where and when it applies.
+/// A rule with its time zone and anchor.
 #[derive(Debug, Clone)]
 pub struct Timetable {
-    /// How times follow each other.
-    pub rule: Rule,
-    /// Whose clock a cron expression is about.
+    /// The rule.
+    pub rule: ScheduleRule,
+    /// The time zone of a cron expression.
     pub zone: TimeZone,
-    /// Where intervals are counted from.
+    /// The start of intervals.
     pub anchor: Timestamp,
 }
 
 impl Timetable {
-    /// The first time to run after this one, if there is any.
+    /// The first slot after this time, if there is one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         self.find_after(time).map(|found| found.at)
     }
 
-    /// The newest `limit` times from `first` to `last`, both included, in order.
-    ///
-    /// However long nobody has looked, no more is computed than a small multiple
-    /// of what is returned.
+    /// The newest `limit` slots from `first` to `last`, both included, in order. However
+    /// long the range is, it computes only a small multiple of what it returns.
     #[must_use]
     pub fn newest(&self, first: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
         let mut window = match self.rule {
-            Rule::Every(step) => step.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX)),
-            Rule::Cron(_) => Duration::from_secs(1),
+            ScheduleRule::Every(step) => {
+                step.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX))
+            }
+            ScheduleRule::Cron(_) => Duration::from_secs(1),
         };
         loop {
             let back = SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX);
@@ -119,10 +119,9 @@ impl Timetable {
         }
     }
 
-    /// How many times there are from `first`, which is one, to `last`, but no
-    /// more than `max`.
+    /// The number of slots from `first`, which is one, to `last`, up to `max`.
     pub(super) fn count(&self, first: Timestamp, last: Timestamp, max: i64) -> i64 {
-        if let Rule::Every(step) = self.rule {
+        if let ScheduleRule::Every(step) = self.rule {
             let steps = last.as_nanosecond() - first.as_nanosecond();
             let step = i128::try_from(step.as_nanos()).unwrap_or(i128::MAX);
             return i64::try_from(steps / step + 1).unwrap_or(max).min(max);
@@ -150,43 +149,43 @@ impl Timetable {
         slots.into()
     }
 
-    /// The next `number` times after this one, as people want to see them.
+    /// The next `number` slots after this time, for people.
     #[must_use]
-    pub fn preview(&self, after: Timestamp, number: usize) -> Vec<Preview> {
+    pub fn preview(&self, after: Timestamp, number: usize) -> Vec<SlotPreview> {
         let mut previews = Vec::new();
         let mut next = self.find_after(after);
         while let Some(found) = next.filter(|_| previews.len() < number) {
             let local = found.at.to_zoned(self.zone.clone());
             let note = found.change.map(|change| self.note(change, &local));
-            previews.push(Preview { at: found.at, local, note });
+            previews.push(SlotPreview { at: found.at, local, note });
             next = self.find_after(found.at);
         }
         previews
     }
 
-    fn find_after(&self, time: Timestamp) -> Option<Found> {
+    fn find_after(&self, time: Timestamp) -> Option<Occurrence> {
         match &self.rule {
-            Rule::Cron(cron) => cron.next_after(time, &self.zone),
-            Rule::Every(step) => {
+            ScheduleRule::Cron(cron) => cron.next_after(time, &self.zone),
+            ScheduleRule::Every(step) => {
                 let step = i128::try_from(step.as_nanos()).ok()?;
                 let since = time.as_nanosecond() - self.anchor.as_nanosecond();
                 let at = self.anchor.as_nanosecond() + (since.div_euclid(step) + 1) * step;
-                Some(Found { at: Timestamp::from_nanosecond(at).ok()?, change: None })
+                Some(Occurrence { at: Timestamp::from_nanosecond(at).ok()?, change: None })
             }
         }
     }
 
     fn note(&self, change: ClockChange, runs: &Zoned) -> String {
         let zone = self.zone.iana_name().unwrap_or("this time zone");
-        let at = Clock(runs.datetime());
+        let at = TimeOfDay(runs.datetime());
         match change {
             ClockChange::Moved { from } => {
-                let (asked, date) = (Clock(from), from.date());
+                let (asked, date) = (TimeOfDay(from), from.date());
                 format!("{asked} does not exist on {date} in {zone}; runs at {at}")
             }
-            ClockChange::LeftOut { from } => {
-                let (asked, date) = (Clock(from), from.date());
-                format!("{asked} does not exist on {date} in {zone}; left out")
+            ClockChange::Skipped { from } => {
+                let (asked, date) = (TimeOfDay(from), from.date());
+                format!("{asked} does not exist on {date} in {zone}; skipped")
             }
             ClockChange::FirstOfTwo => {
                 let date = runs.date();
@@ -200,22 +199,22 @@ impl Timetable {
     }
 }
 
-/// A time to run, as people want to see it.
+/// A slot, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Preview {
-    /// The time.
+pub struct SlotPreview {
+    /// The slot.
     pub at: Timestamp,
-    /// The same on the clock of the schedule's time zone.
+    /// The slot in the schedule's time zone.
     pub local: Zoned,
-    /// What a change of clocks does to it.
+    /// The effect of a change of clocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// The time of day, without seconds if there are none.
-struct Clock(DateTime);
+/// The time of day, without seconds if they are zero.
+struct TimeOfDay(DateTime);
 
-impl fmt::Display for Clock {
+impl fmt::Display for TimeOfDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02}:{:02}", self.0.hour(), self.0.minute())?;
         if self.0.second() != 0 {

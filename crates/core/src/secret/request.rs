@@ -1,33 +1,32 @@
-//! What the context of a task says about the HTTP request that created it, if the
-//! request had an `Idempotency-Key`: the key, and a keyed hash of the request.
-//! Both are for the dashboard alone. Whoever knows the key could send the request
-//! again with a guess, and the hash would let readers who have the key of the
-//! database try guesses by themselves.
+//! The fields of a context about the HTTP request that created the task, if it had an
+//! `Idempotency-Key`: the key, and a keyed hash of the request. Readers must not see them.
+//! With the key a reader could send the request again with a guess of its body; with the
+//! hash and the key of the database a reader could check guesses offline.
 
 use std::fmt::Display;
 
-use super::SHOWN;
+use super::PLACEHOLDER;
 use super::rewrite::{Shape, quoted, write_object};
 use crate::json::Json;
 use crate::unique::CONTEXT_KEY;
 
-/// Under this name, a context has the hash of the request.
+/// The field of the context with the hash of the request.
 pub const CONTEXT_MARK: &str = "http_request";
-/// Under this name, a context has who created the task through the dashboard or
-/// the HTTP API.
+/// The field of the context with the user who created the task by the dashboard or the
+/// HTTP API.
 pub const CONTEXT_CREATOR: &str = "created_by";
-/// Unique keys that begin so are made of an `Idempotency-Key`.
+/// The prefix of unique keys that come from an `Idempotency-Key`.
 pub(crate) const KEY_PREFIX: &str = "idempotency-key:";
 
-/// The unique key of one of the tasks of a request.
+/// The unique key of a task of a request.
 #[must_use]
 pub fn unique_key(idempotency_key: &str, at: impl Display) -> String {
     format!("{KEY_PREFIX}{idempotency_key}:{at}")
 }
 
-/// Hides both in a context.
+/// Redacts both fields of a context.
 pub(super) fn hide(context: &mut Json) {
-    // The usual case costs no parsing.
+    // The common case needs no parsing.
     if ![CONTEXT_MARK, KEY_PREFIX].iter().any(|part| context.as_str().contains(part)) {
         return;
     }
@@ -39,8 +38,8 @@ pub(super) fn hide(context: &mut Json) {
         let text = serde_json::from_str::<String>(value.get());
         let is_key = || text.is_ok_and(|text| text.starts_with(KEY_PREFIX));
         match name {
-            CONTEXT_MARK => out.push_str(&quoted(SHOWN)),
-            CONTEXT_KEY if is_key() => out.push_str(&quoted(SHOWN)),
+            CONTEXT_MARK => out.push_str(&quoted(PLACEHOLDER)),
+            CONTEXT_KEY if is_key() => out.push_str(&quoted(PLACEHOLDER)),
             _ => out.push_str(value.get()),
         }
     });
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_marks_are_hidden() {
+    fn request_fields_are_hidden() {
         for (context, hidden) in [
             ("{}", "{}"),
             (r#"{"unique_key": "order-17"}"#, r#"{"unique_key": "order-17"}"#),

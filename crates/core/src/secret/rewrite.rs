@@ -1,5 +1,5 @@
-//! JSON with something else in the place of some of its values. All other values
-//! stay as they are, to the last digit, and in their order.
+//! Replaces some values of a JSON text. All other values stay unchanged, to the last digit
+//! and in their order.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,16 +8,15 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Redactor, SHOWN};
+use super::{PLACEHOLDER, Redactor};
 use crate::json::Json;
 
-/// What is nested deeper is not looked at, and not shown. Nobody creates such
-/// JSON here, but a database takes it from others; and a stack has an end.
+/// Deeper values are replaced without a look, to protect the stack. Task Engine does not
+/// store such JSON, but SQL of others may.
 const LEVELS_MAX: usize = 200;
 
-/// Puts `[secret]` where the paths lead to, and collects what was there. A path
-/// goes through the items of a list by their numbers, and through all of them
-/// without; `*` is every name.
+/// Replaces the values at these paths by `[secret]`, and collects them. A path selects an
+/// item of a list by its number, and all items without one; `*` is every name.
 pub(super) fn without_paths(
     json: &Json,
     paths: &[Vec<&str>],
@@ -37,7 +36,7 @@ fn by_path(
     out: &mut String,
 ) {
     let Some(levels) = levels.checked_sub(1) else {
-        return out.push_str(&quoted(SHOWN));
+        return out.push_str(&quoted(PLACEHOLDER));
     };
     match Shape::of(text) {
         Shape::Object(fields) => {
@@ -45,7 +44,7 @@ fn by_path(
                 out.push_str(&quoted(name));
                 out.push(':');
                 let below = steps(paths, name);
-                // A name may have dots in it.
+                // A name may contain dots.
                 let whole =
                     below.contains(&&[][..]) || paths.iter().any(|path| path.join(".") == name);
                 hide(value, whole, &below, secrets, levels, out);
@@ -73,7 +72,7 @@ fn hide(
 ) {
     if whole {
         collect(value.get(), secrets, levels);
-        out.push_str(&quoted(SHOWN));
+        out.push_str(&quoted(PLACEHOLDER));
     } else if below.is_empty() {
         out.push_str(value.get());
     } else {
@@ -81,7 +80,7 @@ fn hide(
     }
 }
 
-/// What is left of the paths behind this name.
+/// The rest of the paths that begin with this name.
 fn steps<'a>(paths: &[&'a [&'a str]], name: &str) -> Vec<&'a [&'a str]> {
     let behind = |path: &&'a [&'a str]| match path.split_first() {
         Some((first, rest)) if *first == name || *first == "*" => Some(rest),
@@ -90,7 +89,7 @@ fn steps<'a>(paths: &[&'a [&'a str]], name: &str) -> Vec<&'a [&'a str]> {
     paths.iter().filter_map(behind).collect()
 }
 
-/// The texts and numbers of a value.
+/// Collects the strings and numbers of a value.
 fn collect(text: &str, secrets: &mut BTreeSet<String>, levels: usize) {
     let Some(levels) = levels.checked_sub(1) else { return };
     let mut each = |value: &RawValue| collect(value.get(), secrets, levels);
@@ -105,7 +104,7 @@ fn collect(text: &str, secrets: &mut BTreeSet<String>, levels: usize) {
     }
 }
 
-/// Takes the secrets out of all texts, and out of what is one.
+/// Redacts the secrets in all strings and names, and numbers that are a secret.
 pub(super) fn without_texts(json: &Json, redactor: &Redactor) -> Json {
     let mut out = String::with_capacity(json.as_str().len());
     by_text(json.as_str(), redactor, LEVELS_MAX, &mut out);
@@ -114,7 +113,7 @@ pub(super) fn without_texts(json: &Json, redactor: &Redactor) -> Json {
 
 fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
     let Some(levels) = levels.checked_sub(1) else {
-        return out.push_str(&quoted(SHOWN));
+        return out.push_str(&quoted(PLACEHOLDER));
     };
     match Shape::of(text) {
         Shape::Object(fields) => write_object(out, fields, |name, value, out| {
@@ -126,13 +125,13 @@ fn by_text(text: &str, redactor: &Redactor, levels: usize, out: &mut String) {
             write_list(out, items, |_, value, out| by_text(value.get(), redactor, levels, out));
         }
         Shape::Scalar => match serde_json::from_str::<String>(text) {
-            // The placeholder has no secret in it, even if a secret is a part of it.
-            Ok(inner) if inner == SHOWN => out.push_str(text),
+            // The placeholder stays, even if a secret is a part of it.
+            Ok(inner) if inner == PLACEHOLDER => out.push_str(text),
             Ok(inner) => match redactor.text(&inner) {
                 std::borrow::Cow::Borrowed(_) => out.push_str(text),
-                std::borrow::Cow::Owned(shown) => out.push_str(&quoted(&shown)),
+                std::borrow::Cow::Owned(redacted) => out.push_str(&quoted(&redacted)),
             },
-            Err(_) if redactor.is_secret(text) => out.push_str(&quoted(SHOWN)),
+            Err(_) if redactor.is_secret(text) => out.push_str(&quoted(PLACEHOLDER)),
             Err(_) => out.push_str(text),
         },
     }

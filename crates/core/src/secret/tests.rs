@@ -9,7 +9,7 @@ fn redactor(parameters: &str, paths: &[&str]) -> Redactor {
     Redactor::of(&json(parameters), &Json::empty_object(), paths)
 }
 
-fn shown(parameters: &str, paths: &[&str]) -> String {
+fn redacted(parameters: &str, paths: &[&str]) -> String {
     let redactor = redactor(parameters, paths);
     redactor.parameters().map_or(parameters, Json::as_str).to_owned()
 }
@@ -29,7 +29,7 @@ fn paths_are_checked() {
 }
 
 #[test]
-fn parameters_without_their_secrets() {
+fn parameters_are_redacted_by_path() {
     let card = r#"{"to": "ann", "card":{"number":"4111 1111","cvc":123,"ok":true},"n":1970670598291982290123456789}"#;
     for (parameters, paths, expected) in [
         (card, &["nothing"][..], card.replace(": \"ann\", ", ":\"ann\",").as_str()),
@@ -55,7 +55,7 @@ fn parameters_without_their_secrets() {
             &["a.b"],
             r#"{"a.b":"[secret]","a":{"b":"[secret]","c":1.50}}"#,
         ),
-        // Twice the same name, and the same value elsewhere.
+        // The same name twice, and the same value elsewhere.
         (
             r#"{"p":"hunter22","p":"other123","url":"u:hunter22@h"}"#,
             &["p"],
@@ -64,13 +64,13 @@ fn parameters_without_their_secrets() {
         (r#"{"p":"A"}"#, &["p"], r#"{"p":"[secret]"}"#),
         ("{}", &["p"], "{}"),
     ] {
-        assert_eq!(shown(parameters, paths), expected, "{paths:?}");
+        assert_eq!(redacted(parameters, paths), expected, "{paths:?}");
     }
     assert!(redactor(card, &[]).is_empty() && redactor(card, &[]).parameters().is_none());
 }
 
 #[test]
-fn texts_without_the_secrets() {
+fn texts_are_redacted() {
     let parameters =
         r#"{"p":"pass\"word\n2nd line","pin":1234,"short":"abc","over":["abcd","cdef"]}"#;
     let redactor = redactor(parameters, &["p", "pin", "short", "over"]);
@@ -111,10 +111,10 @@ fn escaped_secrets_are_hidden() {
         r#"cut: pa\"ss\/w\u00f6\"#,
         r#"cut: pa\"ss\/w\u00"#,
     ] {
-        let shown = redactor.text(text);
-        assert!(shown.contains("[secret]"), "{text}: {shown}");
+        let redacted = redactor.text(text);
+        assert!(redacted.contains("[secret]"), "{text}: {redacted}");
         for part in ["ss", "rd", "unter"] {
-            assert!(!shown.contains(part), "{text}: {shown}");
+            assert!(!redacted.contains(part), "{text}: {redacted}");
         }
     }
     let around = r#"C:\new\table is not \"hunter2\" 100%"#;
@@ -122,22 +122,22 @@ fn escaped_secrets_are_hidden() {
 }
 
 #[test]
-fn a_context_names_secrets_too() {
+fn context_adds_secret_paths() {
     let parameters = json(r#"{"p":"hunter22","q":"open"}"#);
-    let shown = |context: &str| {
+    let redacted = |context: &str| {
         let redactor = Redactor::of(&parameters, &json(context), &[] as &[&str]);
         redactor.parameters().unwrap_or(&parameters).as_str().to_owned()
     };
-    assert_eq!(shown(r#"{"a":1}"#), parameters.as_str());
-    assert_eq!(shown(r#"{"secret_parameters":["p"]}"#), r#"{"p":"[secret]","q":"open"}"#);
-    // Nobody knows what was meant.
+    assert_eq!(redacted(r#"{"a":1}"#), parameters.as_str());
+    assert_eq!(redacted(r#"{"secret_parameters":["p"]}"#), r#"{"p":"[secret]","q":"open"}"#);
+    // Unreadable paths: everything is secret.
     for odd in [r#"{"secret_parameters":"p"}"#, r#"{"secret_parameters":[1]}"#] {
-        assert_eq!(shown(odd), r#"{"p":"[secret]","q":"[secret]"}"#);
+        assert_eq!(redacted(odd), r#"{"p":"[secret]","q":"[secret]"}"#);
     }
 }
 
 #[test]
-fn a_task_in_a_log_has_no_secrets() {
+fn debug_output_hides_secrets() {
     let task = NewTask::new("login", json(r#"{"p":"hunter22","q":"open"}"#)).unwrap();
     assert!(format!("{task:?}").contains("hunter22"));
     let logged = format!("{:?}", task.secret(&["p"]).unwrap());
@@ -145,16 +145,16 @@ fn a_task_in_a_log_has_no_secrets() {
 }
 
 #[test]
-fn strange_json_and_texts_do_no_harm() {
+fn deep_json_hides_secrets() {
     let deep = format!("{}\"hunter22\"{}", "[".repeat(60), "]".repeat(60));
     let parameters = format!(r#"{{"p":{deep},"q":{deep}}}"#);
-    assert!(!shown(&parameters, &["p"]).contains("hunter22"));
-    // A database takes what nobody here would create.
+    assert!(!redacted(&parameters, &["p"]).contains("hunter22"));
+    // A database may contain JSON that Task Engine would refuse.
     let deep = format!("{}\"hunter22\"{}", "[".repeat(20_000), "]".repeat(20_000));
     let deep = Json::from_store(format!(r#"{{"p":{deep},"l":[{deep}],"r":1}}"#));
     let hides = Redactor::of(&deep, &Json::empty_object(), &["p", "l.x"]);
-    let seen = hides.parameters().unwrap().as_str();
-    assert!(seen.contains(r#""r":1"#) && !seen.contains("hunter22"), "{}", seen.len());
+    let json = hides.parameters().unwrap().as_str();
+    assert!(json.contains(r#""r":1"#) && !json.contains("hunter22"), "{}", json.len());
     let hides = redactor(r#"{"p":"hunter22"}"#, &["p"]);
     assert!(!hides.json(&deep).as_str().contains("hunter22"));
     let redactor = redactor(r#"{"p":"ééééé","q":"\\u00e9"}"#, &["p", "q"]);

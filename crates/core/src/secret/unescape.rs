@@ -1,19 +1,19 @@
-//! A text without its escapes, so that a secret is found in it however it is
-//! written: `\"`, `\/` and `\u00e9` of JSON, `\u{e9}` of Rust, `\xe9` of Python,
-//! `%C3%A9` and `+` of addresses. To look in the decoded text is simpler than to
-//! know every way of writing a secret: encoders choose differently what to escape.
+//! Decodes escapes, so that a secret is found in every notation: `\"`, `\/` and `\u00e9` of
+//! JSON, `\u{e9}` of Rust, `\xe9` of Python, `%C3%A9` and `+` of URLs. Searching decoded text
+//! is simpler than searching for every encoded form, because encoders differ in what they
+//! escape.
 
-/// A decoded text, and where each of its bytes comes from.
+/// A decoded text, and the source position of each of its bytes.
 pub(super) struct Decoded {
     pub(super) text: String,
-    /// For each byte, where it was in the text that was decoded; then the end.
+    /// The position of each byte in the source text, then the end.
     from: Vec<usize>,
 }
 
-/// JSON in JSON in a line of a log is decoded so often. Deeper ones are not read.
+/// How often JSON in JSON in a log line is decoded.
 const ROUNDS_MAX: usize = 4;
 
-/// Every way to read a text that has escapes; none if it has no escapes.
+/// Every decoding of a text; none if it has no escapes.
 pub(super) fn readings(text: &str) -> Vec<Decoded> {
     let mut readings = Vec::new();
     for decode in [backslashes, percents] as [fn(&Decoded) -> Option<Decoded>; 2] {
@@ -33,7 +33,7 @@ impl Decoded {
         Self { text: text.to_owned(), from: (0..=text.len()).collect() }
     }
 
-    /// The place in the text that was decoded.
+    /// The range in the source text.
     pub(super) fn place(&self, begin: usize, end: usize) -> (usize, usize) {
         (self.from[begin], self.from[end])
     }
@@ -42,7 +42,7 @@ impl Decoded {
         Self { text: String::new(), from: Vec::new() }
     }
 
-    /// Takes over `of.text[begin..end]` as it is.
+    /// Copies `of.text[begin..end]`.
     fn copy(&mut self, of: &Self, begin: usize, end: usize) {
         self.text.push_str(&of.text[begin..end]);
         self.from.extend_from_slice(&of.from[begin..end]);
@@ -59,10 +59,10 @@ impl Decoded {
     }
 }
 
-/// What an escape stands for, and how long it is.
+/// A decoded escape, and its length.
 enum Escape {
     Char(char, usize),
-    /// The text ends before the escape does: somebody has cut it.
+    /// The text was cut in the middle of the escape.
     Cut,
     None,
 }
@@ -94,7 +94,7 @@ fn backslashes(of: &Decoded) -> Option<Decoded> {
     any.then(|| out.ended(of))
 }
 
-/// The escape that a text begins with.
+/// The escape at the beginning of a text.
 fn escape(text: &str) -> Escape {
     let Some(kind) = text[1..].chars().next() else { return Escape::Cut };
     let plain = |c| Escape::Char(c, 2);
@@ -120,7 +120,7 @@ fn escape(text: &str) -> Escape {
     }
 }
 
-/// So many hexadecimal digits from here on, and where they end.
+/// Reads `number` hexadecimal digits; returns their value and their end.
 fn digits(text: &str, at: usize, number: usize) -> Result<(u32, usize), Escape> {
     let rest = &text.as_bytes()[at..];
     let hex = rest.iter().take(number).take_while(|byte| byte.is_ascii_hexdigit()).count();
@@ -135,7 +135,7 @@ fn char_of(code: u32, end: usize) -> Escape {
     char::from_u32(code).map_or(Escape::None, |c| Escape::Char(c, end))
 }
 
-/// A character beyond the first 65536 is written as two halves.
+/// Joins the two halves of a surrogate pair.
 fn utf16(text: &str, code: u32, end: usize) -> Escape {
     if !(0xd800..0xdc00).contains(&code) {
         return char_of(code, end);
@@ -177,7 +177,7 @@ fn percents(of: &Decoded) -> Option<Decoded> {
         at = begin + 3 * valid;
         any |= valid > 0;
         if valid < bytes.len() || bytes.is_empty() {
-            // No text, or no escape: as it is.
+            // Not UTF-8, or no escape: copy it.
             out.copy(of, at, at + 1);
             at += 1;
         }
@@ -186,7 +186,7 @@ fn percents(of: &Decoded) -> Option<Decoded> {
     any.then(|| out.ended(of))
 }
 
-/// The bytes of `%XX%XX…` that a text begins with.
+/// The bytes of `%XX%XX…` at the beginning of a text.
 fn percent_bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for triple in text.as_bytes().chunks(3) {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn places_lead_back() {
+    fn places_refer_to_source() {
         let text = r#"x é \u00e9\"q%C3%A9"#;
         for reading in readings(text) {
             for (at, c) in reading.text.char_indices() {
@@ -241,8 +241,7 @@ mod tests {
 
     #[test]
     fn random_texts_do_not_panic() {
-        let random = fastrand::Rng::with_seed(7);
-        let mut random = random;
+        let mut random = fastrand::Rng::with_seed(7);
         let pieces = ["\\", "u", "{", "}", "00e9", "d83d", "%", "C3", "+", "é", "x", "\"", "0"];
         for _ in 0..20_000 {
             let text: String =

@@ -10,9 +10,9 @@ use crate::run::Run;
 
 /// Warns as soon as an execution takes longer than it should, or fails it.
 ///
-/// A timeout of the class is a promise about the class, and recovery knows it; a
-/// budget is an opinion of this engine. Asynchronous code that fails its budget is
-/// dropped; blocking code is told (`run.is_cancelled()`), and waited for.
+/// The timeout of a class is part of its rules; a budget is a setting of this engine.
+/// Asynchronous code that exceeds a failing budget is dropped. Blocking code is asked
+/// to end (`run.is_cancelled()`), and the worker waits for it.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How two JSON values differ, in words for whoever reads a failed test.
+//! Describes how two JSON values differ, for the message of a failed test.
 
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_the_same_has_no_differences() {
+    fn equal_values_have_no_differences() {
         let value = json!({"a": [1, {"b": null}], "c": "x"});
         assert_eq!(differences(&value, &value), Vec::<String>::new());
         assert_eq!(differences(&json!(1e2), &json!(100)), Vec::<String>::new());
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_has_its_path() {
+    fn each_difference_has_a_path() {
         let wanted = json!({"to": "ada", "parts": [1, {"n": 2}], "only": 1, "list": [1]});
         let found = json!({"to": "bob", "parts": [1, {"n": 3}], "more": 1, "list": [1, 2]});
         let paths = differences(&wanted, &found);

@@ -1,4 +1,4 @@
-//! What became of tasks that ran.
+//! The results of tasks that ran.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use task_engine_core::report::{LogRow, ProgressRow};
 use task_engine_core::task::{ExecutionStatus, TaskDetails};
 use task_engine_core::task::{Task, TaskId, TaskStatus};
 
-/// One attempt at a task, as it is on record.
+/// One recorded attempt at a task.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Executed {
@@ -21,16 +21,16 @@ pub struct Executed {
     pub attempt: i32,
     /// The class.
     pub class: String,
-    /// What the code returned, or why it failed or was snoozed.
+    /// The result, or why the attempt failed or was snoozed.
     pub outcome: Result<Json, TaskError>,
-    /// Where the task is after this: `Waiting` if it will be retried, or was
-    /// snoozed.
+    /// The status of the task after this attempt: `Waiting` if it will be retried, or
+    /// was snoozed.
     pub status: TaskStatus,
     /// How long after the end of this attempt the next one is to begin.
     pub retry_in: Option<Duration>,
-    /// How far the code said that it was.
+    /// The last reported progress.
     pub progress: Option<ProgressRow>,
-    /// What the code said to its log.
+    /// The log lines.
     pub lines: Vec<LogRow>,
 }
 
@@ -40,7 +40,7 @@ impl Executed {
         let mut executions = details.executions.into_iter();
         let this = executions.find(|execution| execution.attempt == id.attempt);
         let Some(this) = this else {
-            panic!("{id} has run, and is not on record: a bug of Task Engine");
+            panic!("{id} has run, and is not recorded: a bug of Task Engine");
         };
         let retry_in = this.retry_at.zip(this.stopped_at).map(|(next, end)| {
             Duration::try_from(next.duration_since(end)).unwrap_or(Duration::ZERO)
@@ -60,7 +60,7 @@ impl Executed {
         }
     }
 
-    /// What the code returned, as it was before it was stored; or its error.
+    /// The decoded result, or the error.
     ///
     /// # Panics
     /// If there is a result and it is no `R`.
@@ -96,15 +96,14 @@ impl Executed {
         self.status == TaskStatus::Stopped
     }
 
-    /// Whether the task has failed, or was given back, and waits for another
-    /// attempt.
+    /// Whether the task has failed or was released, and waits for another attempt.
     #[must_use]
     pub fn will_be_retried(&self) -> bool {
         self.status == TaskStatus::Waiting && !self.is_snoozed()
     }
 
-    /// Whether the code has postponed its task: see
-    /// [`Failure::snooze`](crate::Failure::snooze). `retry_in` says by how long.
+    /// Whether the handler has postponed the task: see
+    /// [`Failure::snooze`](crate::Failure::snooze). `retry_in` is the time.
     #[must_use]
     pub fn is_snoozed(&self) -> bool {
         let (error, ends_task) = match self.status {
@@ -114,7 +113,7 @@ impl Executed {
         ExecutionStatus::of_ended(error, ends_task, true) == ExecutionStatus::Snoozed
     }
 
-    /// The lines that the code said to its log.
+    /// The messages of the log lines.
     #[must_use]
     pub fn log(&self) -> Vec<&str> {
         self.lines.iter().map(|line| line.message.as_str()).collect()
@@ -169,8 +168,8 @@ impl Drained {
         self.executed.iter().filter(|executed| executed.class == T::CLASS).collect()
     }
 
-    /// Checks that every task did its work in the end, whatever retries it took,
-    /// and that none was passed over.
+    /// Checks that every task succeeded in the end, after any number of retries, and
+    /// that none was passed over.
     ///
     /// # Panics
     /// If that is not so; the message lists what ran.

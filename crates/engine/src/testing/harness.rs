@@ -1,4 +1,4 @@
-//! What a test does.
+//! What a test calls.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,20 +16,20 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 use crate::engine::Engine;
-use crate::life::Life;
 use crate::pools;
 use crate::running::lock;
 use crate::schedule;
+use crate::session::PreparedEngine;
 use crate::testing::created::{self, Created, CreatedTasks};
 use crate::testing::executed::{Drained, Executed, PassedOver};
-use crate::testing::session::Session;
+use crate::testing::harness_session::HarnessSession;
 
 /// An engine in a test's hands: see [`testing`](crate::testing).
 pub struct Harness<S> {
-    life: Life<S>,
+    engine: PreparedEngine<S>,
     /// For the clock; `None` on other stores.
     sqlite: Option<SqliteStore>,
-    /// What was performed by itself: nobody created it.
+    /// Tasks that were performed directly: they do not count as created.
     performed: Mutex<HashSet<TaskId>>,
     one_at_a_time: tokio::sync::Mutex<()>,
     executed_max: usize,
@@ -42,9 +42,9 @@ const EXECUTED_MAX: usize = 10_000;
 const PAGE: u32 = 500;
 
 impl<S: Send + Sync + 'static> Harness<S> {
-    /// With a database of its own, in memory, which is gone with it. `engine` is
-    /// what the application makes its engine with: its state, handlers, hooks,
-    /// queues and schedules count, and what is only for running does not.
+    /// With its own in-memory database. `engine` is the function with which the
+    /// application makes its engine: its state, handlers, hooks, queues and schedules
+    /// count; settings that are only for running do not.
     ///
     /// # Panics
     /// If the engine could not start either: two handlers for a class, for one.
@@ -67,8 +67,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
     }
 
-    /// On any store: a PostgreSQL server that is for tests, say. Its clock is not
-    /// to be moved, so there is no [`Harness::advance`].
+    /// On any store, for example a PostgreSQL server for tests. Its clock cannot be
+    /// moved, so there is no [`Harness::advance`].
     ///
     /// # Panics
     /// As [`Harness::new`], and if the store cannot be reached.
@@ -84,17 +84,18 @@ impl<S: Send + Sync + 'static> Harness<S> {
         sqlite: Option<SqliteStore>,
         engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
     ) -> Self {
-        let life = engine(store.clone()).life();
-        let life = life.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
+        let prepared = engine(store.clone()).prepare();
+        let engine =
+            prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         assert!(
-            Arc::ptr_eq(&store, &life.store),
+            Arc::ptr_eq(&store, &engine.store),
             "the engine is on a store of its own; make it on the one that the harness gives"
         );
         expected(store.migrate().await);
-        let declared = schedule::declare(&*store, &life.settings.schedules).await;
+        let declared = schedule::declare(&*store, &engine.settings.schedules).await;
         declared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         Self {
-            life,
+            engine,
             sqlite,
             performed: Mutex::default(),
             one_at_a_time: tokio::sync::Mutex::default(),
@@ -113,7 +114,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// The store, for all that is not here.
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
-        self.life.store.clone()
+        self.engine.store.clone()
     }
 
     /// A client, as the application has one; without hooks on creation.
@@ -125,7 +126,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// The application's state, as handlers see it.
     #[must_use]
     pub fn state(&self) -> &S {
-        &self.life.state
+        &self.engine.state
     }
 
     /// Runs one task, now and by itself: nothing else runs, whatever waits. If it
@@ -140,11 +141,11 @@ impl<S: Send + Sync + 'static> Harness<S> {
         }
     }
 
-    /// The same for a task of a class that is known by its name alone, or with
-    /// more to say about it. Its time, queue and key do not matter.
+    /// The same for a [`NewTask`], for example of a class without a type. Its time,
+    /// queue and key do not matter.
     pub async fn perform_new(&self, mut task: NewTask) -> Executed {
         let _alone = self.one_at_a_time.lock().await;
-        let known = self.life.classes.names();
+        let known = self.engine.classes.names();
         assert!(
             known.contains(&task.class),
             "class {:?} has no handler in this engine; there are {}",
@@ -155,7 +156,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         task.queue = PERFORMED.to_owned();
         let ids = expected(self.store().create(std::slice::from_ref(&task)).await);
         lock(&self.performed).extend(&ids);
-        let session = expected(Session::begin(&self.life).await);
+        let session = expected(HarnessSession::begin(&self.engine).await);
         let mut claimer = session.claimer_of(PERFORMED, &task.class);
         let Ok(executed) = expected(session.run_next(&mut *claimer).await) else {
             panic!("the task is not due: a bug of Task Engine");
@@ -175,7 +176,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     pub async fn drain(&self) -> Drained {
         let _alone = self.one_at_a_time.lock().await;
         let mut executed = Vec::new();
-        let session = expected(Session::begin(&self.life).await);
+        let session = expected(HarnessSession::begin(&self.engine).await);
         expected(self.run_due(&session, &mut executed).await);
         expected(session.end().await);
         self.drained(executed).await
@@ -190,7 +191,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     pub async fn drain_until_quiet(&self) -> Drained {
         let _alone = self.one_at_a_time.lock().await;
         let mut executed = Vec::new();
-        let session = expected(Session::begin(&self.life).await);
+        let session = expected(HarnessSession::begin(&self.engine).await);
         while let Some(wait) = expected(self.run_due(&session, &mut executed).await) {
             self.advance(wait).await;
         }
@@ -201,12 +202,12 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// Runs what is due. Returns how long it is until something else is.
     async fn run_due(
         &self,
-        session: &Session<'_, S>,
+        session: &HarnessSession<'_, S>,
         executed: &mut Vec<Executed>,
     ) -> Result<Option<Duration>, StoreError> {
         let mut claimer = session.claimer();
         loop {
-            session.see_to_the_rest().await?;
+            session.run_background_work().await?;
             match session.run_next(&mut *claimer).await? {
                 Ok(one) => executed.push(one),
                 Err(next_in) => return Ok(next_in),
@@ -233,7 +234,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         let Some(sqlite) = &self.sqlite else {
             panic!(
                 "the clock of {} cannot be moved; use Harness::new or Harness::open",
-                self.life.store.location()
+                self.engine.store.location()
             );
         };
         expected(sqlite.advance_clock(by).await);
@@ -312,7 +313,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         let mut filter = TaskFilter { status, class, before: None, limit: PAGE };
         let mut rows = Vec::new();
         loop {
-            let page = self.life.store.tasks(&filter).await?;
+            let page = self.engine.store.tasks(&filter).await?;
             let Some(last) = page.last() else {
                 return Ok(rows);
             };
@@ -323,7 +324,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
 
     async fn passed_over(&self) -> Result<Vec<PassedOver>, StoreError> {
         let now = self.now().await;
-        let (classes, queues) = (self.life.classes.names(), pools::queues(&self.life.pools));
+        let (classes, queues) = (self.engine.classes.names(), pools::queues(&self.engine.pools));
         let mut waiting = self.rows(None, Some(TaskStatus::Waiting)).await?;
         waiting.retain(|row| row.scheduled_at <= now && !lock(&self.performed).contains(&row.id));
         waiting.reverse();
@@ -348,7 +349,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
 
 impl<S> fmt::Debug for Harness<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Harness").field("store", &self.life.store).finish_non_exhaustive()
+        f.debug_struct("Harness").field("store", &self.engine.store).finish_non_exhaustive()
     }
 }
 

@@ -20,14 +20,14 @@ use tokio::sync::Notify;
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
-    a_running_task_is_cancelled
-    code_is_told_within_a_second
-    code_that_ends_has_acknowledged
-    code_that_does_not_end_is_killed
-    a_class_has_its_own_grace
-    a_task_that_finishes_all_the_same_has_ignored_it
-    code_that_blocks_is_seen_not_to_obey
-    a_wish_at_a_forced_stop_is_granted
+    running_task_is_cancelled
+    cancel_request_arrives_within_second
+    obeying_code_is_acknowledged
+    disobeying_code_is_killed
+    class_sets_cancel_grace
+    success_after_request_is_ignored
+    blocking_code_stays_pending
+    forced_stop_honours_cancel_request
 }
 
 fn wish(execution: &ExecutionRow) -> CancelRow {
@@ -36,11 +36,11 @@ fn wish(execution: &ExecutionRow) -> CancelRow {
 
 /// How long after its code was told an attempt ended.
 fn took(execution: &ExecutionRow) -> Duration {
-    let told = wish(execution).told_at.expect("told");
+    let told = wish(execution).delivered_at.expect("told");
     execution.stopped_at.expect("ended").duration_since(told).unsigned_abs()
 }
 
-async fn a_running_task_is_cancelled(fresh: Fresh) {
+async fn running_task_is_cancelled(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Running).await;
@@ -55,7 +55,7 @@ async fn a_running_task_is_cancelled(fresh: Fresh) {
 }
 
 /// Asked for as soon as it is seen to run, which may be before it begins.
-async fn code_is_told_within_a_second(fresh: Fresh) {
+async fn cancel_request_arrives_within_second(fresh: Fresh) {
     let engine = start(handle_samples(fresh.engine()));
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -64,7 +64,7 @@ async fn code_is_told_within_a_second(fresh: Fresh) {
         fresh.store.cancel(&[id]).await.unwrap();
         let task = fresh.until_status(id, TaskStatus::Cancelled).await;
         let wish = wish(&task.executions[0]);
-        let told = wish.told_at.unwrap().duration_since(wish.requested_at);
+        let told = wish.delivered_at.unwrap().duration_since(wish.requested_at);
         times.push(told.unsigned_abs());
     }
     times.sort();
@@ -73,7 +73,7 @@ async fn code_is_told_within_a_second(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn code_that_ends_has_acknowledged(fresh: Fresh) {
+async fn obeying_code_is_acknowledged(fresh: Fresh) {
     let id = fresh.create("obeys", nothing()).await;
     let engine = start(fresh.engine().handle_class(
         "obeys",
@@ -96,7 +96,7 @@ async fn code_that_ends_has_acknowledged(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn code_that_does_not_end_is_killed(fresh: Fresh) {
+async fn disobeying_code_is_killed(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Running).await;
@@ -110,7 +110,7 @@ async fn code_that_does_not_end_is_killed(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn a_class_has_its_own_grace(fresh: Fresh) {
+async fn class_sets_cancel_grace(fresh: Fresh) {
     let engine = fresh.engine();
     let engine =
         [("hasty", 10), ("patient", 60_000)].into_iter().fold(engine, |engine, (class, ms)| {
@@ -137,7 +137,7 @@ async fn a_class_has_its_own_grace(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_task_that_finishes_all_the_same_has_ignored_it(fresh: Fresh) {
+async fn success_after_request_is_ignored(fresh: Fresh) {
     let id = fresh.create("stubborn", nothing()).await;
     let engine = fresh.engine().handle_class(
         "stubborn",
@@ -167,7 +167,7 @@ impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 }
 
-async fn code_that_blocks_is_seen_not_to_obey(fresh: Fresh) {
+async fn blocking_code_stays_pending(fresh: Fresh) {
     let id = fresh.create("blocks", nothing()).await;
     let obeys = Arc::new(AtomicBool::new(false));
     let obeyed = obeys.clone();
@@ -200,7 +200,7 @@ async fn code_that_blocks_is_seen_not_to_obey(fresh: Fresh) {
 }
 
 /// A long grace does not hold up a forced stop, and the wish is granted by it.
-async fn a_wish_at_a_forced_stop_is_granted(fresh: Fresh) {
+async fn forced_stop_honours_cancel_request(fresh: Fresh) {
     let id = fresh.create("patient", nothing()).await;
     let told = Arc::new(Notify::new());
     let tell = told.clone();
@@ -231,7 +231,7 @@ async fn a_wish_at_a_forced_stop_is_granted(fresh: Fresh) {
 
 /// Nobody notifies anybody: the heartbeat finds the wish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wish_whose_notification_is_lost_is_heard_of_by_the_heartbeat() {
+async fn heartbeat_delivers_cancel_request() {
     let url = TestServer::shared().create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();
@@ -260,7 +260,7 @@ async fn a_wish_whose_notification_is_lost_is_heard_of_by_the_heartbeat() {
     let task = until(TaskStatus::Cancelled).await;
     let wish = self::wish(&task.executions[0]);
     assert_eq!(wish.outcome, CancelOutcome::Acknowledged);
-    let heard = wish.told_at.unwrap().duration_since(wish.requested_at).unsigned_abs();
+    let heard = wish.delivered_at.unwrap().duration_since(wish.requested_at).unsigned_abs();
     assert!(heard < Duration::from_secs(3), "{heard:?}");
     engine.stop().await;
 }
@@ -268,7 +268,7 @@ async fn a_wish_whose_notification_is_lost_is_heard_of_by_the_heartbeat() {
 /// A task that may not be retried panics when it is told to end: it has failed,
 /// and the wish is not forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn code_that_panics_when_it_is_told_has_failed() {
+async fn panic_after_cancel_request_fails() {
     let fresh = crate::store::sqlite().await;
     let id = fresh.create("fails", nothing()).await;
     let goes_on: &'static Notify = Box::leak(Box::default());

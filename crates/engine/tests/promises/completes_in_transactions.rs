@@ -229,21 +229,21 @@ macro_rules! scenes {
 }
 
 scenes! {
-    a_commit_is_the_end
-    what_comes_after_a_commit_changes_nothing
-    without_a_commit_it_is_tried_again
-    an_error_that_is_swallowed_commits_nothing
-    a_handler_may_try_again_by_itself
+    commit_ends_task
+    commit_wins_over_later_error
+    attempt_without_commit_is_retried
+    swallowed_error_commits_nothing
+    handler_can_retry_its_transaction
 }
 
-async fn a_commit_is_the_end(scene: Scene) {
+async fn commit_ends_task(scene: Scene) {
     for task in scene.play(Act::Commit).await {
         assert_eq!(task.executions.len(), 1);
         assert!(task.executions[0].worker.is_some());
     }
 }
 
-async fn what_comes_after_a_commit_changes_nothing(scene: Scene) {
+async fn commit_wins_over_later_error(scene: Scene) {
     assert!(scene.play(Act::CommitThenFail).await.iter().all(|task| task.executions.len() == 1));
     let second = start_over(scene).await;
     assert!(second.play(Act::CommitThenPanic).await.iter().all(|task| task.executions.len() == 1));
@@ -257,7 +257,7 @@ async fn start_over(scene: Scene) -> Scene {
     }
 }
 
-async fn without_a_commit_it_is_tried_again(scene: Scene) {
+async fn attempt_without_commit_is_retried(scene: Scene) {
     let mut scene = scene;
     for act in [Act::RollBackOnce, Act::ForgetOnce] {
         for task in scene.play(act).await {
@@ -270,19 +270,19 @@ async fn without_a_commit_it_is_tried_again(scene: Scene) {
     }
 }
 
-async fn an_error_that_is_swallowed_commits_nothing(scene: Scene) {
+async fn swallowed_error_commits_nothing(scene: Scene) {
     let tasks = scene.play(Act::SwallowAnError).await;
     assert!(tasks.iter().all(|task| task.executions.len() == 2));
 }
 
-async fn a_handler_may_try_again_by_itself(scene: Scene) {
+async fn handler_can_retry_its_transaction(scene: Scene) {
     let tasks = scene.play(Act::TryAgain).await;
     assert!(tasks.iter().all(|task| task.executions.len() == 1));
 }
 
 /// Hooks see the success of the handler, and cannot change what has committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hook_sees_a_success() {
+async fn hook_sees_success() {
     struct Replaces(tokio::sync::mpsc::UnboundedSender<bool>);
     impl Hook<Arc<App>> for Replaces {
         async fn after(
@@ -355,7 +355,7 @@ impl Slow {
 /// returned: the results of others are written as ever, and heartbeats,
 /// cancelling, claiming and removing go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_transaction_holds_up_nobody_else() {
+async fn open_transaction_does_not_delay_others() {
     let mut slow = slow().await;
     let fresh = &slow.scene.fresh;
     let mut ids = Vec::new();
@@ -397,7 +397,7 @@ async fn an_open_transaction_holds_up_nobody_else() {
 
 /// An engine that stops waits for a verdict; after a rollback it is a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_stops_waits_for_an_open_transaction() {
+async fn stop_waits_for_open_transaction() {
     let mut slow = slow().await;
     let fresh = &slow.scene.fresh;
     let id = fresh.create("slow", nothing()).await;
@@ -417,7 +417,7 @@ async fn an_engine_that_stops_waits_for_an_open_transaction() {
 /// Recovery of a dead engine's tasks while the server still has their open
 /// transactions: each is settled as soon as its transaction is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recovery_waits_for_the_transaction_alone() {
+async fn recovery_waits_for_open_transaction() {
     let scene = postgres().await;
     let App::Postgres(url) = &*scene.app else { unreachable!() };
     let fresh = &scene.fresh;

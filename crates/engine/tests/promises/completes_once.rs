@@ -160,7 +160,7 @@ impl Drop for Process {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_postgresql_each_effect_is_there_once_after_200_kills_and_suspensions() {
+async fn postgresql_effects_happen_once_despite_kills() {
     let url = TestServer::shared().create_database().await;
     let (store, app) = open(&url).await;
     store.migrate().await.unwrap();
@@ -169,7 +169,7 @@ async fn on_postgresql_each_effect_is_there_once_after_200_kills_and_suspensions
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_sqlite_each_effect_is_there_once_after_50_kills_and_suspensions() {
+async fn sqlite_effects_happen_once_despite_kills() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let place = path.to_str().unwrap();

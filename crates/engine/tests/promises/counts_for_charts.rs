@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
-    as_many_are_counted_as_ran
+    rollups_count_all_endings
 }
 
 /// By class: ok, failed, other, and how many had a run time and a wait.
@@ -97,7 +97,7 @@ fn working(engine: Engine<()>, begun: &Arc<Notify>) -> Engine<()> {
         })
 }
 
-async fn as_many_are_counted_as_ran(fresh: Fresh) {
+async fn rollups_count_all_endings(fresh: Fresh) {
     let begun = Arc::new(Notify::new());
     let engine = start(working(fresh.engine().workers(10), &begun));
     let mut ids = Vec::new();
@@ -166,20 +166,20 @@ async fn work_goes_on_without_figures(fresh: Fresh, spoil: impl AsyncFnOnce()) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_without_figures_on_postgresql() {
+async fn missing_rollups_do_not_stop_postgresql() {
     let url = TestServer::shared().create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     work_goes_on_without_figures(Fresh::on(store), async || {
-        client.batch_execute("DROP TABLE task_engine.figures").await.unwrap();
+        client.batch_execute("DROP TABLE task_engine.rollups").await.unwrap();
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_without_figures_on_sqlite() {
+async fn missing_rollups_do_not_stop_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let store = Arc::new(SqliteStore::open(&path).unwrap());
@@ -187,7 +187,7 @@ async fn work_goes_on_without_figures_on_sqlite() {
     work_goes_on_without_figures(Fresh::on(store), async || {
         let by_hand = rusqlite::Connection::open(&path).unwrap();
         by_hand.busy_timeout(TIMEOUT).unwrap();
-        by_hand.execute_batch("DROP TABLE task_engine_figures").unwrap();
+        by_hand.execute_batch("DROP TABLE task_engine_rollups").unwrap();
     })
     .await;
 }

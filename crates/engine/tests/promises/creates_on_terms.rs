@@ -17,12 +17,12 @@ use task_engine::{
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
 on_every_store! {
-    hooks_see_every_task_that_a_client_creates
-    hooks_see_tasks_that_tasks_create
-    a_hook_that_refuses_or_panics_is_an_error_of_its_caller
-    the_priority_of_a_class_decides_who_is_first
-    a_debounced_task_runs_once_with_the_last_parameters
-    a_class_may_declare_its_key
+    hooks_see_all_client_tasks
+    hooks_see_child_tasks
+    creation_hook_error_reaches_caller
+    class_priority_orders_tasks
+    debounced_task_runs_last_parameters_once
+    class_declares_unique_key
 }
 
 struct OfTenant(u64);
@@ -41,7 +41,7 @@ async fn assert_tenant(fresh: &Fresh, id: TaskId, tenant: u64) {
     assert_eq!(context["tenant"], tenant, "{context}");
 }
 
-async fn hooks_see_every_task_that_a_client_creates(fresh: Fresh) {
+async fn hooks_see_all_client_tasks(fresh: Fresh) {
     let plain = Client::new(fresh.store.clone());
     let client = plain.clone().hook(OfTenant(7)).hook(|task: &mut NewTask| {
         assert!(task.context.as_str().contains("tenant"), "hooks have an order");
@@ -62,7 +62,7 @@ async fn hooks_see_every_task_that_a_client_creates(fresh: Fresh) {
     assert_eq!(fresh.details(id).await.row.queue, "x", "the first client has no hook");
 }
 
-async fn hooks_see_tasks_that_tasks_create(fresh: Fresh) {
+async fn hooks_see_child_tasks(fresh: Fresh) {
     let parent = fresh.create("parent", nothing()).await;
     let engine = fresh.engine().creation_hook(OfTenant(3)).handle_class(
         "parent",
@@ -82,7 +82,7 @@ async fn hooks_see_tasks_that_tasks_create(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_hook_that_refuses_or_panics_is_an_error_of_its_caller(fresh: Fresh) {
+async fn creation_hook_error_reaches_caller(fresh: Fresh) {
     let client =
         Client::new(fresh.store.clone()).hook(|task: &mut NewTask| match task.class.as_str() {
             "forbidden" => Err(Refusal::because("not in this house")),
@@ -142,7 +142,7 @@ impl Task for Idle {
     }
 }
 
-async fn the_priority_of_a_class_decides_who_is_first(fresh: Fresh) {
+async fn class_priority_orders_tasks(fresh: Fresh) {
     type Ran = Arc<Mutex<Vec<&'static str>>>;
     async fn note(class: &'static str, run: Run<Ran>) -> Result<(), Failure> {
         run.lock().unwrap().push(class);
@@ -179,7 +179,7 @@ impl Task for Index {
     const CLASS: &'static str = "index";
 }
 
-async fn a_debounced_task_runs_once_with_the_last_parameters(fresh: Fresh) {
+async fn debounced_task_runs_last_parameters_once(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let engine = start(
         fresh
@@ -215,7 +215,7 @@ impl Task for Report {
     }
 }
 
-async fn a_class_may_declare_its_key(fresh: Fresh) {
+async fn class_declares_unique_key(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let report = |month: &str| Report { month: month.into() };
     let may = client.create(report("May")).await.unwrap();

@@ -14,12 +14,12 @@ use task_engine::{ClassRules, Client, Failure, RetryRule, Run, Task, TaskId, Tas
 use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};
 
 on_every_store! {
-    a_task_knows_its_correlation_id
-    three_generations_share_a_correlation_id
-    a_retry_is_of_the_same_flow
-    recovery_keeps_the_flow
-    the_trace_context_goes_on_to_children
-    a_bad_correlation_id_or_trace_context_is_refused
+    task_knows_correlation_id
+    descendants_share_correlation_id
+    retry_keeps_flow
+    recovery_keeps_flow
+    children_inherit_trace_context
+    invalid_correlation_or_trace_is_refused
 }
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -80,7 +80,7 @@ async fn whole_flow(fresh: &Fresh, correlation_id: &str, count: usize) -> Vec<Op
     }
 }
 
-async fn a_task_knows_its_correlation_id(fresh: Fresh) {
+async fn task_knows_correlation_id(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let own = client.create(Ancestor { generations: 0 }).await.unwrap();
     let given = client.create(Ancestor { generations: 0 }).correlation("order-17").await.unwrap();
@@ -95,7 +95,7 @@ async fn a_task_knows_its_correlation_id(fresh: Fresh) {
     assert_eq!(fresh.details(own).await.context.as_str(), "{}", "nothing is stored");
 }
 
-async fn three_generations_share_a_correlation_id(fresh: Fresh) {
+async fn descendants_share_correlation_id(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let first = client.create(Ancestor { generations: 2 }).await.unwrap();
     let engine = start(engine(&fresh));
@@ -110,7 +110,7 @@ async fn three_generations_share_a_correlation_id(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn a_retry_is_of_the_same_flow(fresh: Fresh) {
+async fn retry_keeps_flow(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let id = client.create(Ancestor { generations: 1 }).correlation("a").await.unwrap();
     let engine = start(engine(&fresh));
@@ -120,7 +120,7 @@ async fn a_retry_is_of_the_same_flow(fresh: Fresh) {
     assert_eq!(fresh.details(id).await.executions.len(), 2);
 }
 
-async fn recovery_keeps_the_flow(fresh: Fresh) {
+async fn recovery_keeps_flow(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let id = client.create(Ancestor { generations: 1 }).correlation("a").await.unwrap();
     let doomed = NewInstance {
@@ -153,7 +153,7 @@ async fn recovery_keeps_the_flow(fresh: Fresh) {
     );
 }
 
-async fn the_trace_context_goes_on_to_children(fresh: Fresh) {
+async fn children_inherit_trace_context(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let traced = client.create(Ancestor { generations: 2 }).traceparent(TRACE);
     let id = traced.correlation("a").await.unwrap();
@@ -170,7 +170,7 @@ async fn the_trace_context_goes_on_to_children(fresh: Fresh) {
     }
 }
 
-async fn a_bad_correlation_id_or_trace_context_is_refused(fresh: Fresh) {
+async fn invalid_correlation_or_trace_is_refused(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let child = || client.create(Ancestor { generations: 0 });
     for bad in ["", "a\nb", &"x".repeat(201)] {
@@ -178,7 +178,7 @@ async fn a_bad_correlation_id_or_trace_context_is_refused(fresh: Fresh) {
         assert!(error.contains("a correlation id is a text of 1 to 200 bytes"), "{error}");
     }
     let error = child().traceparent("00-abc").await.unwrap_err().to_string();
-    assert!(error.contains("a traceparent looks like 00-"), "{error}");
+    assert!(error.contains("it looks like 00-"), "{error}");
     assert_eq!(
         fresh
             .store

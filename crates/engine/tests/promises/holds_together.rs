@@ -25,7 +25,7 @@ async fn store_and_client_on(url: &str) -> (Arc<PgStore>, tokio_postgres::Client
 /// The write of a log that an ending has lost its timeout with is still under
 /// way on its connection. Whoever is given that connection would wait as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_hangs_holds_up_nobody_on_its_connection() {
+async fn hanging_log_does_not_block_connection() {
     let url = TestServer::shared().create_database().await;
     let (of_the_engine, mut client) = store_and_client_on(&url).await;
     // Its connections are none of the engine's.

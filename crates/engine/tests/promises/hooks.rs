@@ -11,21 +11,21 @@ use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Task,
 use crate::store::{Fresh, nothing, on_every_store, start};
 
 on_every_store! {
-    hooks_run_in_their_order
-    hooks_run_around_blocking_tasks_too
-    a_hook_adds_to_what_the_handler_sees
-    a_hook_refuses
-    a_refusal_is_retried_by_the_rule
-    a_hook_replaces_results_and_errors
-    a_hook_that_panics_is_named
-    a_hook_that_hangs_is_named
-    a_hook_is_not_blamed_for_what_is_inside
-    the_timeout_of_the_class_includes_hooks
-    a_budget_ends_a_task
-    a_budget_warns_and_waits
-    a_thread_is_waited_for_whatever_a_hook_does
-    a_panic_of_the_handler_is_the_handlers
-    a_hook_for_a_class_without_a_handler_does_not_start
+    hooks_run_in_order
+    hooks_wrap_blocking_tasks
+    hook_extends_handler_input
+    hook_refuses_attempt
+    refusal_is_retried_by_rule
+    hook_replaces_results_and_errors
+    panicking_hook_is_named
+    hanging_hook_is_named
+    hook_limit_excludes_inner_time
+    class_timeout_includes_hooks
+    budget_fails_task
+    budget_warns_and_waits
+    worker_waits_for_blocking_thread
+    handler_panic_names_handler
+    hook_for_unknown_class_is_refused
 }
 
 fn once() -> ClassRules {
@@ -67,7 +67,7 @@ impl Hook<()> for Noting {
     }
 }
 
-async fn hooks_run_in_their_order(fresh: Fresh) {
+async fn hooks_run_in_order(fresh: Fresh) {
     let notes = Notes::default();
     let inside = notes.clone();
     // Registered before and after the handlers: it makes no difference.
@@ -119,7 +119,7 @@ impl Task for Blocks {
     }
 }
 
-async fn hooks_run_around_blocking_tasks_too(fresh: Fresh) {
+async fn hooks_wrap_blocking_tasks(fresh: Fresh) {
     let notes = Notes::default();
     let inside = notes.clone();
     let engine = fresh.engine().hook(Noting("one", notes.clone())).handle_blocking(
@@ -147,7 +147,7 @@ impl Hook<String> for FindTenant {
     }
 }
 
-async fn a_hook_adds_to_what_the_handler_sees(fresh: Fresh) {
+async fn hook_extends_handler_input(fresh: Fresh) {
     let seen = |run: &Run<String>| {
         let tenant = run.extensions().get::<Tenant>().ok_or("no tenant")?;
         Ok::<_, Failure>(tenant.0.clone())
@@ -241,7 +241,7 @@ fn with_hook(fresh: &Fresh, rules: ClassRules, hook: impl Hook<()>) -> (Engine<(
     (engine, notes)
 }
 
-async fn a_hook_refuses(fresh: Fresh) {
+async fn hook_refuses_attempt(fresh: Fresh) {
     let refuse = || Err(Failure::no_retry("not today"));
     let (engine, notes) = with_hook(&fresh, ClassRules::default(), Bad::at("before", refuse));
     let outer = Notes::default();
@@ -253,7 +253,7 @@ async fn a_hook_refuses(fresh: Fresh) {
     assert_eq!((notes.take(), outer.take()), (vec![], vec![]), "nothing further inside runs");
 }
 
-async fn a_refusal_is_retried_by_the_rule(fresh: Fresh) {
+async fn refusal_is_retried_by_rule(fresh: Fresh) {
     let rules = ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 2));
     let refuse = || Err(Failure::named("Closed", "the shop is closed"));
     let (engine, notes) = with_hook(&fresh, rules, Bad::at("before", refuse));
@@ -282,7 +282,7 @@ impl Hook<()> for Replace {
     }
 }
 
-async fn a_hook_replaces_results_and_errors(fresh: Fresh) {
+async fn hook_replaces_results_and_errors(fresh: Fresh) {
     let engine = fresh
         .engine()
         .hook(Replace)
@@ -302,7 +302,7 @@ async fn a_hook_replaces_results_and_errors(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_hook_that_panics_is_named(fresh: Fresh) {
+async fn panicking_hook_is_named(fresh: Fresh) {
     for step in ["before", "around", "after"] {
         let (engine, _) = with_hook(&fresh, once(), Bad::at(step, || panic!("oh no")));
         let engine = start(engine);
@@ -319,7 +319,7 @@ async fn a_hook_that_panics_is_named(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn a_hook_that_hangs_is_named(fresh: Fresh) {
+async fn hanging_hook_is_named(fresh: Fresh) {
     for step in ["before", "around", "after"] {
         let hanging =
             Bad { hangs: true, limit: Duration::from_millis(30), ..Bad::at(step, || Ok(())) };
@@ -330,11 +330,11 @@ async fn a_hook_that_hangs_is_named(fresh: Fresh) {
         engine.stop().await;
         let error = task.row.error.unwrap();
         assert_eq!(error.exception, "HookTimedOut");
-        assert_eq!(error.message, format!("hook bad hook: its `{step}` was not over after 30ms"));
+        assert_eq!(error.message, format!("hook bad hook: `{step}` was not finished after 30ms"));
     }
 }
 
-async fn a_hook_is_not_blamed_for_what_is_inside(fresh: Fresh) {
+async fn hook_limit_excludes_inner_time(fresh: Fresh) {
     let quick = Bad { limit: Duration::from_millis(30), ..Bad::at("around", || Ok(())) };
     let sleep = Duration::from_millis(150);
     let engine = fresh
@@ -356,7 +356,7 @@ async fn a_hook_is_not_blamed_for_what_is_inside(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn the_timeout_of_the_class_includes_hooks(fresh: Fresh) {
+async fn class_timeout_includes_hooks(fresh: Fresh) {
     for step in ["before", "around", "after"] {
         let hanging = Bad { hangs: true, limit: Duration::MAX, ..Bad::at(step, || Ok(())) };
         let rules = once().timeout(Duration::from_millis(50));
@@ -369,7 +369,7 @@ async fn the_timeout_of_the_class_includes_hooks(fresh: Fresh) {
     }
 }
 
-async fn a_budget_ends_a_task(fresh: Fresh) {
+async fn budget_fails_task(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(30))).handle_class(
         "slow",
         once(),
@@ -387,7 +387,7 @@ async fn a_budget_ends_a_task(fresh: Fresh) {
     assert_eq!(error.message, "not finished within its budget of 30ms");
 }
 
-async fn a_budget_warns_and_waits(fresh: Fresh) {
+async fn budget_warns_and_waits(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::warn(Duration::from_millis(10))).handle_class(
         "slow",
         once(),
@@ -402,7 +402,7 @@ async fn a_budget_warns_and_waits(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_thread_is_waited_for_whatever_a_hook_does(fresh: Fresh) {
+async fn worker_waits_for_blocking_thread(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(20))).handle_blocking(
         |_: Blocks, run: Run<()>| {
             let begun = std::time::Instant::now();
@@ -427,7 +427,7 @@ async fn a_thread_is_waited_for_whatever_a_hook_does(fresh: Fresh) {
     );
 }
 
-async fn a_panic_of_the_handler_is_the_handlers(fresh: Fresh) {
+async fn handler_panic_names_handler(fresh: Fresh) {
     let notes = Notes::default();
     let engine = fresh.engine().hook(Noting("one", notes.clone())).handle_class(
         "panics",
@@ -445,7 +445,7 @@ async fn a_panic_of_the_handler_is_the_handlers(fresh: Fresh) {
     assert_eq!(notes.take(), ["one before panics", "one in", "one out", "one after"]);
 }
 
-async fn a_hook_for_a_class_without_a_handler_does_not_start(fresh: Fresh) {
+async fn hook_for_unknown_class_is_refused(fresh: Fresh) {
     let engine = fresh.engine().hook_for(["send_mial"], Budget::warn(Duration::ZERO));
     let error = engine.run_until_stopped().await.unwrap_err().to_string();
     assert_eq!(

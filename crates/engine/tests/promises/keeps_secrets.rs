@@ -9,7 +9,7 @@ use task_engine::{
 use crate::store::{Fresh, on_every_store, start};
 
 on_every_store! {
-    secrets_reach_the_code_alone
+    only_handler_sees_secrets
 }
 
 const CANARY: &str = "canary-51d0";
@@ -57,7 +57,7 @@ async fn charge(task: Charge, run: Run<()>) -> Result<String, Failure> {
     }
 }
 
-async fn secrets_reach_the_code_alone(fresh: Fresh) {
+async fn only_handler_sees_secrets(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let mut ids = Vec::new();
     for how in [How::Fail, How::Panic, How::Succeed] {
@@ -103,7 +103,7 @@ async fn secrets_reach_the_code_alone(fresh: Fresh) {
 }
 
 #[tokio::test]
-async fn a_bad_path_stops_an_engine_and_a_creation() {
+async fn invalid_secret_path_is_refused() {
     #[derive(Serialize, Deserialize)]
     struct Odd;
     impl Task for Odd {

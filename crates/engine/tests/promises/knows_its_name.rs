@@ -15,13 +15,13 @@ use task_engine::{ClassRules, Engine, EngineError, Recovery, TaskId, TaskStatus}
 use crate::store::{Fresh, TIMEOUT, on_every_store, start};
 
 on_every_store! {
-    the_name_of_a_live_engine_is_refused
-    a_name_that_left_tasks_is_refused_with_their_list
-    auto_recovery_takes_over_the_name
-    live_engines_recover_the_dead
-    an_engine_that_was_declared_lost_registers_anew
-    a_task_that_blocks_does_not_keep_a_lost_engine_out_of_service
-    auto_recovery_does_not_wait_for_the_living
+    name_of_live_engine_is_refused
+    refused_name_lists_left_tasks
+    auto_recovery_takes_name
+    live_engines_recover_dead_ones
+    lost_engine_registers_again
+    blocking_task_does_not_delay_reregistration
+    auto_recovery_refuses_live_name
     default_names_do_not_collide
     restart_recovers_gone_process_at_once
     start_survives_a_crash_by_default
@@ -68,7 +68,7 @@ async fn crash_of(
     (dead, id)
 }
 
-async fn the_name_of_a_live_engine_is_refused(fresh: Fresh) {
+async fn name_of_live_engine_is_refused(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let first = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Stopped).await;
@@ -79,7 +79,7 @@ async fn the_name_of_a_live_engine_is_refused(fresh: Fresh) {
     first.stop().await;
 }
 
-async fn a_name_that_left_tasks_is_refused_with_their_list(fresh: Fresh) {
+async fn refused_name_lists_left_tasks(fresh: Fresh) {
     let (_, id) = crash(&fresh, "test", Duration::ZERO).await;
     let engine = fresh.engine().recovery(Recovery::Manual);
     let error = handle_samples(engine).run_until_stopped().await.unwrap_err();
@@ -96,7 +96,7 @@ async fn a_name_that_left_tasks_is_refused_with_their_list(fresh: Fresh) {
     assert_eq!(fresh.details(id).await.row.status, TaskStatus::Running);
 }
 
-async fn auto_recovery_takes_over_the_name(fresh: Fresh) {
+async fn auto_recovery_takes_name(fresh: Fresh) {
     // Another host, a lease that still runs: the engine waits for its end.
     let lease = Duration::from_millis(700);
     let (_, id) = crash(&fresh, "test", lease).await;
@@ -113,7 +113,7 @@ async fn auto_recovery_takes_over_the_name(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn live_engines_recover_the_dead(fresh: Fresh) {
+async fn live_engines_recover_dead_ones(fresh: Fresh) {
     let (_, id) = crash(&fresh, "somebody-else", Duration::from_millis(100)).await;
     let engine = fresh.engine().heartbeat(QUICK.0, QUICK.1);
     let engine = start(handle_samples(engine));
@@ -123,7 +123,7 @@ async fn live_engines_recover_the_dead(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn an_engine_that_was_declared_lost_registers_anew(fresh: Fresh) {
+async fn lost_engine_registers_again(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = fresh.engine().heartbeat(QUICK.0, QUICK.1);
     let engine = start(handle_samples(engine));
@@ -156,7 +156,7 @@ impl task_engine::Task for Blocks {
     const CLASS: &'static str = "blocks";
 }
 
-async fn a_task_that_blocks_does_not_keep_a_lost_engine_out_of_service(fresh: Fresh) {
+async fn blocking_task_does_not_delay_reregistration(fresh: Fresh) {
     let id = fresh.create("blocks", json!({})).await;
     let engine = handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1));
     let engine = start(engine.handle_blocking(|_: Blocks, _: task_engine::Run<()>| {
@@ -172,7 +172,7 @@ async fn a_task_that_blocks_does_not_keep_a_lost_engine_out_of_service(fresh: Fr
     engine.ended().await.unwrap();
 }
 
-async fn auto_recovery_does_not_wait_for_the_living(fresh: Fresh) {
+async fn auto_recovery_refuses_live_name(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let first = start(handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1)));
     fresh.until_status(id, TaskStatus::Stopped).await;

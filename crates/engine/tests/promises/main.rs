@@ -18,6 +18,7 @@ mod outlives_its_tasks;
 mod runs_tasks;
 mod says_how_far_it_is;
 mod serves_queues;
+mod statements;
 mod stops_cleanly;
 mod store;
 mod wakes_on_time;

@@ -11,7 +11,7 @@ use crate::store::{Fresh, on_every_store, start};
 
 on_every_store! {
     unreadable_tasks_fail_alone
-    a_dead_engine_with_unreadable_tasks_is_recovered
+    unreadable_tasks_do_not_stop_recovery
 }
 
 /// Writes parameters that cannot be read into some tasks, past every check.
@@ -64,7 +64,7 @@ async fn unreadable_tasks_fail_alone(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_dead_engine_with_unreadable_tasks_is_recovered(fresh: Fresh) {
+async fn unreadable_tasks_do_not_stop_recovery(fresh: Fresh) {
     let ids = [
         fresh.create("WaitingTask", json!({"waiting_time": 0})).await,
         fresh.create("WaitingTask", json!({"waiting_time": 0})).await,

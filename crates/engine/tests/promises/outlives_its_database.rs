@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::store::{TIMEOUT, nothing, start, task};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_of_postgresql_under_load_loses_nothing() {
+async fn postgresql_crash_loses_nothing() {
     let server = Arc::new(tokio::task::spawn_blocking(TestServer::start).await.unwrap());
     let url = server.create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
@@ -70,7 +70,7 @@ async fn a_crash_of_postgresql_under_load_loses_nothing() {
 
 /// Somebody closes the database, or changes a password: not the data's fault.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_is_kept_while_the_database_refuses_connections() {
+async fn result_survives_refused_connections() {
     let server = TestServer::shared();
     let url = server.create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
@@ -124,7 +124,7 @@ async fn a_result_is_kept_while_the_database_refuses_connections() {
 
 /// A forgotten transaction holds the first tasks in line; the others run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locked_tasks_do_not_hold_up_those_behind_them() {
+async fn locked_tasks_do_not_block_others() {
     let url = TestServer::shared().create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();

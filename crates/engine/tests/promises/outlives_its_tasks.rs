@@ -9,18 +9,18 @@ use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskStatus};
 use crate::store::{Fresh, nothing, on_every_store, start};
 
 on_every_store! {
-    a_panic_is_a_failure
-    a_panic_while_dropped_is_a_failure
-    a_timeout_is_a_failure
-    a_blocking_task_keeps_its_worker_past_its_time
-    tasks_that_block_every_thread_do_not_make_the_engine_look_dead
+    panic_is_recorded_as_failure
+    panic_in_drop_is_failure
+    timeout_is_recorded_as_failure
+    timed_out_blocking_task_keeps_worker
+    blocking_tasks_do_not_stop_heartbeats
 }
 
 fn once() -> ClassRules {
     ClassRules::default().retry(RetryRule::never())
 }
 
-async fn a_panic_is_a_failure(fresh: Fresh) {
+async fn panic_is_recorded_as_failure(fresh: Fresh) {
     let bad = fresh.create("panics", nothing()).await;
     let engine = handle_samples(fresh.engine().workers(1)).handle_class(
         "panics",
@@ -41,7 +41,7 @@ async fn a_panic_is_a_failure(fresh: Fresh) {
     assert!(error.backtrace[0].contains("outlives_its_tasks.rs"), "{error:?}");
 }
 
-async fn a_panic_while_dropped_is_a_failure(fresh: Fresh) {
+async fn panic_in_drop_is_failure(fresh: Fresh) {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -67,7 +67,7 @@ async fn a_panic_while_dropped_is_a_failure(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_timeout_is_a_failure(fresh: Fresh) {
+async fn timeout_is_recorded_as_failure(fresh: Fresh) {
     let slow = fresh.create("slow", nothing()).await;
     let rules = once().timeout(Duration::from_millis(50));
     let engine =
@@ -98,7 +98,7 @@ impl Task for Blocks {
     }
 }
 
-async fn a_blocking_task_keeps_its_worker_past_its_time(fresh: Fresh) {
+async fn timed_out_blocking_task_keeps_worker(fresh: Fresh) {
     let id = fresh.create("blocks", json!({"ms": 200})).await;
     let engine = fresh.engine().handle_blocking(|task: Blocks, run: Run<()>| {
         std::thread::sleep(Duration::from_millis(task.ms));
@@ -114,7 +114,7 @@ async fn a_blocking_task_keeps_its_worker_past_its_time(fresh: Fresh) {
     assert!(lasted.as_millis() >= 200, "its thread was busy until then, not {lasted}");
 }
 
-async fn tasks_that_block_every_thread_do_not_make_the_engine_look_dead(fresh: Fresh) {
+async fn blocking_tasks_do_not_stop_heartbeats(fresh: Fresh) {
     let (heartbeat, lease) = (Duration::from_millis(100), Duration::from_millis(1000));
     let mut ids = Vec::new();
     for _ in 0..4 {

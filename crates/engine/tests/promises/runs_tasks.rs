@@ -10,14 +10,14 @@ use task_engine::{ClassRules, Client, Engine, EngineError, Failure, Run, Task, T
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
 on_every_store! {
-    a_typed_task_runs_with_its_state_and_leaves_its_result
-    every_worker_runs_one_task_at_a_time
+    typed_task_gets_state_stores_result
+    worker_runs_one_task_at_once
     higher_priority_runs_first
-    an_engine_claims_only_classes_it_knows
-    two_engines_share_the_work
-    a_task_creates_tasks
-    an_engine_without_a_worker_does_not_start
-    two_handlers_of_one_class_do_not_start
+    engine_claims_known_classes_only
+    two_engines_share_tasks
+    task_creates_tasks
+    engine_without_workers_is_refused
+    duplicate_handlers_are_refused
 }
 
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ async fn greet(task: Greet, run: Run<String>) -> Result<String, Failure> {
     Ok(format!("{}, {}!", *run, task.name))
 }
 
-async fn a_typed_task_runs_with_its_state_and_leaves_its_result(fresh: Fresh) {
+async fn typed_task_gets_state_stores_result(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
     let id = client.create(Greet { name: "Ada".into() }).await.unwrap();
     let engine = Engine::new(fresh.store.clone(), "Hello".to_owned()).instance("a").handle(greet);
@@ -50,7 +50,7 @@ async fn a_typed_task_runs_with_its_state_and_leaves_its_result(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn every_worker_runs_one_task_at_a_time(fresh: Fresh) {
+async fn worker_runs_one_task_at_once(fresh: Fresh) {
     let tasks: Vec<_> = (0..200).map(|_| task("busy", nothing())).collect();
     let ids = fresh.store.create(&tasks).await.unwrap();
     let busy: &'static Mutex<[u32; 3]> = Box::leak(Box::new(Mutex::new([0; 3])));
@@ -98,7 +98,7 @@ async fn higher_priority_runs_first(fresh: Fresh) {
     assert_eq!(*order.lock().unwrap(), expected);
 }
 
-async fn an_engine_claims_only_classes_it_knows(fresh: Fresh) {
+async fn engine_claims_known_classes_only(fresh: Fresh) {
     let stranger = fresh.create("stranger", nothing()).await;
     let known = fresh.create("greet", json!({"name": "Ada"})).await;
     let engine = start(Engine::new(fresh.store.clone(), String::new()).instance("a").handle(greet));
@@ -108,7 +108,7 @@ async fn an_engine_claims_only_classes_it_knows(fresh: Fresh) {
     assert_eq!((stranger.row.status, stranger.row.attempts), (TaskStatus::Waiting, 0));
 }
 
-async fn two_engines_share_the_work(fresh: Fresh) {
+async fn two_engines_share_tasks(fresh: Fresh) {
     let tasks: Vec<_> = (0..300).map(|_| task("count", nothing())).collect();
     let ids = fresh.store.create(&tasks).await.unwrap();
     let ran: &'static Mutex<Vec<i64>> = Box::leak(Box::default());
@@ -134,7 +134,7 @@ async fn two_engines_share_the_work(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn a_task_creates_tasks(fresh: Fresh) {
+async fn task_creates_tasks(fresh: Fresh) {
     let parent = fresh.create("parent", nothing()).await;
     let engine = Engine::new(fresh.store.clone(), "Hello".to_owned())
         .instance("a")
@@ -154,12 +154,12 @@ async fn a_task_creates_tasks(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn an_engine_without_a_worker_does_not_start(fresh: Fresh) {
+async fn engine_without_workers_is_refused(fresh: Fresh) {
     let error = fresh.engine().workers(0).run_until_stopped().await.unwrap_err();
     assert!(error.to_string().contains("at least one worker"), "{error}");
 }
 
-async fn two_handlers_of_one_class_do_not_start(fresh: Fresh) {
+async fn duplicate_handlers_are_refused(fresh: Fresh) {
     let engine = Engine::new(fresh.store.clone(), String::new()).handle(greet).handle(greet);
     let Err(EngineError::TwoHandlers { class, first, second }) = engine.run_until_stopped().await
     else {

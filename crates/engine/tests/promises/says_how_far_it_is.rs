@@ -17,13 +17,13 @@ use tokio::sync::Notify;
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
-    progress_and_log_are_seen_while_it_runs
-    the_log_is_complete_when_the_task_has_ended
-    code_that_blocks_says_it_the_same_way
-    every_attempt_has_its_own_log
-    a_log_is_bounded
-    who_says_nothing_leaves_nothing
-    what_is_said_after_the_end_is_not_heard
+    running_task_shows_progress_and_log
+    log_is_complete_at_end
+    blocking_code_reports_too
+    each_attempt_has_own_log
+    log_is_bounded
+    silent_task_leaves_no_report
+    reports_after_end_are_ignored
 }
 
 const ALL: LogFilter =
@@ -33,7 +33,7 @@ async fn log(store: &dyn Store, id: TaskId) -> Vec<LogRow> {
     store.logs(id, &ALL).await.unwrap()
 }
 
-async fn progress_and_log_are_seen_while_it_runs(fresh: Fresh) {
+async fn running_task_shows_progress_and_log(fresh: Fresh) {
     let id = fresh.create("speaks", nothing()).await;
     let goes_on: &'static Notify = Box::leak(Box::default());
     let engine = fresh.engine().handle_class(
@@ -77,7 +77,7 @@ async fn progress_and_log_are_seen_while_it_runs(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn the_log_is_complete_when_the_task_has_ended(fresh: Fresh) {
+async fn log_is_complete_at_end(fresh: Fresh) {
     let tasks: Vec<_> = (0..100).map(|n| task("speaks", json!({ "fails": n % 2 == 0 }))).collect();
     let ids = fresh.store.create(&tasks).await.unwrap();
     let engine = fresh.engine().workers(10).handle_class(
@@ -116,7 +116,7 @@ impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 }
 
-async fn code_that_blocks_says_it_the_same_way(fresh: Fresh) {
+async fn blocking_code_reports_too(fresh: Fresh) {
     let id = fresh.create("blocks", nothing()).await;
     let (send, receive) = std::sync::mpsc::channel::<()>();
     let receive = std::sync::Mutex::new(receive);
@@ -136,7 +136,7 @@ async fn code_that_blocks_says_it_the_same_way(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn every_attempt_has_its_own_log(fresh: Fresh) {
+async fn each_attempt_has_own_log(fresh: Fresh) {
     let id = fresh.create("fails_once", nothing()).await;
     let engine = fresh.engine().handle_class(
         "fails_once",
@@ -155,7 +155,7 @@ async fn every_attempt_has_its_own_log(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn a_log_is_bounded(fresh: Fresh) {
+async fn log_is_bounded(fresh: Fresh) {
     let many = fresh.create("many", nothing()).await;
     let long = fresh.create("long", nothing()).await;
     let engine = fresh
@@ -201,7 +201,7 @@ async fn a_log_is_bounded(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn who_says_nothing_leaves_nothing(fresh: Fresh) {
+async fn silent_task_leaves_no_report(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let engine = start(handle_samples(fresh.engine()));
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
@@ -210,7 +210,7 @@ async fn who_says_nothing_leaves_nothing(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn what_is_said_after_the_end_is_not_heard(fresh: Fresh) {
+async fn reports_after_end_are_ignored(fresh: Fresh) {
     let id = fresh.create("leaves", nothing()).await;
     let (ended, spoken) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (wait, done) = (ended.clone(), spoken.clone());
@@ -245,7 +245,7 @@ async fn what_is_said_after_the_end_is_not_heard(fresh: Fresh) {
 /// The database is killed and comes back while a task speaks: its result and all
 /// that it has said are there in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_of_the_database_loses_no_line() {
+async fn database_crash_loses_no_line() {
     let server = Arc::new(tokio::task::spawn_blocking(TestServer::start).await.unwrap());
     let url = server.create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
@@ -309,7 +309,7 @@ async fn until_lines(store: &PgStore, id: TaskId, lines: usize) {
 /// Somebody has locked the logs, and does not let go: results are written all
 /// the same, and the logs when they can be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_that_cannot_be_written_hold_up_no_result() {
+async fn unwritable_logs_do_not_delay_results() {
     let url = TestServer::shared().create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();

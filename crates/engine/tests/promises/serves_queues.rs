@@ -4,24 +4,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::core::queue::{Pause, QueueRow};
+use task_engine::core::queue::{QueuePause, QueueRow};
 use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 
-use crate::store::{Fresh, TIMEOUT, Working, on_every_store, queries_in_six_seconds, start, task};
+use crate::statements::StatementCounter;
+use crate::store::{Fresh, TIMEOUT, Working, on_every_store, start, task};
 
 on_every_store! {
-    a_queue_with_its_own_workers_does_not_wait_for_others
-    reserved_workers_leave_room_for_the_urgent
-    each_pool_wakes_for_its_own_tasks
+    dedicated_queue_does_not_wait
+    reserved_workers_run_urgent_tasks
+    pool_wakes_for_its_tasks
     class_workers_bound_their_classes
-    a_busy_pool_does_not_starve_a_small_one
-    an_engine_tells_its_pools
-    own_workers_keep_other_queues_served
+    busy_pool_does_not_starve_another
+    engine_registers_its_pools
+    dedicated_workers_keep_other_queues_served
     queues_of_classes_are_served
-    nothing_starts_from_a_paused_queue_and_nothing_is_lost
-    a_resume_is_never_missed
-    a_pause_outlives_its_engines
+    paused_queue_starts_and_loses_nothing
+    resume_is_never_missed
+    pause_survives_engines
 }
 
 /// The poll is every 10 s; what starts sooner was woken for. The bound is wide
@@ -49,7 +50,7 @@ async fn queue(fresh: &Fresh, name: &str) -> QueueRow {
 }
 
 async fn pause(fresh: &Fresh, name: &str) {
-    assert!(fresh.store.pause_queue(&Pause::new(name, None).unwrap()).await.unwrap());
+    assert!(fresh.store.pause_queue(&QueuePause::new(name, None).unwrap()).await.unwrap());
 }
 
 /// Waits until something is so in a queue.
@@ -65,7 +66,7 @@ async fn until(fresh: &Fresh, name: &str, wanted: impl Fn(&QueueRow) -> bool) ->
     }
 }
 
-async fn a_queue_with_its_own_workers_does_not_wait_for_others(fresh: Fresh) {
+async fn dedicated_queue_does_not_wait(fresh: Fresh) {
     let slow = endless(&fresh, "slow", 6).await;
     let engine = start(handle_samples(fresh.engine().workers(0).queue("slow", 2).queue("fast", 1)));
     until(&fresh, "slow", |queue| queue.running == 2).await;
@@ -84,7 +85,7 @@ async fn a_queue_with_its_own_workers_does_not_wait_for_others(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn own_workers_keep_other_queues_served(fresh: Fresh) {
+async fn dedicated_workers_keep_other_queues_served(fresh: Fresh) {
     let engine = start(handle_samples(fresh.engine().queue("mail", 2)));
     let ids = [fresh.create_task(waits("default", 0.0)), fresh.create_task(waits("mail", 0.0))];
     for id in ids {
@@ -107,7 +108,7 @@ async fn queues_of_classes_are_served(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn reserved_workers_leave_room_for_the_urgent(fresh: Fresh) {
+async fn reserved_workers_run_urgent_tasks(fresh: Fresh) {
     endless(&fresh, "default", 5).await;
     let engine = start(handle_samples(fresh.engine().workers(2).reserve(10, 1)));
     until(&fresh, "default", |queue| queue.running == 2).await;
@@ -149,7 +150,7 @@ async fn class_workers_bound_their_classes(fresh: Fresh) {
 }
 
 /// Pools fall asleep and wake each by itself: also after another one was busy.
-async fn each_pool_wakes_for_its_own_tasks(fresh: Fresh) {
+async fn pool_wakes_for_its_tasks(fresh: Fresh) {
     let engine = fresh.engine().workers(0).queue("a", 2).queue("b", 2).reserve(5, 1);
     let engine = start(handle_samples(engine));
     for round in 0..4 {
@@ -170,7 +171,7 @@ async fn each_pool_wakes_for_its_own_tasks(fresh: Fresh) {
 }
 
 /// What one pool has running does not count against another.
-async fn a_busy_pool_does_not_starve_a_small_one(fresh: Fresh) {
+async fn busy_pool_does_not_starve_another(fresh: Fresh) {
     endless(&fresh, "many", 1100).await;
     let engine =
         start(handle_samples(fresh.engine().workers(0).queue("many", 1100).queue("few", 1)));
@@ -181,7 +182,7 @@ async fn a_busy_pool_does_not_starve_a_small_one(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn an_engine_tells_its_pools(fresh: Fresh) {
+async fn engine_registers_its_pools(fresh: Fresh) {
     let engine = fresh.engine().workers(3).queues(["x", "y"]).queue("mail", 2).reserve(-5, 1);
     let engine = start(handle_samples(engine));
     let id = fresh.create_task(waits("mail", 0.0)).await;
@@ -199,7 +200,7 @@ async fn an_engine_tells_its_pools(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn nothing_starts_from_a_paused_queue_and_nothing_is_lost(fresh: Fresh) {
+async fn paused_queue_starts_and_loses_nothing(fresh: Fresh) {
     let mut ids = fresh.store.create(&vec![waits("default", 0.001); 3000]).await.unwrap();
     let engine = start(handle_samples(fresh.engine().workers(4).queues(["default", "other"])));
     until(&fresh, "default", |queue| queue.due.counted < 2900).await;
@@ -231,7 +232,7 @@ async fn nothing_starts_from_a_paused_queue_and_nothing_is_lost(fresh: Fresh) {
 
 /// At whatever moment between two looks it comes; a resume that was missed would
 /// show by the poll.
-async fn a_resume_is_never_missed(fresh: Fresh) {
+async fn resume_is_never_missed(fresh: Fresh) {
     let engine = fresh.engine().workers(0).queue("a", 1).queue("b", 1).reserve(5, 1);
     let engine = start(handle_samples(engine));
     for round in 0..40_u64 {
@@ -248,7 +249,7 @@ async fn a_resume_is_never_missed(fresh: Fresh) {
     engine.stop().await;
 }
 
-async fn a_pause_outlives_its_engines(fresh: Fresh) {
+async fn pause_survives_engines(fresh: Fresh) {
     pause(&fresh, "mail").await;
     let mail = fresh.create_task(waits("mail", 0.0)).await;
     for _ in 0..2 {
@@ -264,27 +265,28 @@ async fn a_pause_outlives_its_engines(fresh: Fresh) {
     engine.stop().await;
 }
 
-/// Due tasks that may not start are no reason to ask again and again, however
-/// many pools there are. Counted by the server, as for an idle engine.
+/// Due tasks of a paused queue cause no repeated claims, however many pools there
+/// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_queue_does_not_keep_an_engine_busy() {
-    let server = task_engine_conformance::TestServer::shared();
-    let url = server.create_database().await;
-    let store = Arc::new(task_engine::postgres::PgStore::connect(&url).await.unwrap());
+async fn paused_queue_leaves_engine_idle() {
+    let url = task_engine_conformance::TestServer::shared().create_database().await;
+    let counter = StatementCounter::start().await;
+    let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
+    let store = Arc::new(store);
     let engine = task_engine::Engine::new(store.clone(), ()).instance("paused");
     engine.migrate().await.unwrap();
     let store: Arc<dyn task_engine::Store> = store;
-    store.pause_queue(&Pause::new("mail", None).unwrap()).await.unwrap();
+    store.pause_queue(&QueuePause::new("mail", None).unwrap()).await.unwrap();
     store.create(&vec![waits("mail", 0.0); 100]).await.unwrap();
     let engine = start(handle_samples(engine.queue("mail", 5).queue("default", 5).reserve(5, 1)));
     let id = store.create(&[waits("default", 0.0)]).await.unwrap()[0];
     let begun = Instant::now();
     while store.task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {
-        assert!(begun.elapsed() < TIMEOUT, "the engine works");
+        assert!(begun.elapsed() < TIMEOUT, "the engine runs tasks");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let least = queries_in_six_seconds(&url).await;
+    let statements = counter.idle_in_six_seconds().await;
     engine.stop().await;
-    assert!(least > 0, "it is alive");
-    assert!(least <= 10, "{least} queries in 6 s");
+    assert!(statements > 0, "it sends heartbeats");
+    assert!(statements <= 10, "{statements} statements in 6 s");
 }

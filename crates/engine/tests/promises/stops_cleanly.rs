@@ -10,16 +10,16 @@ use task_engine::{ClassRules, Failure, Run, Stopped, Task, TaskStatus};
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
 on_every_store! {
-    running_tasks_finish_and_nothing_new_starts
-    a_forced_stop_gives_back_without_costing_a_retry
-    past_the_deadline_the_rest_is_given_back
-    an_idle_engine_stops_at_once
-    the_name_is_free_after_a_stop
-    a_forced_stop_does_not_wait_for_a_blocking_task
-    an_engine_may_be_dropped
+    stop_finishes_running_tasks_only
+    forced_stop_uses_no_retry
+    stop_timeout_releases_running_tasks
+    idle_engine_stops_at_once
+    name_is_free_after_stop
+    forced_stop_leaves_blocking_task
+    engine_can_be_dropped
 }
 
-async fn running_tasks_finish_and_nothing_new_starts(fresh: Fresh) {
+async fn stop_finishes_running_tasks_only(fresh: Fresh) {
     let running = fresh.create("WaitingTask", json!({"waiting_time": 0.3})).await;
     let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let engine = start(handle_samples(fresh.engine().workers(1)));
@@ -31,7 +31,7 @@ async fn running_tasks_finish_and_nothing_new_starts(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn a_forced_stop_gives_back_without_costing_a_retry(fresh: Fresh) {
+async fn forced_stop_uses_no_retry(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Running).await;
@@ -51,7 +51,7 @@ async fn a_forced_stop_gives_back_without_costing_a_retry(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn past_the_deadline_the_rest_is_given_back(fresh: Fresh) {
+async fn stop_timeout_releases_running_tasks(fresh: Fresh) {
     let short = fresh.create("WaitingTask", json!({"waiting_time": 0.05})).await;
     let long = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = fresh.engine().stop_timeout(Duration::from_millis(300));
@@ -63,7 +63,7 @@ async fn past_the_deadline_the_rest_is_given_back(fresh: Fresh) {
     assert_eq!(fresh.details(long).await.row.status, TaskStatus::Waiting);
 }
 
-async fn an_idle_engine_stops_at_once(fresh: Fresh) {
+async fn idle_engine_stops_at_once(fresh: Fresh) {
     let first = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     fresh.create_task(task("WaitingTask", nothing()).after(Duration::from_secs(60))).await;
     let engine = start(handle_samples(fresh.engine()));
@@ -73,7 +73,7 @@ async fn an_idle_engine_stops_at_once(fresh: Fresh) {
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
-async fn the_name_is_free_after_a_stop(fresh: Fresh) {
+async fn name_is_free_after_stop(fresh: Fresh) {
     for _ in 0..2 {
         let id = fresh.create("quick", nothing()).await;
         let engine = fresh.engine().handle_class(
@@ -101,7 +101,7 @@ impl Task for Blocks {
 }
 
 /// Not even for one that is past its time, and was cancelled before.
-async fn a_forced_stop_does_not_wait_for_a_blocking_task(fresh: Fresh) {
+async fn forced_stop_leaves_blocking_task(fresh: Fresh) {
     let ids = [fresh.create("blocks", nothing()).await, fresh.create("blocks", nothing()).await];
     let engine = start(fresh.engine().handle_blocking(|_: Blocks, _: Run<()>| {
         std::thread::sleep(Duration::from_secs(120));
@@ -121,7 +121,7 @@ async fn a_forced_stop_does_not_wait_for_a_blocking_task(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-async fn an_engine_may_be_dropped(fresh: Fresh) {
+async fn engine_can_be_dropped(fresh: Fresh) {
     let engine = handle_samples(fresh.engine());
     let brief = Duration::from_millis(300);
     assert!(tokio::time::timeout(brief, engine.run_until_stopped()).await.is_err());

@@ -150,30 +150,3 @@ impl Working {
         tokio::time::timeout(TIMEOUT, self.end).await.expect("the engine ends").unwrap()
     }
 }
-
-/// How many statements engines send to a database in six seconds: the least of
-/// three windows, because the server's own housekeeping is counted, too, now and
-/// then.
-pub(crate) async fn queries_in_six_seconds(url: &str) -> i64 {
-    let server = TestServer::shared();
-    let (admin, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let name = url.rsplit('/').next().unwrap().to_owned();
-    let commits = async || -> i64 {
-        let ask = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
-        admin.query_one(ask, &[&name]).await.unwrap().get(0)
-    };
-    // The server's own housekeeping counts, too, now and then: of several windows,
-    // the quietest tells.
-    let mut least = i64::MAX;
-    for _ in 0..8 {
-        let before = commits().await;
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        least = least.min(commits().await - before);
-        if least <= 6 {
-            break;
-        }
-    }
-    least
-}

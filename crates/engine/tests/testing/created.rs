@@ -19,7 +19,7 @@ fn names(created: &CreatedTasks<SendMail>) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn created_tasks_are_there_with_their_details() {
+async fn created_tasks_have_details() {
     let harness = harness().await;
     let client = harness.client();
     client.create(mail("ada")).await.unwrap();
@@ -39,7 +39,7 @@ async fn created_tasks_are_there_with_their_details() {
 }
 
 #[tokio::test]
-async fn what_a_task_creates_is_created() {
+async fn child_tasks_count_as_created() {
     let harness = harness().await;
     let done = harness.perform(Newsletter { readers: vec!["ada".into()] }).await;
     let created = harness.assert_created(&mail("ada")).await;
@@ -48,7 +48,7 @@ async fn what_a_task_creates_is_created() {
 }
 
 #[tokio::test]
-async fn a_missing_task_is_explained_by_those_that_are_there() {
+async fn missing_task_message_lists_others() {
     let harness = harness().await;
     let words = panic_of(harness.assert_created(&mail("ada"))).await;
     assert!(words.contains("at crates/engine/tests/testing/created.rs:"), "{words}");
@@ -73,7 +73,7 @@ async fn a_missing_task_is_explained_by_those_that_are_there() {
 }
 
 #[tokio::test]
-async fn secrets_are_compared_and_not_shown() {
+async fn secrets_are_compared_not_shown() {
     let harness = harness().await;
     let login = |password: &str| Login { user: "ada".into(), password: password.into() };
     harness.client().create(login("hunter2")).await.unwrap();
@@ -86,7 +86,7 @@ async fn secrets_are_compared_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_sqlite_shows_what_it_alone_has_created() {
+async fn sqlite_transaction_shows_own_creations() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.db");
     let harness = Harness::open(&file, engine).await;
@@ -110,7 +110,7 @@ async fn a_transaction_of_sqlite_shows_what_it_alone_has_created() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_postgresql_shows_what_it_alone_has_created() {
+async fn postgresql_transaction_shows_own_creations() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     let harness = Harness::on(std::sync::Arc::new(store), engine).await;
@@ -140,7 +140,7 @@ async fn a_transaction_of_postgresql_shows_what_it_alone_has_created() {
 
 #[cfg(feature = "sqlx")]
 #[tokio::test]
-async fn and_so_does_one_of_sqlx() {
+async fn sqlx_transaction_shows_own_creations() {
     use task_engine::postgres::sqlx::{Connection as _, PgConnection};
     use task_engine::testing::created_in_sqlx;
     let url = TestServer::shared().create_database().await;

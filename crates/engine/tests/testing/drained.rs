@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use task_engine::core::claim::ClaimIds;
 use task_engine::core::instance::NewInstance;
-use task_engine::core::queue::{Lanes, Pause};
+use task_engine::core::queue::{Lanes, QueuePause};
 use task_engine::testing::Harness;
 use task_engine::{CancelReport, Engine, Json, NewTask, Recovery, TaskStatus};
 use task_engine_conformance::TestServer;
@@ -16,7 +16,7 @@ fn readers(names: &[&str]) -> Newsletter {
 }
 
 #[tokio::test]
-async fn all_that_is_due_runs_also_what_is_created_meanwhile() {
+async fn drain_runs_tasks_created_meanwhile() {
     let harness = harness().await;
     harness.client().create(readers(&["ada", "busy", "nobody"])).await.unwrap();
     harness.client().create(mail("later")).after(Duration::from_secs(60)).await.unwrap();
@@ -38,7 +38,7 @@ async fn all_that_is_due_runs_also_what_is_created_meanwhile() {
 }
 
 #[tokio::test]
-async fn the_highest_priority_runs_first_of_all_queues() {
+async fn drain_runs_highest_priority_first() {
     let harness = Harness::new(|store| engine(store).queues(["default", "mail"])).await;
     let client = harness.client();
     client.create(mail("last")).priority(-1).await.unwrap();
@@ -50,7 +50,7 @@ async fn the_highest_priority_runs_first_of_all_queues() {
 }
 
 #[tokio::test]
-async fn quiet_is_when_retries_and_later_tasks_have_run() {
+async fn drain_until_quiet_runs_retries() {
     let harness = harness().await;
     let client = harness.client();
     let before = harness.now().await;
@@ -66,13 +66,13 @@ async fn quiet_is_when_retries_and_later_tasks_have_run() {
 }
 
 #[tokio::test]
-async fn what_the_engine_does_not_take_is_passed_over_and_said_why() {
+async fn passed_over_tasks_have_reasons() {
     let harness = harness().await;
     let client = harness.client();
     client.create(mail("ada")).queue("elsewhere").await.unwrap();
     let unknown = NewTask::new("unknown", Json::empty_object()).unwrap();
     client.create_many(&[unknown]).await.unwrap();
-    let pause = Pause::new("default", None).unwrap();
+    let pause = QueuePause::new("default", None).unwrap();
     harness.store().pause_queue(&pause).await.unwrap();
     client.create(mail("paused")).await.unwrap();
     let drained = harness.drain().await;
@@ -89,7 +89,7 @@ async fn what_the_engine_does_not_take_is_passed_over_and_said_why() {
 }
 
 #[tokio::test]
-async fn a_loop_comes_to_an_end() {
+async fn endless_drain_panics() {
     let harness = harness().await.limit(20);
     harness.client().create(Again).await.unwrap();
     let words = panic_of(harness.drain()).await;
@@ -98,7 +98,7 @@ async fn a_loop_comes_to_an_end() {
 }
 
 #[tokio::test]
-async fn a_task_can_be_cancelled_while_it_runs() {
+async fn performed_task_can_be_cancelled() {
     let harness = Harness::new(|store| {
         // Without the time limit of its class.
         let rules = task_engine::ClassRules::default();
@@ -126,7 +126,7 @@ async fn a_task_can_be_cancelled_while_it_runs() {
 }
 
 #[tokio::test]
-async fn leases_run_out_when_the_clock_is_moved() {
+async fn moved_clock_expires_leases() {
     for recovery in [Recovery::Auto, Recovery::Manual] {
         let harness = Harness::new(|store| engine(store).recovery(recovery)).await;
         let store = harness.store();
@@ -161,7 +161,7 @@ async fn leases_run_out_when_the_clock_is_moved() {
 
 /// An effect in the file of the store, and the end of the task, in one commit.
 #[tokio::test]
-async fn a_task_can_complete_in_its_own_transaction() {
+async fn task_completes_in_transaction() {
     use task_engine::sqlite::rusqlite::Connection;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.db");
@@ -191,7 +191,7 @@ async fn a_task_can_complete_in_its_own_transaction() {
 }
 
 #[tokio::test]
-async fn a_harness_can_be_on_postgresql_too() {
+async fn harness_runs_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let store = task_engine::postgres::PgStore::connect(&url).await.unwrap();
     let harness = Harness::on(std::sync::Arc::new(store), engine).await;

@@ -8,7 +8,7 @@ use task_engine::{ClassRules, Engine, Failure, Json, NewTask, Run, TaskStatus};
 use crate::tasks::{Login, Newsletter, SendMail, harness, mail, panic_of};
 
 #[tokio::test]
-async fn a_result_a_log_and_progress_are_there_afterwards() {
+async fn performed_task_has_result_and_log() {
     let harness = harness().await;
     let done = harness.perform(mail("ada")).await;
     assert_eq!(done.result::<u32>(), Ok(8), "with what the hook has added");
@@ -20,7 +20,7 @@ async fn a_result_a_log_and_progress_are_there_afterwards() {
 }
 
 #[tokio::test]
-async fn errors_panics_and_timeouts_are_told_apart() {
+async fn errors_panics_and_timeouts_differ() {
     let harness = harness().await;
     let refused = harness.perform(mail("nobody")).await;
     assert_eq!(refused.error().message, "nobody there");
@@ -40,7 +40,7 @@ async fn errors_panics_and_timeouts_are_told_apart() {
 }
 
 #[tokio::test]
-async fn parameters_that_do_not_fit_fail_as_they_do_in_production() {
+async fn undecodable_parameters_fail_like_production() {
     let harness = harness().await;
     let task = NewTask::new("send_mail", Json::parse(r#"{"to": 1}"#).unwrap()).unwrap();
     let failed = harness.perform_new(task).await;
@@ -48,7 +48,7 @@ async fn parameters_that_do_not_fit_fail_as_they_do_in_production() {
 }
 
 #[tokio::test]
-async fn nothing_else_runs_and_nothing_is_left() {
+async fn perform_runs_nothing_else() {
     let harness = harness().await;
     harness.client().create(mail("waits")).priority(99).await.unwrap();
     assert!(harness.perform(mail("busy")).await.will_be_retried());
@@ -62,7 +62,7 @@ async fn nothing_else_runs_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn code_that_blocks_has_a_thread_of_its_own() {
+async fn blocking_code_has_own_thread() {
     let harness = harness().await;
     let login = Login { user: "ada".into(), password: "hunter2".into() };
     let done = harness.perform(login).await;
@@ -70,14 +70,14 @@ async fn code_that_blocks_has_a_thread_of_its_own() {
 }
 
 #[tokio::test]
-async fn performing_at_once_is_performing_one_after_the_other() {
+async fn concurrent_performs_run_in_sequence() {
     let harness = harness().await;
     let (a, b) = tokio::join!(harness.perform(mail("a")), harness.perform(mail("b")));
     assert_eq!((a.log(), b.log()), (vec!["to a"], vec!["to b"]));
 }
 
 #[tokio::test]
-async fn mistakes_of_a_test_are_explained() {
+async fn misuse_of_harness_is_explained() {
     let harness = harness().await;
     let unknown = NewTask::new("sendmail", Json::empty_object()).unwrap();
     let words = panic_of(harness.perform_new(unknown)).await;

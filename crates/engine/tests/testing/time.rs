@@ -11,7 +11,7 @@ use crate::tasks::{SendMail, engine, harness, mail};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn what_is_later_becomes_due() {
+async fn advance_makes_tasks_due() {
     let harness = harness().await;
     harness.client().create(mail("later")).after(HOUR).await.unwrap();
     assert!(harness.drain().await.is_empty());
@@ -51,7 +51,7 @@ async fn schedules_fire() {
 }
 
 #[tokio::test]
-async fn an_application_on_the_same_file_has_the_same_time() {
+async fn application_shares_moved_clock() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.db");
     let harness = Harness::open(&file, engine).await;
@@ -77,7 +77,7 @@ async fn an_application_on_the_same_file_has_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_real_engine_on_the_store_looks_when_the_clock_moves() {
+async fn clock_move_wakes_real_engine() {
     let harness = harness().await;
     let id = harness.client().create(mail("later")).after(HOUR).await.unwrap();
     let engine = engine(harness.store());
@@ -97,7 +97,7 @@ async fn a_real_engine_on_the_store_looks_when_the_clock_moves() {
 
 /// A clock that can be moved is in nobody's program, but in tests.
 #[test]
-fn no_program_of_the_workspace_can_move_the_clock() {
+fn production_builds_cannot_move_clock() {
     let features = |edges: &str| {
         let tree = std::process::Command::new(env!("CARGO"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -115,7 +115,7 @@ fn no_program_of_the_workspace_can_move_the_clock() {
 }
 
 #[tokio::test]
-async fn the_end_of_time_is_not_passed() {
+async fn clock_stops_at_maximum() {
     let harness = harness().await;
     harness.advance(Duration::MAX).await;
     harness.advance(Duration::MAX).await;

@@ -1,12 +1,11 @@
-//! Where tasks of a time are: ids follow the time of creation, so the ids that a
-//! filter may mean are found by a few probes of the primary key.
+//! Finds the ids of tasks of a time. Ids grow with the time of creation, so a few probes of
+//! the primary key narrow the ids that a filter may match.
 //!
-//! The order is not perfect. A statement that creates many tasks takes its time
-//! while others create theirs, so a margin is left on both sides. A clock that was
-//! set back, or an import, can put older tasks above newer ones: of the probes, always
-//! those are chosen that leave the wider range, so that a block of tasks out of order
-//! is found if it is large. Whoever wants every task looked at says so with a term
-//! about ids (`id>0`), which turns this off.
+//! The order is not perfect. A statement that creates many tasks overlaps others, so there
+//! is a margin on both sides. A clock that was set back, or an import, can put older tasks
+//! above newer ones: of the probes, those are used that leave the wider range, so a large
+//! block of tasks out of order is found. A filter with a term about ids (`id>0`) turns this
+//! off and reads every task.
 
 use std::time::Duration;
 
@@ -20,16 +19,19 @@ use task_engine_core::task::TaskId;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-/// A task may have been created so much later or earlier than its neighbours.
+/// How much earlier or later than its neighbours a task may have been created.
 const MARGIN: Duration = Duration::from_secs(60);
-/// So many ids are probed at once,
+/// How many ids are probed at once.
 const PROBES: i64 = 64;
-/// so often at the most: enough for every id that there is.
+/// The most rounds: enough for all ids.
 const ROUNDS_MAX: u32 = 11;
-/// A range of so many ids needs no more probes: a step of a search reads it all.
+/// A range of this many ids needs no more probes: one step of a search reads it.
 const NEAR: i64 = 1_000;
 
-/// Narrows the ids of a scan to those that the times in a filter leave.
+/// The task at or below a probed id, with its time of creation.
+type Probe = Option<(TaskId, Timestamp)>;
+
+/// Narrows the ids of a scan by the times in a filter.
 pub(super) async fn narrow(
     store: &dyn Store,
     filter: &Filter,
@@ -47,24 +49,28 @@ pub(super) async fn narrow(
         return Ok(());
     };
     let (from, until) = with_margin(scan.created_between(newest.now));
+    // Tasks out of order: the wider range is kept in both cases.
     if let Some(until) = until {
-        let above = first_above(store, newest_id, until).await?;
-        scan.before = scan.before.min(above);
+        let is_old = |probe: &Probe| probe.is_none_or(|(_, at)| at <= until);
+        let split = |probes: &[Probe]| probes.iter().rposition(is_old).map_or(0, |at| at + 1);
+        let (_, high) = bracket(store, newest_id, split).await?;
+        scan.before = scan.before.min(TaskId(high.saturating_add(1)));
     }
     if let Some(from) = from {
-        let lowest = lowest_from(store, newest_id, from).await?;
-        scan.from = scan.from.max(lowest);
+        let is_new = |probe: &Probe| probe.is_some_and(|(_, at)| at >= from);
+        let split = |probes: &[Probe]| probes.iter().position(is_new).unwrap_or(probes.len());
+        let (low, _) = bracket(store, newest_id, split).await?;
+        scan.from = scan.from.max(TaskId(low.saturating_add(1)));
     }
     Ok(())
 }
 
-/// When a task was created that the filter means. Nothing happens to a task before
-/// it is created, so whatever ended, began or changed until then was created until
-/// then.
+/// Bounds of the creation time of matching tasks. A task that ended, began or changed
+/// before a time was created before it.
 pub(super) fn created_bounds(filter: &Filter) -> Vec<TimeBound> {
     let later = [Field::Updated, Field::Started, Field::Ended];
     let terms = filter.terms().iter();
-    let is_upper = |bound: &TimeBound| matches!(bound, TimeBound::Until(_) | TimeBound::Older(_));
+    let is_upper = |bound: &TimeBound| matches!(bound, TimeBound::Until(_));
     let bound = |term| {
         let of_later = || later.iter().find_map(|field| time_bound(term, field)).filter(is_upper);
         time_bound(term, &Field::Created).or_else(of_later)
@@ -78,58 +84,31 @@ fn with_margin((from, until): TimeRange) -> TimeRange {
     (from, until)
 }
 
-/// An id above all tasks that were created until then, as low as can be told.
-async fn first_above(
+/// Two ids around a point in time, at most [`NEAR`] apart. `split` tells how many of the
+/// probed tasks are before that point.
+async fn bracket(
     store: &dyn Store,
     newest: TaskId,
-    until: Timestamp,
-) -> Result<TaskId, StoreError> {
-    // Every task above `high` is too new; one at `low` may not be.
+    split: impl Fn(&[Probe]) -> usize,
+) -> Result<(i64, i64), StoreError> {
     let (mut low, mut high) = (0, newest.0);
     for _ in 0..ROUNDS_MAX {
         if high - low <= NEAR {
             break;
         }
         let ids = points(low, high);
-        let found = store.creation_times(&ids).await?.tasks;
-        // The highest that is old enough leaves the most to be looked at.
-        let is_old = |task: &Option<(TaskId, Timestamp)>| task.is_none_or(|(_, at)| at <= until);
-        match found.iter().rposition(is_old) {
-            // Even the newest is: nothing is to be left out.
-            Some(place) if place + 1 == ids.len() => return Ok(TaskId(i64::MAX)),
-            Some(place) => (low, high) = (ids[place].0, ids[place + 1].0),
-            None => high = ids[0].0,
+        let before = split(&store.creation_times(&ids).await?.tasks);
+        if before == ids.len() {
+            // Even the newest task is before that point.
+            return Ok((high - 1, i64::MAX));
         }
+        low = if before == 0 { low } else { ids[before - 1].0 };
+        high = ids[before].0;
     }
-    Ok(TaskId(high.saturating_add(1)))
+    Ok((low, high))
 }
 
-/// An id below which every task was created before then, as high as can be told.
-async fn lowest_from(
-    store: &dyn Store,
-    newest: TaskId,
-    from: Timestamp,
-) -> Result<TaskId, StoreError> {
-    // Every task at or below `low` is too old; one at `high` may not be.
-    let (mut low, mut high) = (0, newest.0);
-    for _ in 0..ROUNDS_MAX {
-        if high - low <= NEAR {
-            break;
-        }
-        let ids = points(low, high);
-        let found = store.creation_times(&ids).await?.tasks;
-        let is_new = |task: &Option<(TaskId, Timestamp)>| task.is_some_and(|(_, at)| at >= from);
-        match found.iter().position(is_new) {
-            Some(0) => high = ids[0].0,
-            Some(place) => (low, high) = (ids[place - 1].0, ids[place].0),
-            // Not even the newest: only what comes meanwhile.
-            None => return Ok(TaskId(high)),
-        }
-    }
-    Ok(TaskId(low.saturating_add(1)))
-}
-
-/// Ids between these two, without the first and with the last, evenly.
+/// Evenly spaced ids between these two, without the first and with the last.
 fn points(low: i64, high: i64) -> Vec<TaskId> {
     let step = ((high - low) / PROBES).max(1);
     let mut points: Vec<_> = (1..PROBES).map(|n| TaskId(low + n * step)).collect();

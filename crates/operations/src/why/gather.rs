@@ -1,66 +1,66 @@
-//! Where the facts come from.
+//! Reads the facts about a task.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{RATE_OVER, Reason, TaskFacts, queue_position_query, reasons};
+use super::{RATE_PERIOD, Reason, TaskFacts, queue_position_query, reasons};
 use task_engine_core::task::{TaskDetails, TaskId, TaskStatus};
 use task_engine_store::activity::ActivityQuery;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-/// A task, and why it is where it is.
+/// A task, and the reasons for its status.
 #[derive(Debug, Clone)]
 pub struct Why {
     /// The task.
     pub task: TaskDetails,
-    /// The time that this was so, by the database's clock.
+    /// The time of the facts, by the database's clock.
     pub at: Timestamp,
-    /// The reasons, the one to look at first in front. Never empty.
+    /// The reasons, the most important first. Never empty.
     pub reasons: Vec<Reason>,
 }
 
-/// A task that goes on while it is asked about is asked about again.
-const ASKED_MAX: usize = 3;
+/// How often the facts are read if the task changes meanwhile.
+const READS_MAX: usize = 3;
 
-/// Asks a store for the facts, one bounded question each, and tells what follows
-/// from them. `None` if there is no such task.
+/// Reads the facts in bounded queries and returns the reasons. `None` if there is no such
+/// task.
 pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreError> {
-    let mut asked = 0;
+    let mut reads = 0;
     loop {
         let Some(task) = store.task(id).await? else {
             return Ok(None);
         };
         let engines = store.instances(None).await?;
         let paused = store.paused_queues().await?;
-        let moving = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
+        let activity = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
         let mut table_locks = Vec::new();
         if matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
             table_locks = store.blocking_sessions().await?;
             table_locks.retain(|session| !session.locks.is_empty());
         }
-        let (mut ahead, mut endings) = (None, Vec::new());
+        let (mut position, mut endings) = (None, Vec::new());
         if task.row.status == TaskStatus::Waiting {
-            ahead = store.queue_position(&queue_position_query(&task, &engines)).await?;
-            asked += 1;
-            if ahead.is_none() && asked < ASKED_MAX {
+            position = store.queue_position(&queue_position_query(&task, &engines)).await?;
+            reads += 1;
+            if position.is_none() && reads < READS_MAX {
                 continue;
             }
-            let mut look = moving.endings_query();
-            look.age_max = RATE_OVER;
-            endings = store.endings(&look).await?;
+            let mut query = activity.endings_query();
+            query.age_max = RATE_PERIOD;
+            endings = store.endings(&query).await?;
         }
         let facts = TaskFacts {
             task: &task,
-            moving: &moving,
+            activity: &activity,
             engines: &engines,
             paused: paused.iter().find(|paused| paused.queue == task.row.queue),
-            ahead: ahead.as_ref(),
+            position: position.as_ref(),
             endings: &endings,
             table_locks: &table_locks,
         };
         let reasons = reasons(&facts);
-        return Ok(Some(Why { task, at: moving.now, reasons }));
+        return Ok(Some(Why { task, at: activity.now, reasons }));
     }
 }

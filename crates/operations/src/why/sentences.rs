@@ -1,25 +1,25 @@
-//! Why a task does not run, in words.
+//! The text of a reason.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::why::{Candidate, Reason};
+use crate::why::{EngineOffer, Reason};
 use task_engine_core::display::{
-    brief, clock_and_relative, counted, progress_text, relative, span,
+    brief, clock_and_relative, count_text, progress_text, relative, span,
 };
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::TaskStatus;
 
-/// Why a task is where it is: one sentence without its full stop. Names and
-/// errors in it are as they are, though not longer than a line can take.
+/// One sentence without its full stop. Names and errors in it are not escaped, but cut to
+/// fit a line.
 #[must_use]
 pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
     let time = |time: Timestamp| clock_and_relative(time, now, zone);
     match reason {
         Reason::Ended { status: TaskStatus::Stopped, at, .. } => {
-            format!("it has done its work: {}", time(*at))
+            format!("it has succeeded: {}", time(*at))
         }
         Reason::Ended { status, at, error } => {
             let error = error.as_ref().map(|error| format!(", with {}", brief(error, 200)));
@@ -45,23 +45,25 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             format!("its queue {queue} was paused {since}{}", why.unwrap_or_default())
         }
         Reason::NoEngine { last_seen: None } => {
-            "no engine is alive, and none was ever seen".to_owned()
+            "no engine is alive, and none has ever run".to_owned()
         }
         Reason::NoEngine { last_seen: Some(seen) } => {
-            format!("no engine is alive; the last one was heard of {}", relative(*seen, now))
+            format!("no engine is alive; the last heartbeat was {}", relative(*seen, now))
         }
         Reason::UnknownClass { task_class, engines } => {
             format!(
-                "no living engine knows its class {task_class}; alive: {}",
-                list(engines, "knows")
+                "no live engine has a handler for its class {task_class}; alive: {}",
+                list(engines, "handles")
             )
         }
         Reason::QueueNotServed { queue, engines } => {
             let engines = list(engines, "serves");
-            format!("no living engine that knows its class takes from its queue {queue}; {engines}")
+            format!(
+                "no live engine with a handler for its class serves its queue {queue}; {engines}"
+            )
         }
         Reason::PriorityTooLow { priority, lowest, engines } => format!(
-            "its priority {priority} is too low: those who serve its queue ({}) take {lowest} and up",
+            "its priority {priority} is too low: the engines that serve its queue ({}) take {lowest} and higher",
             few(engines)
         ),
         Reason::Locked(session) => {
@@ -80,21 +82,21 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             });
             format!("{all} busy{}", since.unwrap_or_default())
         }
-        Reason::Behind { ahead, about_secs } => {
-            let tasks = if *ahead == (Count { counted: 1, and_more: false }) {
+        Reason::Behind { ahead, estimated_secs } => {
+            let tasks = if *ahead == (BoundedCount { counted: 1, and_more: false }) {
                 "task is"
             } else {
                 "tasks are"
             };
-            let about = about_secs.map(|secs| {
+            let estimate = estimated_secs.map(|secs| {
                 let time = Duration::try_from_secs_f64(secs).unwrap_or_default();
-                format!(", which takes about {}", span(coarse(time)))
+                format!(", about {}", span(coarse(time)))
             });
-            format!("{} {tasks} before it{}", counted(*ahead), about.unwrap_or_default())
+            format!("{} {tasks} ahead of it{}", count_text(*ahead), estimate.unwrap_or_default())
         }
         Reason::Ready { within_secs } => {
             let within = Duration::try_from_secs_f64(*within_secs).unwrap_or_default();
-            format!("nothing stands in its way: it should start within {}", span(within))
+            format!("it is ready and should start within {}", span(within))
         }
     }
 }
@@ -114,39 +116,42 @@ fn running(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
     else {
         return String::new();
     };
-    let name = instance.as_deref().unwrap_or("an engine that is not known any more");
+    let name = instance.as_deref().unwrap_or("an unknown engine");
     let mut text =
         format!("it runs on {name}: attempt {attempt}, {}", clock_and_relative(*since, now, zone));
     if let Some(progress) = progress {
-        text +=
-            &format!("; {} said {}", progress_text(progress), relative(progress.reported_at, now));
+        text += &format!(
+            "; {} reported {}",
+            progress_text(progress),
+            relative(progress.reported_at, now)
+        );
     }
     if let (Some(age), Some(lease)) = (heartbeat_age_secs, lease_secs) {
         let secs = |secs: f64| span(coarse(Duration::try_from_secs_f64(secs).unwrap_or_default()));
         let (age, lease) = (secs(*age), secs(*lease));
         text += &if *engine_process_gone {
-            "; its engine is dead: its process is gone from this machine".to_owned()
+            "; its engine is dead: its process has ended on this machine".to_owned()
         } else if *engine_is_alive {
-            format!("; its engine was heard of {age} ago (dead after {lease})")
+            format!("; the last heartbeat of its engine was {age} ago (dead after {lease})")
         } else {
-            format!("; its engine is dead: not heard of for {age} (dead after {lease})")
+            format!("; its engine is dead: no heartbeat for {age} (dead after {lease})")
         };
     }
     if let Some(at) = cancel_requested_at {
         text +=
-            &format!("; somebody wants it cancelled since {}", clock_and_relative(*at, now, zone));
+            &format!("; a cancel request is pending since {}", clock_and_relative(*at, now, zone));
     }
     text
 }
 
-/// Tenths of a second are more than is known.
+/// Whole seconds: heartbeats are not more precise.
 fn coarse(time: Duration) -> Duration {
     if time < Duration::from_secs(1) { time } else { Duration::from_secs(time.as_secs()) }
 }
 
 const SHOWN_MAX: usize = 5;
 
-fn list(engines: &[Candidate], verb: &str) -> String {
+fn list(engines: &[EngineOffer], verb: &str) -> String {
     let each = engines
         .iter()
         .take(SHOWN_MAX)
@@ -170,66 +175,4 @@ fn few(names: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use task_engine_store::lock::BlockingSession;
-
-    #[test]
-    fn reasons_in_words() {
-        let now: Timestamp = "2026-12-24T17:00:00Z".parse().unwrap();
-        let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let count = |counted, and_more| Count { counted, and_more };
-        let knows = |name: &str, names: &[&str]| Candidate {
-            instance: name.to_owned(),
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-        };
-        for (reason, shown) in [
-            (
-                Reason::Retry {
-                    retry: 3,
-                    of: Some(10),
-                    due_at: at("2026-12-24T17:04:12Z"),
-                    error: Some("E: a\nand more".into()),
-                },
-                "it waits for retry 3 of 10: 2026-12-24 17:04:12.000 +00:00 (in 4 min 12 s), after E: a…",
-            ),
-            (
-                Reason::Snoozed {
-                    due_at: at("2026-12-24T17:01:00Z"),
-                    because: "rate limit reached".into(),
-                },
-                "it is snoozed until 2026-12-24 17:01:00.000 +00:00 (in 1 min): rate limit reached",
-            ),
-            (
-                Reason::UnknownClass {
-                    task_class: "mail".into(),
-                    engines: vec![knows("a", &["x", "y"]), knows("b", &[])],
-                },
-                "no living engine knows its class mail; alive: a knows x, y; b knows nothing",
-            ),
-            (
-                Reason::WorkersBusy { workers: 5, oldest_since: Some(at("2026-12-24T16:00:00Z")) },
-                "all 5 workers that could take it are busy, the oldest for 1 h",
-            ),
-            (Reason::Behind { ahead: count(1, false), about_secs: None }, "1 task is before it"),
-            (
-                Reason::Behind { ahead: count(100_000, true), about_secs: Some(90.4) },
-                "100,000+ tasks are before it, which takes about 1 min 30 s",
-            ),
-            (
-                Reason::Ready { within_secs: 10.0 },
-                "nothing stands in its way: it should start within 10 s",
-            ),
-            (
-                Reason::Locked(BlockingSession {
-                    pid: 7,
-                    application: "psql".into(),
-                    ..BlockingSession::default()
-                }),
-                "another session has locked it: process 7 (psql)",
-            ),
-        ] {
-            assert_eq!(super::reason(&reason, now, &TimeZone::UTC), shown);
-        }
-    }
-}
+mod tests;

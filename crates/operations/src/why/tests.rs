@@ -81,7 +81,7 @@ fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldAttempt {
     }
 }
 
-fn moving(held: Vec<HeldAttempt>) -> Activity {
+fn activity(held: Vec<HeldAttempt>) -> Activity {
     Activity { now: at(0), newest: None, held, next: Vec::new() }
 }
 
@@ -90,7 +90,7 @@ struct Case {
     engines: Vec<InstanceRow>,
     held: Vec<HeldAttempt>,
     paused: Option<PausedQueue>,
-    ahead: Option<QueuePosition>,
+    position: Option<QueuePosition>,
     endings: Vec<EndingRow>,
     table_locks: Vec<BlockingSession>,
 }
@@ -102,7 +102,7 @@ impl Default for Case {
             engines: vec![engine(1, 1, "mail", &[("default", 2, None)])],
             held: Vec::new(),
             paused: None,
-            ahead: None,
+            position: None,
             endings: Vec::new(),
             table_locks: Vec::new(),
         }
@@ -113,18 +113,18 @@ impl Case {
     fn reasons(&self) -> Vec<Reason> {
         reasons(&TaskFacts {
             task: &self.task,
-            moving: &moving(self.held.clone()),
+            activity: &activity(self.held.clone()),
             engines: &self.engines,
             paused: self.paused.as_ref(),
-            ahead: self.ahead.as_ref(),
+            position: self.position.as_ref(),
             endings: &self.endings,
             table_locks: &self.table_locks,
         })
     }
 }
 
-fn ahead(counted: i64, and_more: bool) -> Option<QueuePosition> {
-    Some(QueuePosition { tasks: Count { counted, and_more }, locked_by: None })
+fn position(counted: i64, and_more: bool) -> Option<QueuePosition> {
+    Some(QueuePosition { tasks: BoundedCount { counted, and_more }, locked_by: None })
 }
 
 fn ending(instance: i64, ago_secs: i64) -> EndingRow {
@@ -151,16 +151,16 @@ fn queue_paused() -> Reason {
     Reason::QueuePaused { queue: "default".into(), since: at(-5), because: Some("why".into()) }
 }
 
-fn knows(id: i64, name: &str) -> Vec<Candidate> {
-    vec![Candidate { instance: format!("e{id}"), names: vec![name.into()] }]
+fn knows(id: i64, name: &str) -> Vec<EngineOffer> {
+    vec![EngineOffer { instance: format!("e{id}"), names: vec![name.into()] }]
 }
 
 #[test]
-fn the_table_of_reasons() {
+fn reasons_follow_from_facts() {
     let no_engine = |secs| Reason::NoEngine { last_seen: Some(at(secs)) };
-    let behind = |counted, and_more, about_secs| Reason::Behind {
-        ahead: Count { counted, and_more },
-        about_secs,
+    let behind = |counted, and_more, estimated_secs| Reason::Behind {
+        ahead: BoundedCount { counted, and_more },
+        estimated_secs,
     };
     let busy = |workers, since| Reason::WorkersBusy { workers, oldest_since: Some(at(since)) };
     let not_due = Reason::NotDue { due_at: at(60) };
@@ -180,7 +180,7 @@ fn the_table_of_reasons() {
             vec![retry(Some(ClassRules::default().retry.maximum))],
         ),
         (
-            "a retry, and nobody left who knows the rule",
+            "a retry without an engine that has the rule",
             Case { task: task(TaskStatus::Waiting, 60, 3), engines: vec![], ..Case::default() },
             vec![retry(None), Reason::NoEngine { last_seen: None }],
         ),
@@ -193,14 +193,14 @@ fn the_table_of_reasons() {
             "a paused queue is all that matters",
             Case {
                 paused: Some(paused()),
-                ahead: ahead(3, false),
+                position: position(3, false),
                 held: vec![held(1, "default", 0, -9); 2],
                 ..Case::default()
             },
             vec![queue_paused()],
         ),
         (
-            "not due, paused, and nobody there: in this order",
+            "not due, paused, no engine: in this order",
             Case {
                 task: task(TaskStatus::Waiting, 60, 0),
                 paused: Some(paused()),
@@ -210,7 +210,7 @@ fn the_table_of_reasons() {
             vec![not_due.clone(), queue_paused(), no_engine(-31)],
         ),
         (
-            "a class that nobody knows",
+            "a class without a handler",
             Case {
                 engines: vec![
                     engine(1, 31, "mail", &[("default", 2, None)]),
@@ -221,7 +221,7 @@ fn the_table_of_reasons() {
             vec![Reason::UnknownClass { task_class: "mail".into(), engines: knows(2, "other") }],
         ),
         (
-            "a queue that those who know it do not serve",
+            "a queue that no engine with a handler serves",
             Case {
                 engines: vec![
                     engine(1, 1, "mail", &[("slow", 2, None)]),
@@ -237,10 +237,10 @@ fn the_table_of_reasons() {
             vec![Reason::PriorityTooLow { priority: 0, lowest: 5, engines: vec!["e1".into()] }],
         ),
         (
-            "all busy, and others before it",
+            "all busy, and other tasks ahead",
             Case {
                 held: vec![held(1, "default", 0, -9), held(1, "default", 0, -30)],
-                ahead: ahead(100_000, true),
+                position: position(100_000, true),
                 ..Case::default()
             },
             vec![busy(2, -30), behind(100_000, true, None)],
@@ -251,7 +251,7 @@ fn the_table_of_reasons() {
             vec![Reason::Ready { within_secs: 10.0 }],
         ),
         (
-            "those of another engine and another pool do not count",
+            "workers of other engines and pools do not count",
             Case {
                 engines: other_pools(),
                 held: vec![held(1, "slow", 0, -9), held(2, "default", 0, -9)],
@@ -269,9 +269,9 @@ fn the_table_of_reasons() {
             vec![busy(1, -9)],
         ),
         (
-            "by the rate of the engines that take it",
+            "the estimate uses the rate of candidate engines",
             Case {
-                ahead: ahead(50, false),
+                position: position(50, false),
                 endings: vec![
                     ending(1, 10),
                     ending(1, 5),
@@ -284,9 +284,9 @@ fn the_table_of_reasons() {
             vec![behind(50, false, Some(125.0))],
         ),
         (
-            "what ended long ago, or was one thing, is no rate",
+            "few or old endings give no estimate",
             Case {
-                ahead: ahead(50, false),
+                position: position(50, false),
                 endings: vec![ending(1, 301), ending(1, 302), ending(1, 303), ending(1, 1)],
                 ..Case::default()
             },
@@ -298,10 +298,13 @@ fn the_table_of_reasons() {
 }
 
 #[test]
-fn a_lock_is_named() {
+fn task_lock_is_a_reason() {
     let locker = BlockingSession { pid: 4, ..BlockingSession::default() };
     let case = Case {
-        ahead: Some(QueuePosition { tasks: Count::default(), locked_by: Some(locker.clone()) }),
+        position: Some(QueuePosition {
+            tasks: BoundedCount::default(),
+            locked_by: Some(locker.clone()),
+        }),
         ..Case::default()
     };
     assert_eq!(case.reasons(), [Reason::Locked(locker)]);
@@ -321,13 +324,13 @@ fn table_lock_is_a_reason() {
 }
 
 #[test]
-fn what_runs_is_told_with_its_engine() {
+fn running_task_names_its_engine() {
     let mut case = Case { task: task(TaskStatus::Running, -1, 0), ..Case::default() };
     case.task.row.instance = Some("e1".into());
     let mut mine = held(1, "default", 0, -50);
     mine.task_id = TaskId(7);
     case.held = vec![mine];
-    // A later life of the same name is another engine.
+    // A later instance of the same name.
     case.engines[0].lost_at = Some(at(-1));
     let mut later = engine(1, 2, "mail", &[("default", 2, None)]);
     later.id = InstanceId(9);
@@ -343,7 +346,7 @@ fn what_runs_is_told_with_its_engine() {
 }
 
 #[test]
-fn what_has_ended_says_how() {
+fn ended_task_has_status_and_error() {
     let case = Case { task: task(TaskStatus::Failed, -1, 2), ..Case::default() };
     let error = Some("E: m".into());
     let ended = Reason::Ended { status: TaskStatus::Failed, at: at(-50), error };
@@ -351,7 +354,7 @@ fn what_has_ended_says_how() {
 }
 
 #[test]
-fn those_count_as_ahead_whom_the_same_workers_take() {
+fn position_query_covers_candidate_pools() {
     let engines = [
         engine(1, 1, "mail", &[("default", 1, None), ("slow", 3, None)]),
         engine(2, 31, "mail", &[("default", 1, None)]),

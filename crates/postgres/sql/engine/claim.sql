@@ -205,7 +205,7 @@ FROM lane;
 -- Where do lanes that are known begin now, from a position ($4, $5) on? Finds
 -- neither new lanes nor what has come in before the positions, so it is no
 -- ground to sleep on; but it does not read the dead rows before them, which
--- vacuum cannot remove while somebody holds an old snapshot.
+-- vacuum cannot remove while a transaction holds an old snapshot.
 SELECT lane.place, head.due_at, head.task_id,
   CASE WHEN head.due_at <= clock_timestamp() THEN 0
     WHEN head.due_at IS NOT NULL THEN (extract(epoch FROM least(head.due_at, '9999-01-01Z') - clock_timestamp()) * 1000000)::bigint
@@ -222,13 +222,13 @@ LEFT JOIN LATERAL (
 ORDER BY lane.place;
 
 -- name: register_idle
--- From its commit on, whoever creates tasks for this claimer wakes it.
-INSERT INTO task_engine.sleepers (instance_id, claimer, queues, lowest_priority, classes)
+-- From its commit on, creators of tasks for this claimer notify it.
+INSERT INTO task_engine.idle_claimers (instance_id, claimer, queues, lowest_priority, classes)
 VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING;
 
 -- name: unregister_idle
--- Under load nobody needs to wake this claimer.
-DELETE FROM task_engine.sleepers WHERE instance_id = $1 AND claimer = $2;
+-- Under load this claimer needs no notification.
+DELETE FROM task_engine.idle_claimers WHERE instance_id = $1 AND claimer = $2;
 
 -- name: open_queue_writers
 -- Transactions that have written to the queue and not yet ended. Those that did

@@ -12,7 +12,7 @@ SELECT task_engine.complete_attempt(
   $6::bigint * interval '1 microsecond');
 
 -- name: completed
--- Which of these attempts ended well, by the word of their own holder: nobody
+-- Which of these attempts were completed by their own engine: no one
 -- else says that. By the primary key.
 SELECT e.task_id, e.attempt
 FROM unnest($1::bigint[], $2::integer[], $3::bigint[]) AS a(task_id, attempt, claim_id)
@@ -22,6 +22,6 @@ WHERE e.error IS NULL;
 
 -- name: lock_claims
 -- Which of these claims are still there; they stay until the end of the
--- transaction. A claim that is gone was taken back, its attempts have ended, and
+-- transaction. A missing claim was reclaimed, its attempts have ended, and
 -- retention may have removed their tasks: nothing may be written about those.
 SELECT id FROM task_engine.claims WHERE id = ANY ($1::bigint[]) ORDER BY id FOR KEY SHARE;

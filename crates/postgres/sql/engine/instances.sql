@@ -7,17 +7,17 @@ RETURNING id;
 
 -- name: heartbeat
 -- Renews a lease and tells the engine, in one round trip, what it should know.
--- A wish to cancel is answered once its attempt has ended the task. If the
--- attempt ended before its holder heard of the wish, and the task goes on, the
--- wish lingers: it was for the task. A wish that is over is kept where it is in
--- nobody's way; what its attempt answered is there already, or it did not. Its
+-- A cancel request is answered once its attempt has ended the task. If the
+-- attempt ended before its engine got the request, and the task continues, the
+-- request lingers: it was for the task. A finished request is moved to
+-- cancellations; the response of its attempt is there already, or there is none. Its
 -- task is locked against retention, and left for the next beat if it cannot be.
 WITH RECURSIVE beat AS (
   UPDATE task_engine.instances SET heartbeat_at = clock_timestamp()
   WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL
   RETURNING id
 ), forgotten AS (
-  DELETE FROM task_engine.sleepers s USING task_engine.instances i
+  DELETE FROM task_engine.idle_claimers s USING task_engine.instances i
   WHERE i.id = s.instance_id AND (i.stopped_at IS NOT NULL OR i.lost_at IS NOT NULL)
 ), request AS MATERIALIZED (
   SELECT r.task_id, r.attempt, r.instance_id, e.task_id IS NOT NULL AS ended,
@@ -76,7 +76,7 @@ SELECT
    FROM task_engine.schedules s) AS next_schedule_us;
 
 -- name: unregister
-WITH awake AS (DELETE FROM task_engine.sleepers WHERE instance_id = $1)
+WITH awake AS (DELETE FROM task_engine.idle_claimers WHERE instance_id = $1)
 UPDATE task_engine.instances SET stopped_at = clock_timestamp()
 WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL;
 
@@ -89,16 +89,16 @@ WITH lost AS (
     AND ($2 OR heartbeat_at + lease < clock_timestamp())
   RETURNING id
 ), forgotten AS (
-  DELETE FROM task_engine.sleepers WHERE instance_id IN (SELECT id FROM lost)
+  DELETE FROM task_engine.idle_claimers WHERE instance_id IN (SELECT id FROM lost)
 )
 SELECT id FROM lost;
 
 -- name: instances
--- Lives of one name or of all, newest first: those that are not over, those that
+-- Sessions of one name or of all, newest first: those that have not ended, those that
 -- still hold something, and the last of each name. Without a name also not those
 -- that ended before $2 (microseconds ago), but for the last that declared these
 -- secrets: they hold for the tasks that are left.
-WITH life AS MATERIALIZED (
+WITH session AS MATERIALIZED (
   SELECT i.*, coalesce(i.stopped_at, i.lost_at) AS ended_at,
     i.id = max(i.id) OVER (PARTITION BY i.name) AS is_last,
     -- Most hold nothing, and are not counted for.
@@ -114,39 +114,39 @@ SELECT id, name, host, pid, process, version, workers, queues, task_engine.reada
   greatest(0, extract(epoch FROM clock_timestamp() - heartbeat_at) * 1000000)::bigint AS heartbeat_age_us,
   (extract(epoch FROM lease) * 1000000)::bigint AS lease_us,
   held
-FROM life
+FROM session
 WHERE ended_at IS NULL
   OR held > 0
   OR is_last AND (
     $1::text IS NOT NULL
     OR ended_at >= clock_timestamp() - $2::bigint * interval '1 microsecond'
-    OR id IN (SELECT max(id) FROM life
+    OR id IN (SELECT max(id) FROM session
               WHERE is_last AND classes @? '$.*.secret[*]' GROUP BY classes))
 ORDER BY id DESC;
 
 -- name: prune_instances
--- Removes up to $2 lives that ended more than $1 microseconds ago. Not those that
+-- Removes up to $2 sessions that ended more than $1 microseconds ago. Not those that
 -- hold something, or that history names; not the last that declared these secrets
 -- (see instances.sql); and the last of a name only after all others of it.
 --
--- There is no index from a life to its executions. But a life executes only what
+-- There is no index from a session to its executions. But a session executes only what
 -- was created before it ended, and the oldest tasks come first by the key: so
--- what they say is enough for the lives that ended before the youngest of them
+-- they are enough for the sessions that ended before the youngest of them
 -- was created. A day between, because ids and times are in order only roughly.
 WITH oldest AS MATERIALIZED (
   SELECT id, created_at FROM task_engine.created_tasks ORDER BY id LIMIT 10000
-), life AS MATERIALIZED (
+), session AS MATERIALIZED (
   SELECT id, classes, coalesce(stopped_at, lost_at) AS ended_at,
     id = min(id) OVER (PARTITION BY name) AS is_first,
     id = max(id) OVER (PARTITION BY name) AS is_last
   FROM task_engine.instances
 )
 DELETE FROM task_engine.instances WHERE id = ANY (ARRAY(
-  SELECT id FROM life
+  SELECT id FROM session
   WHERE ended_at < clock_timestamp() - $1::bigint * interval '1 microsecond'
     AND (is_first OR NOT is_last)
     AND NOT (is_last AND id IN (
-      SELECT max(id) FROM life WHERE is_last AND classes @? '$.*.secret[*]' GROUP BY classes))
+      SELECT max(id) FROM session WHERE is_last AND classes @? '$.*.secret[*]' GROUP BY classes))
     AND id NOT IN (SELECT instance_id FROM task_engine.claims)
     AND ended_at < (SELECT CASE WHEN count(*) < 10000 THEN 'infinity'
                       ELSE max(created_at) - interval '1 day' END FROM oldest)

@@ -13,9 +13,9 @@ WITH ended AS (
     e.task_id, e.attempt, e.retry_number, e.claim_id, e.instance_id, e.worker,
     clock.now - (e.ended_ago_us + e.lasted_us) * interval '1 microsecond',
     clock.now - e.ended_ago_us * interval '1 microsecond',
-    CASE WHEN NOT wish.to_cancel THEN clock.now + e.wait_us * interval '1 microsecond' END,
-    CASE WHEN NOT wish.to_cancel THEN e.next_retry_number END,
-    CASE WHEN wish.to_cancel THEN 'cancelled' ELSE e.ends_task END::task_engine.task_status,
+    CASE WHEN NOT request.to_cancel THEN clock.now + e.wait_us * interval '1 microsecond' END,
+    CASE WHEN NOT request.to_cancel THEN e.next_retry_number END,
+    CASE WHEN request.to_cancel THEN 'cancelled' ELSE e.ends_task END::task_engine.task_status,
     e.result, e.error
   FROM unnest(
     $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
@@ -24,12 +24,13 @@ WITH ended AS (
     task_id, attempt, retry_number, claim_id, instance_id, worker,
     ended_ago_us, lasted_us, wait_us, next_retry_number, ends_task, result, error)
   CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
-  -- A wish to cancel that came too late for this attempt is for the task.
+  -- A task that would wait is cancelled if a cancel request for the attempt is
+  -- stored: NextState::with_cancel_request states the rule.
   CROSS JOIN LATERAL (
     SELECT e.wait_us IS NOT NULL AND EXISTS (
       SELECT FROM task_engine.cancel_requests r
       WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel
-  ) AS wish
+  ) AS request
   ORDER BY e.task_id, e.attempt
   RETURNING task_id, attempt, retry_at, next_retry_number
 ), again AS (
@@ -61,9 +62,9 @@ WITH ended AS (
     e.task_id, e.attempt, e.retry_number, e.claim_id, e.instance_id, e.worker,
     clock.now - (e.ended_ago_us + e.lasted_us) * interval '1 microsecond',
     clock.now - e.ended_ago_us * interval '1 microsecond',
-    CASE WHEN NOT wish.to_cancel THEN clock.now + e.wait_us * interval '1 microsecond' END,
-    CASE WHEN NOT wish.to_cancel THEN e.next_retry_number END,
-    CASE WHEN wish.to_cancel THEN 'cancelled' ELSE e.ends_task END::task_engine.task_status,
+    CASE WHEN NOT request.to_cancel THEN clock.now + e.wait_us * interval '1 microsecond' END,
+    CASE WHEN NOT request.to_cancel THEN e.next_retry_number END,
+    CASE WHEN request.to_cancel THEN 'cancelled' ELSE e.ends_task END::task_engine.task_status,
     e.result, e.error
   FROM unnest(
     $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
@@ -72,12 +73,13 @@ WITH ended AS (
     task_id, attempt, retry_number, claim_id, instance_id, worker,
     ended_ago_us, lasted_us, wait_us, next_retry_number, ends_task, result, error)
   CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
-  -- A wish to cancel that came too late for this attempt is for the task.
+  -- A task that would wait is cancelled if a cancel request for the attempt is
+  -- stored: NextState::with_cancel_request states the rule.
   CROSS JOIN LATERAL (
     SELECT e.wait_us IS NOT NULL AND EXISTS (
       SELECT FROM task_engine.cancel_requests r
       WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel
-  ) AS wish
+  ) AS request
   ORDER BY e.task_id, e.attempt
   ON CONFLICT (task_id, attempt) DO NOTHING
   RETURNING task_id, attempt, retry_at, next_retry_number
@@ -120,16 +122,16 @@ WITH late AS (
 SELECT task_id, attempt FROM late;
 
 -- name: record_cancel_responses
--- How attempts took it that they were told to end: in the transaction that ends
--- them, so that a wish and its answer are told by the same record. The wish is
+-- Cancel responses of attempts: in the transaction that ends
+-- them, so that a request and its response are recorded together. The request is
 -- there until the end of its attempt can be seen.
-INSERT INTO task_engine.cancellations (task_id, attempt, requested_at, told_at, answer)
-SELECT t.task_id, t.attempt, coalesce(r.requested_at, told.at), told.at, t.answer
+INSERT INTO task_engine.cancellations (task_id, attempt, requested_at, delivered_at, answer)
+SELECT t.task_id, t.attempt, coalesce(r.requested_at, response.at), response.at, t.answer
 FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::text[])
   AS t(task_id, attempt, ago_us, answer)
 CROSS JOIN LATERAL (
   SELECT clock_timestamp() - t.ago_us * interval '1 microsecond' AS at
-) AS told
+) AS response
 LEFT JOIN task_engine.cancel_requests r ON r.task_id = t.task_id AND r.attempt = t.attempt
 ORDER BY t.task_id, t.attempt
 ON CONFLICT (task_id, attempt) DO NOTHING;

@@ -1,7 +1,7 @@
 -- name: reclaim_claims
 -- Of two who take the same claim back, the second waits here and gets none. Not
 -- locked against those who look at the claim of an attempt that they are about
--- to complete. $2 null: all claims of the instance, if its life is over.
+-- to complete. $2 null: all claims of the instance, if its session has ended.
 SELECT k.id, k.task_ids, k.attempts, k.retry_numbers,
   (extract(epoch FROM clock_timestamp() - k.claimed_at) * 1000000)::bigint AS held_us,
   i.name, i.host, i.pid, task_engine.readable(i.classes) AS classes,
@@ -16,11 +16,11 @@ ORDER BY k.id
 FOR NO KEY UPDATE OF k;
 
 -- name: reclaim_closed
--- Removes claims that were taken back. By the primary key.
+-- Removes reclaimed claims. By the primary key.
 DELETE FROM task_engine.claims WHERE id = ANY ($1::bigint[]);
 
 -- name: reclaim_attempts
--- Of the attempts in claims taken back, those that have not ended. A new
+-- Of the attempts in reclaimed claims, those that have not ended. A new
 -- statement, so that it sees what was recorded until the claims were deleted.
 SELECT a.task_id, a.attempt, c.task_class, task_engine.readable(c.context) AS context,
   EXISTS (SELECT FROM task_engine.cancel_requests r

@@ -4,7 +4,7 @@
 --
 -- The tasks are locked against retention, which would leave these rows behind if
 -- it removed the task at the same moment; but never waited for: those that
--- somebody has locked are returned and sent again. Those that are gone are not
+-- are locked are returned and sent again. Those that are gone are not
 -- written, and not returned.
 WITH there AS MATERIALIZED (
   SELECT id FROM task_engine.created_tasks

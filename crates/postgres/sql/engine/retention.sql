@@ -13,7 +13,7 @@ ORDER BY e.task_id, e.attempt LIMIT $3;
 -- name: lock_keys
 -- Of tasks that may be removed, those that have no unique key or whose key could
 -- be locked. Keys before tasks, as those do who create; and not waiting for
--- them: a key that somebody is about to use is left for later.
+-- them: a key that another transaction is about to use is left for later.
 WITH keyed AS MATERIALIZED (
   SELECT c.id, c.task_class, c.context ->> 'unique_key' AS unique_key
   FROM task_engine.created_tasks c

@@ -1,7 +1,7 @@
 -- name: write_rollups
 -- The numbers of instance $1 as they stand: sent again, or arriving late, they
 -- change nothing. By the key; the histograms come in one piece each.
-INSERT INTO task_engine.figures AS f
+INSERT INTO task_engine.rollups AS f
   (minute, task_class, instance_id, generation, ok, failed, other, run_us, run_max_us, wait_max_us, run, wait)
 SELECT to_timestamp(r.minute * 60), r.task_class, $1, r.generation, r.ok, r.failed, r.other, r.run_us,
   r.run_max_us, r.wait_max_us,
@@ -35,7 +35,7 @@ SELECT to_timestamp(floor(extract(epoch FROM minute) / $2::bigint) * $2::bigint)
     sum(wait[19]), sum(wait[20]), sum(wait[21]), sum(wait[22]), sum(wait[23]), sum(wait[24]),
     sum(wait[25]), sum(wait[26]), sum(wait[27]), sum(wait[28])
   ]::bigint[] AS wait
-FROM task_engine.figures
+FROM task_engine.rollups
 WHERE minute >= to_timestamp(floor((extract(epoch FROM now()) - $1::bigint) / 60) * 60)
   AND minute <= now()
 GROUP BY 1, 2
@@ -43,7 +43,7 @@ ORDER BY 1, task_class COLLATE "C";
 
 -- name: prune_rollups
 -- The oldest, by the key, up to $2.
-DELETE FROM task_engine.figures WHERE ctid = ANY (ARRAY(
-  SELECT ctid FROM task_engine.figures
+DELETE FROM task_engine.rollups WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM task_engine.rollups
   WHERE minute < now() - $1::bigint * interval '1 microsecond'
   ORDER BY minute LIMIT $2::bigint));

@@ -9,7 +9,7 @@ ORDER BY 1;
 
 -- name: failed
 -- Of the last $1 tasks that failed, those of the last hour, by class. By the index
--- ended_executions_to_look_at.
+-- ended_executions_failed_or_cancelled.
 WITH last AS MATERIALIZED (
   SELECT e.task_id, e.stopped_at FROM task_engine.ended_executions e
   WHERE e.ends_task IN ('failed', 'cancelled') AND e.ends_task = 'failed'

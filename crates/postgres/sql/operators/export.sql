@@ -1,6 +1,6 @@
 -- name: cancellations
--- Wishes that are over, also those that no heartbeat has moved yet.
-SELECT task_id, attempt, requested_at, told_at, answer
+-- Finished cancel requests, also those that no heartbeat has moved yet.
+SELECT task_id, attempt, requested_at, delivered_at, answer
 FROM task_engine.cancellations WHERE task_id BETWEEN $1 AND $2
 UNION ALL
 SELECT r.task_id, r.attempt, r.requested_at, NULL, NULL
@@ -28,7 +28,7 @@ FROM task_engine.held_attempts h
 LEFT JOIN task_engine.cancel_requests r ON r.task_id = h.task_id AND r.attempt = h.attempt;
 
 -- name: instances
--- Every life of an engine.
+-- Every engine session.
 SELECT id, name, host, pid, version, workers, (extract(epoch FROM lease) * 1000)::bigint AS lease_ms,
   queues, task_engine.readable(pools) AS pools, task_engine.readable(classes) AS classes, started_at, heartbeat_at, stopped_at, lost_at
 FROM task_engine.instances ORDER BY id;

@@ -6,8 +6,8 @@ FROM json_to_recordset($1::text::json)
 WHERE cancel_requested_at IS NOT NULL;
 
 -- name: cancellations
-INSERT INTO task_engine.cancellations (task_id, attempt, requested_at, told_at, answer)
-SELECT task_id, attempt, requested_at, told_at, answer
+INSERT INTO task_engine.cancellations (task_id, attempt, requested_at, delivered_at, answer)
+SELECT task_id, attempt, requested_at, delivered_at, answer
 FROM json_populate_recordset(NULL::task_engine.cancellations, $1::text::json);
 
 -- name: claims
@@ -29,7 +29,7 @@ SELECT task_id, attempt, version, lines, percent, message, reported_at
 FROM json_populate_recordset(NULL::task_engine.execution_progress, $1::text::json);
 
 -- name: executions
--- Claim 0 is nobody's, so whoever still sends a result is late. An attempt that
+-- Claim 0 belongs to no engine, so a result that still arrives is late. An attempt that
 -- no engine held was cancelled while it waited, and has no claim. Results are
 -- taken from the row itself: a record would make SQL's null of JSON's.
 INSERT INTO task_engine.ended_executions (task_id, attempt, retry_number, claim_id, instance_id,
@@ -46,7 +46,7 @@ SELECT schedule_id, slot, task_id, fired_at
 FROM json_populate_recordset(NULL::task_engine.fired_slots, $1::text::json);
 
 -- name: instances
--- Lives that are over, wherever they were: one that was alive is so elsewhere.
+-- Ended sessions: one that is alive is so in another database.
 INSERT INTO task_engine.instances (id, name, host, pid, version, workers, queues, pools, classes,
   lease, started_at, heartbeat_at, stopped_at, lost_at)
 OVERRIDING SYSTEM VALUE
@@ -70,7 +70,7 @@ FROM json_array_elements($1::text::json) AS r(line)
 CROSS JOIN LATERAL json_populate_record(NULL::task_engine.late_results, r.line) AS l;
 
 -- name: lock
--- Who creates takes an id while it holds a weaker lock: from here on, nobody does.
+-- Creation takes an id while it holds a weaker lock: from here on, there is none.
 LOCK TABLE task_engine.created_tasks, task_engine.instances, task_engine.schedules
   IN SHARE ROW EXCLUSIVE MODE;
 

@@ -7,6 +7,6 @@ RETURNING paused_at = now() AS is_new;
 
 -- name: resume_queue
 -- Ends a pause, and wakes everybody: this is rare, so that it need not look for
--- sleepers. Whoever looked before this commits hears of it afterwards.
+-- idle claimers. One that scanned before this commits is notified afterwards.
 WITH resumed AS (DELETE FROM task_engine.paused_queues WHERE queue = $1 RETURNING queue)
 SELECT pg_notify('task-engine', '') FROM resumed;

@@ -14,14 +14,14 @@ ORDER BY task_id
 RETURNING task_id;
 
 -- name: cancel_held
--- Asks the holders of running attempts, and wakes them if the wish is new: a
--- wish that is repeated at every heartbeat must not wake everybody each time.
+-- Requests that engines cancel running attempts, and wakes them if the request is new: a
+-- request that is repeated at every heartbeat must not wake all engines each time.
 WITH wanted AS (
   INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at)
   SELECT h.task_id, h.attempt, h.instance_id, clock_timestamp()
   FROM task_engine.held_attempts h WHERE h.task_id = ANY ($1)
   ORDER BY h.task_id
-  -- Once more is the same wish; the row is returned so that the answer is too.
+  -- A repeated request is the same; its row is returned as well.
   ON CONFLICT (task_id, attempt) DO UPDATE SET instance_id = EXCLUDED.instance_id
   RETURNING task_id, xmax = 0 AS is_new
 )
@@ -40,7 +40,7 @@ SELECT c.id, CASE
 FROM task_engine.created_tasks c WHERE c.id = ANY ($1);
 
 -- name: lock_tasks
--- Whoever sends tasks back to wait or removes them locks them first, and looks
+-- Retries and removals lock tasks first, and look
 -- in a second statement: in one, the look could be older than the lock.
 SELECT id FROM task_engine.created_tasks WHERE id = ANY ($1) ORDER BY id FOR UPDATE;
 

@@ -14,7 +14,7 @@ WITH last AS MATERIALIZED (
   LEFT JOIN (SELECT task_id, count(*) AS times FROM held GROUP BY task_id) h ON h.task_id = c.id
   LEFT JOIN last ON last.task_id = c.id
 )
-SELECT format('task %s is nowhere: it does not wait, nobody holds it, and it has not ended', id)
+SELECT format('task %s is lost: it does not wait, no engine holds it, and it has not ended', id)
 FROM place WHERE waits = 0 AND held = 0 AND ends_task IS NULL
 UNION ALL
 SELECT format('task %s is in %s places: it waits %s times and is held %s times', id, waits + held, waits, held)

@@ -60,7 +60,7 @@ ORDER BY e.stopped_at, e.task_id, e.attempt;
 
 -- name: failure_counts
 -- How many tasks have failed, and how many were cancelled, up to $1: what ended
--- so and was not sent back. Reads the partial index ended_executions_to_look_at
+-- so and was not sent back. Reads the partial index ended_executions_failed_or_cancelled
 -- and probes keys; of those that were sent back, what is held now is few, and is
 -- taken off afterwards. The status is no column: a type of our own would have
 -- to be asked for, by a prepared statement.

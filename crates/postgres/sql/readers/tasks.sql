@@ -75,9 +75,9 @@ WHERE t.id = $1;
 
 -- name: executions
 -- Every attempt of a task, also those that never began, with what it has said and
--- what became of a wish to cancel it.
+-- the outcome of a cancel request.
 SELECT a.*, p.percent, p.message, p.reported_at, coalesce(p.lines, 0) AS log_lines,
-  coalesce(c.requested_at, r.requested_at) AS cancel_requested_at, c.told_at, c.answer
+  coalesce(c.requested_at, r.requested_at) AS cancel_requested_at, c.delivered_at, c.answer
 FROM (
   SELECT e.attempt, e.retry_number,
     CASE WHEN e.error IS NULL THEN 'success'

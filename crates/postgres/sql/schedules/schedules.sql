@@ -25,7 +25,7 @@ WITH written AS (
 SELECT id, pg_notify('task-engine-schedule', '') FROM written;
 
 -- name: update
--- Writes a schedule that is still what the writer saw. Should somebody else be
+-- Writes a schedule that has not changed since the writer read it. Should another be
 -- writing it, this waits, looks at the version again, and changes nothing.
 WITH written AS (
   UPDATE task_engine.schedules s SET
@@ -73,7 +73,7 @@ FROM moment m LEFT JOIN LATERAL (
 
 -- name: lock
 -- The first step of firing: takes those schedules that still are what they were
--- when they were seen, and waits for nobody. Whoever holds one is firing or
+-- when they were seen, and never waits. A transaction that holds one is firing or
 -- changing it, so that it is no longer what was seen. Versions are looked at
 -- again once a row is locked, should it have changed since the snapshot.
 SELECT s.id FROM task_engine.schedules s

@@ -1,5 +1,5 @@
 -- name: instance_alive
--- Whether a life is not over on record. By its key.
+-- Whether a session has not ended. By its key.
 SELECT EXISTS (
     SELECT 1
     FROM task_engine_instances

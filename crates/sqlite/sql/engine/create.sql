@@ -12,7 +12,7 @@ INSERT INTO task_engine_waiting_tasks
 VALUES (?1, ?2, ?3, ?4, ?5, 1, 0);
 
 -- name: unique_take
--- Takes a key that is free. A write, so that whoever comes here first has the
+-- Takes a key that is free. A write, so that the first one has the
 -- file to himself from now on, also in a transaction that has only read so far.
 INSERT INTO task_engine_unique_tasks (task_class, unique_key, task_id)
 VALUES (?1, ?2, 0)

@@ -1,6 +1,6 @@
 -- name: instance_insert
--- A life begins. The unique index task_engine_living_instances refuses a name
--- that another life has which is not over; then nothing is inserted.
+-- A session begins. The unique index task_engine_instances_live_by_name refuses a name
+-- that another session has which has not ended; then nothing is inserted.
 INSERT INTO task_engine_instances (
     name, host, pid, process, version, workers, lease_ms, queues, classes,
     started_at, heartbeat_at, pools
@@ -9,7 +9,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)
 ON CONFLICT DO NOTHING;
 
 -- name: instance_heartbeat
--- Renews a lease, if the life is not over on record. By its key.
+-- Renews a lease, if the session has not ended. By its key.
 UPDATE task_engine_instances
 SET heartbeat_at = ?2
 WHERE id = ?1 AND stopped_at IS NULL AND lost_at IS NULL;
@@ -19,8 +19,8 @@ WHERE id = ?1 AND stopped_at IS NULL AND lost_at IS NULL;
 SELECT id FROM task_engine_claims WHERE instance_id = ?1 ORDER BY id;
 
 -- name: heartbeat_cancel
--- Attempts that this engine holds and somebody wants cancelled. The usual answer
--- is empty, because there are no wishes; so they come first.
+-- Attempts of this engine with a cancel request. The usual answer
+-- is empty, because there are no requests; so they come first.
 SELECT request.task_id, request.attempt
 FROM task_engine_cancel_requests AS request
 CROSS JOIN task_engine_held_attempts AS held
@@ -29,8 +29,8 @@ WHERE held.instance_id = ?1
 ORDER BY request.task_id, request.attempt;
 
 -- name: heartbeat_expired
--- Other lives whose lease has run out. Reads the partial index
--- task_engine_living_instances.
+-- Other sessions whose lease has expired. Reads the partial index
+-- task_engine_instances_live_by_name.
 SELECT id
 FROM task_engine_instances
 WHERE stopped_at IS NULL
@@ -40,7 +40,7 @@ WHERE stopped_at IS NULL
 ORDER BY id;
 
 -- name: heartbeat_orphaned
--- Lives that are over, with claims left. Driven by the claims, which are few.
+-- Ended sessions, with claims left. Driven by the claims, which are few.
 SELECT id
 FROM task_engine_instances
 WHERE id IN (SELECT instance_id FROM task_engine_claims)
@@ -48,13 +48,13 @@ WHERE id IN (SELECT instance_id FROM task_engine_claims)
 ORDER BY id;
 
 -- name: instance_stop
--- Ends a life in good order; one that is over stays as it ended. By its key.
+-- Ends a session in good order; an ended one stays as it is. By its key.
 UPDATE task_engine_instances
 SET stopped_at = ?2
 WHERE id = ?1 AND stopped_at IS NULL AND lost_at IS NULL;
 
 -- name: instance_lose
--- Ends a life whose lease has run out, or whose process is known to be gone (?3).
+-- Ends a session whose lease has expired, or whose process is known to have ended (?3).
 -- A heartbeat that came first wins. By its key.
 UPDATE task_engine_instances
 SET lost_at = ?2
@@ -64,14 +64,14 @@ WHERE id = ?1
     AND (?3 OR ?2 - heartbeat_at > lease_ms * 1000);
 
 -- name: instances
--- Lives of one name or of all, newest first: those that are not over, those that
+-- Sessions of one name or of all, newest first: those that have not ended, those that
 -- still hold something, and the last of each name. Without a name also not those
 -- that ended before ?2, but for the last that declared these secrets: they hold
 -- for the tasks that are left.
 WITH holding AS MATERIALIZED (
     SELECT instance_id, count(*) AS held FROM task_engine_held_attempts GROUP BY instance_id
 ),
-life AS MATERIALIZED (
+session AS MATERIALIZED (
     SELECT
         *,
         coalesce(stopped_at, lost_at) AS ended_at,
@@ -80,39 +80,39 @@ life AS MATERIALIZED (
     WHERE ?1 IS NULL OR name = ?1
 )
 SELECT
-    life.id, life.name, life.host, life.pid, life.process, life.version, life.workers,
-    life.lease_ms, life.queues, life.classes,
-    life.started_at, life.heartbeat_at, life.stopped_at, life.lost_at,
-    coalesce(holding.held, 0), life.pools
-FROM life
-LEFT JOIN holding ON holding.instance_id = life.id
-WHERE life.ended_at IS NULL
+    session.id, session.name, session.host, session.pid, session.process, session.version, session.workers,
+    session.lease_ms, session.queues, session.classes,
+    session.started_at, session.heartbeat_at, session.stopped_at, session.lost_at,
+    coalesce(holding.held, 0), session.pools
+FROM session
+LEFT JOIN holding ON holding.instance_id = session.id
+WHERE session.ended_at IS NULL
     OR holding.held > 0
-    OR (life.is_last AND (
+    OR (session.is_last AND (
         ?1 IS NOT NULL
-        OR life.ended_at >= ?2
-        OR life.id IN (
+        OR session.ended_at >= ?2
+        OR session.id IN (
             SELECT max(id)
-            FROM life
+            FROM session
             WHERE is_last AND classes LIKE '%"secret":[%'
             GROUP BY classes
         )
     ))
-ORDER BY life.id DESC;
+ORDER BY session.id DESC;
 
 -- name: prune_instances
--- Removes up to ?2 lives that ended before ?1. Not those that hold something, or
+-- Removes up to ?2 sessions that ended before ?1. Not those that hold something, or
 -- that history names; not the last that declared these secrets (see
 -- instances.sql); and the last of a name only after all others of it.
 --
--- There is no index from a life to its executions. But a life executes only what
+-- There is no index from a session to its executions. But a session executes only what
 -- was created before it ended, and the oldest tasks come first by the key: so
--- what they say is enough for the lives that ended before the youngest of them
+-- they are enough for the sessions that ended before the youngest of them
 -- was created. A day between, because ids and times are in order only roughly.
 WITH oldest AS MATERIALIZED (
     SELECT id, created_at FROM task_engine_created_tasks ORDER BY id LIMIT 10000
 ),
-life AS MATERIALIZED (
+session AS MATERIALIZED (
     SELECT
         id,
         classes,
@@ -124,12 +124,12 @@ life AS MATERIALIZED (
 DELETE FROM task_engine_instances
 WHERE id IN (
     SELECT id
-    FROM life
+    FROM session
     WHERE ended_at < ?1
         AND (is_first OR NOT is_last)
         AND NOT (is_last AND id IN (
             SELECT max(id)
-            FROM life
+            FROM session
             WHERE is_last AND classes LIKE '%"secret":[%'
             GROUP BY classes
         ))
@@ -149,7 +149,7 @@ WHERE id IN (
 );
 
 -- name: held_by
--- What one life holds.
+-- The attempts that one session holds.
 SELECT held.task_id, held.attempt, created.task_class, held.claimed_at
 FROM task_engine_held_attempts AS held
 JOIN task_engine_created_tasks AS created ON created.id = held.task_id

@@ -1,5 +1,5 @@
 -- name: listen_state
--- What a change may mean: whether anything waits, the newest wish to cancel, and
+-- What a change may mean: whether anything waits, the newest cancel request, and
 -- how often schedules were changed. Looks at the edges of tables.
 SELECT
     EXISTS (SELECT 1 FROM task_engine_waiting_tasks),

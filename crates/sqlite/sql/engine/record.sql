@@ -3,7 +3,7 @@
 SELECT 1 FROM task_engine_created_tasks WHERE id = ?1;
 
 -- name: end_attempt
--- The fence: an attempt ends once, and whoever inserts first decides. By the key.
+-- The fence: an attempt ends once, and the first insert decides. By the key.
 INSERT INTO task_engine_ended_executions (
     task_id, attempt, retry_number, claim_id, instance_id, worker,
     started_at, stopped_at, result, error, ends_task, retry_at
@@ -16,7 +16,7 @@ ON CONFLICT (task_id, attempt) DO NOTHING;
 SELECT count(*) FROM task_engine_created_tasks WHERE id BETWEEN ?1 AND ?2;
 
 -- name: requeue
--- A later attempt waits: after a failure, given back, or sent back by an
+-- A later attempt waits: after a failure, a release, or a retry by an
 -- operator. A task waits at most once; should it wait already, it is not lost.
 -- Reads created_tasks by its key.
 INSERT INTO task_engine_waiting_tasks
@@ -31,7 +31,7 @@ ON CONFLICT (task_id) DO NOTHING;
 DELETE FROM task_engine_claims WHERE id = ?1;
 
 -- name: cancel_requested
--- Whether somebody wants this attempt cancelled. By the key.
+-- Whether this attempt has a cancel request. By the key.
 SELECT EXISTS (
     SELECT 1
     FROM task_engine_cancel_requests
@@ -39,9 +39,9 @@ SELECT EXISTS (
 );
 
 -- name: cancellations_from_requests
--- Wishes about attempts that have ended are kept where they are in nobody's way;
+-- Cancel requests of attempts that have ended are moved to cancellations;
 -- what the attempt answered is there already, or it did not. Driven by the
--- wishes, which are few.
+-- requests, which are few.
 INSERT INTO task_engine_cancellations (task_id, attempt, requested_at)
 SELECT request.task_id, request.attempt, request.requested_at
 FROM task_engine_cancel_requests AS request
@@ -53,7 +53,7 @@ WHERE EXISTS (
 ON CONFLICT (task_id, attempt) DO NOTHING;
 
 -- name: cancel_requests_sweep
--- Wishes about attempts that have ended. Driven by the wishes, which are few, so
+-- Cancel requests of attempts that have ended. Driven by the requests, which are few, so
 -- that a batch of endings pays for it once.
 DELETE FROM task_engine_cancel_requests
 WHERE EXISTS (
@@ -64,7 +64,7 @@ WHERE EXISTS (
 );
 
 -- name: ended_by
--- Which claim's holder ended an attempt; null if it was somebody else. By its key.
+-- Under which claim an attempt ended; null if its engine did not end it. By its key.
 SELECT claim_id FROM task_engine_ended_executions WHERE task_id = ?1 AND attempt = ?2;
 
 -- name: late_result

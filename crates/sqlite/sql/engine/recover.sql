@@ -1,11 +1,11 @@
 -- name: reclaim_claim
--- Takes one claim from its holder; whoever gets the row ends its attempts.
+-- Takes one claim from its engine; the job that gets the row ends its attempts.
 DELETE FROM task_engine_claims
 WHERE id = ?1 AND instance_id = ?2
 RETURNING claimed_at, attempts;
 
 -- name: reclaim_claims
--- Takes all claims of a life that is over, and of no other: a claim may have
+-- Takes all claims of a session that has ended, and of no other: a claim may have
 -- committed after the first look, so this is asked again and again. Reads all
 -- claims, which are as few as batches under way.
 DELETE FROM task_engine_claims
@@ -17,7 +17,7 @@ WHERE instance_id = (
 RETURNING claimed_at, attempts;
 
 -- name: reclaimed_task
--- What decides about an attempt that is taken back. By keys.
+-- What decides about a reclaimed attempt. By keys.
 SELECT
     task_class,
     context,

@@ -41,11 +41,11 @@ ORDER BY attempt, line
 LIMIT ?6;
 
 -- name: execution_reports
--- What one attempt has said, and what became of a wish to cancel it. By keys.
+-- Progress and log size of one attempt, and the outcome of a cancel request. By keys.
 SELECT
     progress.percent, progress.message, progress.reported_at, coalesce(progress.lines, 0),
     coalesce(cancellation.requested_at, request.requested_at),
-    cancellation.told_at, cancellation.answer
+    cancellation.delivered_at, cancellation.answer
 FROM (SELECT ?1 AS task_id, ?2 AS attempt) AS this
 LEFT JOIN task_engine_execution_progress AS progress
     ON progress.task_id = this.task_id AND progress.attempt = this.attempt
@@ -55,8 +55,8 @@ LEFT JOIN task_engine_cancel_requests AS request
     ON request.task_id = this.task_id AND request.attempt = this.attempt;
 
 -- name: cancellation
--- How an attempt took it that it was told to end, when it ends. By keys alone.
-INSERT INTO task_engine_cancellations (task_id, attempt, requested_at, told_at, answer)
+-- The cancel response of an attempt, when it ends. By keys alone.
+INSERT INTO task_engine_cancellations (task_id, attempt, requested_at, delivered_at, answer)
 VALUES (
     ?1, ?2,
     coalesce(

@@ -1,7 +1,7 @@
 -- name: write_rollups
 -- The numbers of an instance as they stand: sent again, or arriving late, they
 -- change nothing. By the key.
-INSERT INTO task_engine_figures AS figures (
+INSERT INTO task_engine_rollups AS figures (
     minute, task_class, instance_id, generation, ok, failed, other, run_us, run_max_us,
     wait_max_us, run_0, run_1, run_2, run_3, run_4, run_5, run_6, run_7, run_8, run_9, run_10,
     run_11, run_12, run_13, run_14, run_15, run_16, run_17, run_18, run_19, run_20, run_21,
@@ -53,17 +53,17 @@ SELECT
     sum(wait_13), sum(wait_14), sum(wait_15), sum(wait_16), sum(wait_17), sum(wait_18),
     sum(wait_19), sum(wait_20), sum(wait_21), sum(wait_22), sum(wait_23), sum(wait_24),
     sum(wait_25), sum(wait_26), sum(wait_27)
-FROM task_engine_figures
+FROM task_engine_rollups
 WHERE minute >= ?1 / 60000000 * 60000000 AND minute <= ?2
 GROUP BY 1, 2
 ORDER BY 1, 2;
 
 -- name: prune_rollups
 -- The oldest before ?1, by the key, up to ?2.
-DELETE FROM task_engine_figures
+DELETE FROM task_engine_rollups
 WHERE (minute, task_class, instance_id, generation) IN (
     SELECT minute, task_class, instance_id, generation
-    FROM task_engine_figures
+    FROM task_engine_rollups
     WHERE minute < ?1
     ORDER BY minute
     LIMIT ?2

@@ -4,7 +4,7 @@ SELECT name, error FROM task_engine_schedules WHERE error IS NOT NULL ORDER BY n
 
 -- name: failed
 -- Of the last failed tasks, those of the last hour, by class: by
--- task_engine_unhappy_endings.
+-- task_engine_failed_or_cancelled.
 SELECT created.task_class, count(*), max(last.task_id)
 FROM (
     SELECT task_id, stopped_at FROM task_engine_ended_executions

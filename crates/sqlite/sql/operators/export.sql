@@ -1,16 +1,16 @@
 -- name: cancellations
--- Wishes that are over: ranges of the primary key, and of the unique one.
-SELECT attempt, requested_at, told_at, answer
+-- Finished cancel requests: ranges of the primary key, and of the unique one.
+SELECT attempt, requested_at, delivered_at, answer
 FROM task_engine_cancellations
 WHERE task_id = ?1
 UNION ALL
-SELECT wish.attempt, wish.requested_at, NULL, NULL
-FROM task_engine_cancel_requests AS wish
+SELECT request.attempt, request.requested_at, NULL, NULL
+FROM task_engine_cancel_requests AS request
 JOIN task_engine_ended_executions AS ended
-    ON ended.task_id = wish.task_id AND ended.attempt = wish.attempt
-WHERE wish.task_id = ?1 AND NOT EXISTS (
+    ON ended.task_id = request.task_id AND ended.attempt = request.attempt
+WHERE request.task_id = ?1 AND NOT EXISTS (
     SELECT 1 FROM task_engine_cancellations AS done
-    WHERE done.task_id = wish.task_id AND done.attempt = wish.attempt
+    WHERE done.task_id = request.task_id AND done.attempt = request.attempt
 )
 ORDER BY 1;
 
@@ -31,13 +31,13 @@ SELECT slot, task_id, fired_at FROM task_engine_fired_slots WHERE schedule_id = 
 -- All that engines hold: as many rows as busy workers.
 SELECT
     held.task_id, held.attempt, held.retry_number, held.instance_id, held.claimed_at,
-    wish.requested_at
+    request.requested_at
 FROM task_engine_held_attempts AS held
-LEFT JOIN task_engine_cancel_requests AS wish
-    ON wish.task_id = held.task_id AND wish.attempt = held.attempt;
+LEFT JOIN task_engine_cancel_requests AS request
+    ON request.task_id = held.task_id AND request.attempt = held.attempt;
 
 -- name: instances
--- Every life of an engine.
+-- Every engine session.
 SELECT
     id, name, host, pid, version, workers, lease_ms, queues, pools, classes,
     started_at, heartbeat_at, stopped_at, lost_at

@@ -2,7 +2,7 @@
 INSERT INTO task_engine_cancel_requests (task_id, attempt, requested_at) VALUES (?1, ?2, ?3);
 
 -- name: cancellation
-INSERT INTO task_engine_cancellations (task_id, attempt, requested_at, told_at, answer)
+INSERT INTO task_engine_cancellations (task_id, attempt, requested_at, delivered_at, answer)
 VALUES (?1, ?2, ?3, ?4, ?5);
 
 -- name: claim
@@ -11,7 +11,7 @@ INSERT INTO task_engine_claims (id, instance_id, claimed_at, attempts)
 VALUES (?1, ?2, ?3, json_array(json_array(?4, ?5, ?6)));
 
 -- name: execution
--- No claim is known here, so whoever still sends a result is late.
+-- No claim is known here, so a result that still arrives is late.
 INSERT INTO task_engine_ended_executions (
     task_id, attempt, retry_number, instance_id, worker, started_at, stopped_at, retry_at, ends_task,
     result, error
@@ -25,7 +25,7 @@ INSERT INTO task_engine_fired_slots (schedule_id, slot, task_id, fired_at) VALUE
 DELETE FROM sqlite_sequence WHERE name = ?1;
 
 -- name: instance
--- A life that is over, wherever it was.
+-- An ended session.
 INSERT INTO task_engine_instances (
     id, name, host, pid, version, workers, lease_ms, queues, pools, classes,
     started_at, heartbeat_at, stopped_at, lost_at

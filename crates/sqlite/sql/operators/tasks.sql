@@ -1,7 +1,7 @@
 -- name: prune_failed_or_cancelled
 -- Tasks that failed or were cancelled long enough ago, and for which this was
--- the last word: nobody has sent them back. Reads the index
--- task_engine_unhappy_endings.
+-- the last attempt. Reads the index
+-- task_engine_failed_or_cancelled.
 SELECT ended.task_id
 FROM task_engine_ended_executions AS ended
 WHERE ended.ends_task <> 'stopped'
@@ -74,7 +74,7 @@ ORDER BY attempt DESC
 LIMIT 1;
 
 -- name: cancel_request
--- A wish to cancel a running attempt; its holder, or recovery, writes the ending.
+-- A request to cancel a running attempt; its engine, or recovery, writes the ending.
 INSERT INTO task_engine_cancel_requests (task_id, attempt, requested_at)
 VALUES (?1, ?2, ?3)
 ON CONFLICT (task_id, attempt) DO NOTHING;

@@ -69,7 +69,7 @@ HAVING held.attempt < max(ended.attempt)
 ORDER BY held.task_id;
 
 -- name: ran_after_success
--- What did its work does not run again. A failed or cancelled task may: somebody
+-- A task that succeeded does not run again. A failed or cancelled one may: an operator
 -- has sent it back.
 SELECT 'task ' || ended.task_id || ' had stopped with attempt ' || ended.attempt || ', and went on after that'
 FROM task_engine_ended_executions AS ended
@@ -115,8 +115,8 @@ SELECT task_id, 'the late result of attempt ' || attempt, coalesce(result, error
 FROM task_engine_late_results WHERE coalesce(result, error) IS NOT NULL;
 
 -- name: held_by_unknown_instance
--- Recovery finds what is held by a life that is on record, and only that.
-SELECT 'task ' || task_id || ' is held as attempt ' || attempt || ' by instance ' || instance_id || ', which is not on record'
+-- Recovery finds attempts that are held by known sessions only.
+SELECT 'task ' || task_id || ' is held as attempt ' || attempt || ' by instance ' || instance_id || ', which does not exist'
 FROM task_engine_held_attempts
 WHERE instance_id NOT IN (SELECT id FROM task_engine_instances)
 ORDER BY task_id;
@@ -148,7 +148,7 @@ GROUP BY log.task_id, log.attempt
 HAVING max(log.line) > coalesce(progress.lines, 0);
 
 -- name: cancelled_but_not_ended
--- A wish is over when its attempt is.
+-- A cancel request is finished when its attempt has ended.
 SELECT 'task ' || task_id || ', attempt ' || attempt || ' was to be cancelled, but has not ended'
 FROM task_engine_cancellations AS cancellation
 WHERE NOT EXISTS (

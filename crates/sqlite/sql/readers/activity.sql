@@ -48,7 +48,7 @@ WHERE ended.stopped_at >= ?4;
 
 -- name: failure_counts
 -- How many tasks ended in this status (?1) and were not sent back, up to ?2.
--- Reads task_engine_unhappy_endings and searches keys; of those that were sent
+-- Reads task_engine_failed_or_cancelled and searches keys; of those that were sent
 -- back, what is held now is few, and is taken off afterwards.
 SELECT
     (

@@ -24,10 +24,10 @@ CROSS JOIN task_engine_created_tasks AS created ON created.id = held.task_id
 GROUP BY created.queue;
 
 -- name: queues_served
--- Reads the partial index task_engine_living_instances.
+-- Reads the partial index task_engine_instances_live_by_name.
 SELECT DISTINCT queue.value
-FROM task_engine_instances AS life, json_each(life.queues) AS queue
-WHERE life.stopped_at IS NULL AND life.lost_at IS NULL;
+FROM task_engine_instances AS session, json_each(session.queues) AS queue
+WHERE session.stopped_at IS NULL AND session.lost_at IS NULL;
 
 -- name: queues_next_lane
 -- The next lane that has waiting tasks: three searches in

@@ -42,8 +42,8 @@ ORDER BY ended.task_id DESC
 LIMIT ?3;
 
 -- name: page_failed_or_cancelled
--- A page of tasks that failed, or that were cancelled (?4), and that nobody has
--- sent back since. Walks the index task_engine_unhappy_endings backwards.
+-- A page of tasks that failed, or that were cancelled (?4), and that no operator has
+-- sent back since. Walks the index task_engine_failed_or_cancelled backwards.
 SELECT ended.task_id
 FROM task_engine_ended_executions AS ended
 CROSS JOIN task_engine_created_tasks AS created ON created.id = ended.task_id
@@ -68,7 +68,7 @@ LIMIT ?3;
 SELECT task_parameters, context FROM task_engine_created_tasks WHERE id = ?1;
 
 -- name: task_cancel_requested
--- Whether somebody asked for this attempt to be cancelled. By its key.
+-- Whether this attempt has a cancel request. By its key.
 SELECT EXISTS (
     SELECT 1 FROM task_engine_cancel_requests WHERE task_id = ?1 AND attempt = ?2
 );

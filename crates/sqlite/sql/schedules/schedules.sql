@@ -67,7 +67,7 @@ ORDER BY next_at;
 SELECT min(next_at) FROM task_engine_schedules WHERE next_at > ?1;
 
 -- name: schedule_unchanged
--- Whether a schedule still is what somebody has seen. By its key.
+-- Whether a schedule has not changed since it was read. By its key.
 SELECT EXISTS (SELECT 1 FROM task_engine_schedules WHERE id = ?1 AND version = ?2);
 
 -- name: fired_slot_insert

@@ -94,7 +94,7 @@ impl Engine {
             result: Some(Json::null()),
             error: None,
             next: NextState::End(TaskStatus::Stopped),
-            told: None,
+            cancel_response: None,
         }
     }
 }

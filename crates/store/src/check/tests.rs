@@ -150,8 +150,14 @@ fn remedy_for_failures_fits_their_number() {
     };
     for (failed, remedy) in [
         (vec![failed("mail", 1, 7)], "task-engine retry 7"),
-        (vec![failed("mail", 5000, 7)], "task-engine retry 'status=failed class=mail updated<1h'"),
-        (vec![failed("a b", 2, 7)], "task-engine retry 'status=failed class=\"a b\" updated<1h'"),
+        (
+            vec![failed("mail", 5000, 7)],
+            "task-engine retry 'status=failed class=mail updated>now-1h'",
+        ),
+        (
+            vec![failed("a b", 2, 7)],
+            "task-engine retry 'status=failed class=\"a b\" updated>now-1h'",
+        ),
     ] {
         let checks = CheckFacts { failed, ..CheckFacts::default() }.judge();
         let found = of(&checks, "failures");

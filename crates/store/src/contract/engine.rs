@@ -128,7 +128,7 @@ pub trait EngineStore: StoreBase {
     fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Removes up to `limit` sessions that ended longer ago than
-    /// [`KEPT`](task_engine_core::instance::KEPT), hold no attempt and are in no task's
+    /// [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT), hold no attempt and are in no task's
     /// history; never the last that declared the same secrets. Returns how many.
     fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64>;
 }

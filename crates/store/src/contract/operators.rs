@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::Creation;
@@ -32,7 +32,7 @@ pub trait OperatorStore: StoreBase {
 
     /// Pauses a queue: no claim that begins after this has returned takes from it; running
     /// tasks continue. False if it was paused before; a new reason then replaces the old one.
-    fn pause_queue<'a>(&'a self, pause: &'a Pause) -> StoreFuture<'a, bool>;
+    fn pause_queue<'a>(&'a self, pause: &'a QueuePause) -> StoreFuture<'a, bool>;
 
     /// Ends a pause and wakes engines. False if there was none.
     fn resume_queue<'a>(&'a self, queue: &'a str) -> StoreFuture<'a, bool>;

@@ -40,7 +40,7 @@ pub trait ReadStore: StoreBase {
 
     /// Engine sessions: those of this name, or all; the newest first. Ended sessions that
     /// hold no attempt are left out, except the last of a name. Of all names, those that
-    /// ended longer ago than [`KEPT`](task_engine_core::instance::KEPT) are left out as well,
+    /// ended longer ago than [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT) are left out as well,
     /// except the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>>;
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use task_engine_core::change::Edit;
 use task_engine_core::filter::Filter;
-use task_engine_core::queue::{Pause, check_queue_name};
+use task_engine_core::queue::{QueuePause, check_queue_name};
 use task_engine_core::task::Due;
 use task_engine_core::task::TaskId;
 
@@ -195,7 +195,7 @@ pub(super) async fn pause_queue(
     body: Body,
 ) -> Result<Answer<Done>, Problem> {
     let reason = reason_of(&body)?;
-    let pause = Pause::new(name, reason.clone())
+    let pause = QueuePause::new(name, reason.clone())
         .map_err(|bad| Problem::field("/reason", bad.to_string()))?;
     done(&app, &actor, Action::PauseQueue(pause), reason.as_deref()).await
 }

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_operations::stats::{EngineStats, QueueStats};
 
 use super::query::Query;
@@ -100,7 +100,7 @@ fn of_queues(text: &mut Text, now: &Now) {
         let sample = |queue| (vec![("queue", name_of(queue))], value(queue));
         text.family(name, help, queues.iter().map(sample));
     };
-    let due = |count: Count| number(count.counted);
+    let due = |count: BoundedCount| number(count.counted);
     family(
         "task_engine_queue_due",
         "Waiting tasks whose time has come, counted up to 100000 a lane.",

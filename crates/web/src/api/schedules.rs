@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use task_engine_core::json::Json;
-use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::SlotPreview;
 use task_engine_core::schedule::history::{ScheduleDetails, ScheduleEvent};
-use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, Pause, ScheduleRow};
+use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, SchedulePause, ScheduleRow};
 use task_engine_core::schedule::{Missed, Overlap, Schedule};
-use task_engine_core::schedule::{Rule, Timetable};
+use task_engine_core::schedule::{ScheduleRule, Timetable};
 use task_engine_core::task::{NewTask, TaskId};
 
 use super::body::{Body, Object};
@@ -56,7 +56,7 @@ pub(super) struct Shown {
     overlap: Option<Overlap>,
     jitter_ms: Option<u64>,
     next_at: Option<Timestamp>,
-    paused: Option<Pause>,
+    paused: Option<SchedulePause>,
     error: Option<String>,
     last_slot: Option<Timestamp>,
     last_task: Option<TaskId>,
@@ -150,7 +150,7 @@ async fn read(
     name: String,
 ) -> Result<(Schedule, NewTask), Problem> {
     let rule = object.need_text("rule")?;
-    rule.parse::<Rule>().map_err(|bad| object.wrong("rule", bad))?;
+    rule.parse::<ScheduleRule>().map_err(|bad| object.wrong("rule", bad))?;
     let task = app.with_secrets_named(&[task(object)?]).await?.remove(0);
     let mut schedule = Schedule::new(name, rule).new_task(task.clone());
     if let Some(zone) = object.text("time_zone")? {
@@ -254,7 +254,7 @@ pub(super) async fn run(
 
 #[derive(Serialize)]
 pub(super) struct Times {
-    times: Vec<Preview>,
+    times: Vec<SlotPreview>,
 }
 
 /// When a rule would fire, for whoever writes one.
@@ -263,7 +263,7 @@ pub(super) async fn preview(
     query: Query,
 ) -> Result<Answer<Times>, Problem> {
     let query = query.with(&["rule", "zone", "count"])?;
-    let rule: Rule =
+    let rule: ScheduleRule =
         query.need("rule")?.parse().map_err(|bad| Problem::parameter("rule", format!("{bad}.")))?;
     let zone = query.text("zone").unwrap_or("UTC");
     let zone = TimeZone::get(zone).map_err(|_| {

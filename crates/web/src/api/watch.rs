@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::InstanceSummary;
-use task_engine_core::queue::{Count, Service, services};
+use task_engine_core::queue::{BoundedCount, QueueService, queue_services};
 use task_engine_core::task::TaskId;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 use task_engine_operations::stats::{QueueStats, Stats};
@@ -19,7 +19,7 @@ use crate::problem::Problem;
 
 pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, Problem> {
     query.with(&[])?;
-    Ok(Answer(app.glance.stats().await?.figures.clone()))
+    Ok(Answer(app.glance.stats().await?.stats.clone()))
 }
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ pub(super) struct Queues {
 struct Queue {
     #[serde(flatten)]
     figures: QueueStats,
-    served_by: Vec<Service>,
+    served_by: Vec<QueueService>,
 }
 
 pub(super) async fn queues(
@@ -42,7 +42,7 @@ pub(super) async fn queues(
     query.with(&[])?;
     let now = app.glance.now().await?;
     let queue = |figures: &QueueStats| Queue {
-        served_by: services(&figures.row.name, &now.engines),
+        served_by: queue_services(&figures.row.name, &now.engines),
         figures: figures.clone(),
     };
     let queues = now.figures.queues.iter().map(queue).collect();
@@ -93,7 +93,7 @@ pub(super) struct Errors {
     /// Whether there may be more: then all counts are those of a sample, the newest.
     is_sample: bool,
     /// How many tasks have failed in all, if that is known to be more.
-    total: Option<Count>,
+    total: Option<BoundedCount>,
     /// Where to go on: `before` of the next look.
     next: Option<TaskId>,
     at: Timestamp,
@@ -115,7 +115,7 @@ pub(super) async fn errors(
     let query = query.with(&["filter", "before", "limit"])?;
     let filter = query.filter(&app, &actor).await?;
     let limit = query.limit(LIMIT, LIMIT)?;
-    let failures = Failures::look(&*app.store, filter, query.parse("before")?, limit).await?;
+    let failures = Failures::find(&*app.store, filter, query.parse("before")?, limit).await?;
     let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
     Ok(Answer(Errors {
         groups: failures.groups().into_iter().map(told).collect(),

@@ -5,7 +5,7 @@ use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
-use task_engine_core::queue::Pause;
+use task_engine_core::queue::QueuePause;
 
 use super::login::back;
 use crate::access::Actor;
@@ -135,8 +135,8 @@ pub(crate) async fn pause_queue(
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
-    let pause =
-        Pause::new(fields.need("queue")?, reason).map_err(|bad| Problem::bad(bad.to_string()))?;
+    let pause = QueuePause::new(fields.need("queue")?, reason)
+        .map_err(|bad| Problem::bad(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
 }
 

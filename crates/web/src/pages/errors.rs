@@ -5,7 +5,7 @@ mod group;
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
 use task_engine_core::ParseError;
-use task_engine_core::display::{brief, count, counted};
+use task_engine_core::display::{brief, count, count_text};
 use task_engine_core::filter::Filter;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::errors::{ErrorGroup, Failures, HOURS, LIMIT};
@@ -48,7 +48,7 @@ impl Asked {
     /// The newest of them, as many as one look can take.
     async fn find(&self, app: &App) -> Result<Failures, Problem> {
         let filter = Filter::default().and_status(&[self.status]);
-        Ok(Failures::look(&*app.store, filter, self.before, LIMIT).await?)
+        Ok(Failures::find(&*app.store, filter, self.before, LIMIT).await?)
     }
 
     /// The same look, at a page of it.
@@ -168,7 +168,7 @@ pub(super) fn sample(failures: &Failures) -> Markup {
         @if failures.is_sample() {
             p .soft .sum {
                 "A sample: the newest " (looked_at)
-                @if let Some(total) = failures.total { " of " (counted(total)) " failed tasks" }
+                @if let Some(total) = failures.total { " of " (count_text(total)) " failed tasks" }
                 @else { " tasks with an error" }
                 ". Older ones are not counted."
             }

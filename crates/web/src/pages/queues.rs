@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::queue::{Service, services};
+use task_engine_core::queue::{QueueService, queue_services};
 use task_engine_operations::stats::QueueStats;
 use task_engine_store::token::Role;
 
@@ -42,7 +42,7 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
 /// When what is due would be done, if it goes on like this.
 async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
     let goes_on = |queue: &&QueueStats| {
-        queue.row.paused.is_none() && !services(&queue.row.name, &now.engines).is_empty()
+        queue.row.paused.is_none() && !queue_services(&queue.row.name, &now.engines).is_empty()
     };
     let due: i64 =
         now.figures.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
@@ -103,7 +103,7 @@ fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
             td .number data-label="later" { (parts::number(queue.row.later)) }
             td .number data-label="running" { (queue.row.running) }
             td .number data-label="oldest due" { (oldest(queue)) }
-            td data-label="workers" { (served(&services(name, &now.engines), queue.row.due.counted > 0)) }
+            td data-label="workers" { (served(&queue_services(name, &now.engines), queue.row.due.counted > 0)) }
             td { (state(app, queue, now.figures.at)) }
             td .acts { @if viewer.may(Role::Operator) { (acts(app, viewer, queue)) } }
         }
@@ -120,7 +120,7 @@ pub(super) fn oldest(queue: &QueueStats) -> String {
     }
 }
 
-fn served(services: &[Service], is_needed: bool) -> Markup {
+fn served(services: &[QueueService], is_needed: bool) -> Markup {
     const SHOWN_MAX: usize = 4;
     html! {
         @if services.is_empty() {

@@ -90,7 +90,7 @@ fn reasons(app: &App, why: &Why) -> Markup {
         section #why .card data-live {
             h2 { "Why" }
             ul .reasons {
-                @for reason in reasons { li { (display::capital(&reason)) "." } }
+                @for reason in reasons { li { (display::capitalize(&reason)) "." } }
             }
         }
     }

@@ -10,9 +10,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_core::ParseError;
-use task_engine_core::display::capital;
+use task_engine_core::display::capitalize;
 use task_engine_core::filter::{Filter, InvalidFilter};
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
@@ -108,7 +108,7 @@ fn form(app: &App, asked: &Asked) -> Markup {
             div .combo {
                 input #filter type="search" name="filter" value=(asked.text) data-filter
                       data-suggestions=(app.path("/suggestions")) aria-label="Filter"
-                      placeholder="status=failed class=send_mail created<2h"
+                      placeholder="status=failed class=send_mail created>now-2h"
                       autocomplete="off" autocapitalize="off" spellcheck="false"
                       aria-invalid=[wrong.map(|_| "true")]
                       aria-describedby=[wrong.map(|_| "filter-wrong")];
@@ -130,9 +130,9 @@ fn help() -> Markup {
         details .help {
             summary { "How to write a filter" }
             p { "Terms with spaces between; all of them must hold. Several values with commas between mean any of them: "
-                code { "status=failed,cancelled class=send_mail error~\"429\" created>2h params.user.id=42" } }
-            p { code { "created>2h" } " was created more than two hours ago, " code { "created<2h" }
-                " within the last two hours; " code { "created>2026-12-24" } " after that time. "
+                code { "status=failed,cancelled class=send_mail error~\"429\" created>now-2h params.user.id=42" } }
+            p { code { "created>now-2h" } " was created within the last two hours, "
+                code { "created<now-2h" } " longer ago; " code { "created>2026-12-24" } " after that time. "
                 code { "~" } " finds a text anywhere inside, in either case." }
             dl .facts {
                 @for (name, operators, about) in suggest::FIELDS {
@@ -164,7 +164,7 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
                       aria-current=[(asked.filter.is_ok() && chosen == Some(status)).then_some("true")] {
                         @match status {
                             None => "All",
-                            Some(status) => (capital(status.explained())),
+                            Some(status) => (capitalize(status.explained())),
                         }
                         @if let Some(count) = status.and_then(|status| count(now, status)) {
                             small .number { (parts::number(count)) }
@@ -178,15 +178,15 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
 
 /// Counted for all tasks, whatever else the filter says. How many have done
 /// their work, nobody counts.
-fn count(now: &Now, status: TaskStatus) -> Option<Count> {
+fn count(now: &Now, status: TaskStatus) -> Option<BoundedCount> {
     let figures = &now.figures;
     match status {
-        TaskStatus::Waiting => Some(Count {
+        TaskStatus::Waiting => Some(BoundedCount {
             counted: figures.due.counted + figures.later.counted,
             and_more: figures.due.and_more || figures.later.and_more,
         }),
         TaskStatus::Running => {
-            Some(Count { counted: i64::try_from(figures.running).ok()?, and_more: false })
+            Some(BoundedCount { counted: i64::try_from(figures.running).ok()?, and_more: false })
         }
         TaskStatus::Stopped => None,
         TaskStatus::Failed => Some(figures.failure_counts.failed),
@@ -257,7 +257,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
             span { b data-selected-count { "Selected" } " selected" }
             @for verb in verbs() {
                 button .plain name="verb" value=(verb.as_str()) data-bulk=(verb.as_str())
-                       title=(verb.consequence()) { (capital(verb.as_str())) }
+                       title=(verb.consequence()) { (capitalize(verb.as_str())) }
             }
         }
         @if !asked.text.is_empty() {
@@ -265,7 +265,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
                 span { "All that this filter means, on every page:" }
                 @for verb in verbs() {
                     a href=(preview_address(app, verb, &asked.text, &viewer.here))
-                      title=(verb.consequence()) { (capital(verb.as_str())) " all matching" }
+                      title=(verb.consequence()) { (capitalize(verb.as_str())) " all matching" }
                 }
             }
         }

@@ -100,7 +100,7 @@ async fn mistakes_elsewhere_have_a_place_too() {
         ("POST", "/schedules", r#"{"rule":"* * *","class":"a","name":"n"}"#, "/rule", "5 fields"),
         ("POST", "/schedules", r#"{"rule":"@daily","name":"n"}"#, "/class", "missing"),
         ("POST", "/schedules", r#"{"rule":"@daily","class":"a"}"#, "/name", "missing"),
-        ("PUT", "/schedules/n", r#"{"rule":"0 0 31 2 *","class":"a"}"#, "", "never comes"),
+        ("PUT", "/schedules/n", r#"{"rule":"0 0 31 2 *","class":"a"}"#, "", "never fires"),
         (
             "PUT",
             "/schedules/n",

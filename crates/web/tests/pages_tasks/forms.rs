@@ -89,7 +89,7 @@ async fn mistakes_are_told_at_their_field_and_nothing_is_lost() {
         ("queue", "a\u{7}b", "a queue needs a name"),
         ("priority", "high", "is not a priority"),
         ("at", "tomorrow", "this is not a time"),
-        ("at", "2020-01-01 10:00", "give one that is still to come"),
+        ("at", "2020-01-01 10:00", "use a time in the future"),
         ("in", "soon", "this is not a duration"),
         ("unique", &"x".repeat(600), "a unique key needs 1 to 500 bytes"),
     ] {

@@ -2,7 +2,7 @@
 
 use task_engine_conformance::bench::{knowing, new_instance};
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
 use task_engine_core::retry::RetryRule;
@@ -38,18 +38,18 @@ async fn no_field_becomes_markup() {
     let report = Report {
         id: hold.id(),
         version: 1,
-        lines_said: 1,
+        lines_total: 1,
         progress: Some(Progress::new(10.0, EVIL)),
         lines: vec![LogLine::new(1, LogLevel::Info, EVIL)],
     };
     site.bench.store.report(&[report]).await.unwrap();
     let error = TaskError::new(EVIL, EVIL).with_backtrace(vec![EVIL.into()]);
-    let outcome = Outcome::Failure(error, RetryAdvice::NoRetry);
+    let outcome = AttemptEnd::Failure(error, RetryAdvice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let done = site.bench.create(task()).await;
     engine.wake();
     let hold = engine.claim_one().await;
-    let outcome = Outcome::Success(evil_json.clone());
+    let outcome = AttemptEnd::Success(evil_json.clone());
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let waiting = site.bench.create(task()).await;
 

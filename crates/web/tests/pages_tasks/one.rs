@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use task_engine_conformance::bench::new_task;
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
 use task_engine_core::retry::RetryRule;
@@ -52,7 +52,7 @@ async fn attempts_are_a_chart_and_a_table() {
         engine.wake();
         let hold = engine.claim_one().await;
         let big = Json::parse(r#"{"n":1970670598291982290123456789,"list":[1,2]}"#).unwrap();
-        engine.record(&[hold.ends(Outcome::Success(big), &RetryRule::default())]).await;
+        engine.record(&[hold.ends(AttemptEnd::Success(big), &RetryRule::default())]).await;
         let page = site.get(&format!("/tasks/{id}")).await.ok();
         has(&page, "running, 2 times");
         has(&page, "class=\"run failed\"");
@@ -81,7 +81,7 @@ async fn a_backtrace_and_a_late_result_are_shown() {
     assert!(site.bench.lose(engine.id).await);
     site.bench.recover(engine.id).await;
     let error = TaskError::new("Late", "too late").with_backtrace(vec!["main.rs:7".into()]);
-    let outcome = Outcome::Failure(error, RetryAdvice::NoRetry);
+    let outcome = AttemptEnd::Failure(error, RetryAdvice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "InstanceLost");
@@ -100,7 +100,7 @@ async fn logs_come_in_pages_and_progress_is_told() {
     let lines: Vec<_> =
         (1..=450).map(|n| LogLine::new(n, LogLevel::Warn, &format!("said no. {n}."))).collect();
     let progress = Some(Progress::new(40.0, "half way"));
-    let report = Report { id: hold.id(), version: 1, lines_said: 450, progress, lines };
+    let report = Report { id: hold.id(), version: 1, lines_total: 450, progress, lines };
     site.bench.store.report(&[report]).await.unwrap();
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "40 %, half way");

@@ -9,7 +9,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::TestServer;
 use task_engine_conformance::bench::{Bench, Player, knowing, new_instance};
 use task_engine_core::attempt::RetryAdvice;
-use task_engine_core::attempt::{Outcome, TaskError};
+use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
@@ -107,7 +107,7 @@ impl Site {
         let id = self.create(class, "{}").await;
         let hold = engine.claim_one().await;
         assert_eq!(hold.task_id(), id);
-        let outcome = Outcome::Failure(error, RetryAdvice::NoRetry);
+        let outcome = AttemptEnd::Failure(error, RetryAdvice::NoRetry);
         engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
         id
     }

@@ -1,4 +1,4 @@
-//! How far it is: a bar for people, lines for logs.
+//! The progress of a demo: a bar on a terminal, lines otherwise.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::console::Console;
 use crate::log;
 
-pub(super) enum Progress<'a> {
+pub(super) enum DemoProgress<'a> {
     Bar(ProgressBar),
     Lines { console: &'a Console, all: usize, shown: usize, at: Instant },
 }
 
-/// How often a line is printed, if there is something new to say.
+/// How often a line is printed, if the number has changed.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
-impl<'a> Progress<'a> {
+impl<'a> DemoProgress<'a> {
     pub(super) fn new(console: &'a Console, all: usize) -> Self {
         if !console.may_animate() {
             return Self::Lines { console, all, shown: 0, at: Instant::now() };
         }
         let bars = MultiProgress::new();
-        log::keep_clear_of(&bars);
+        log::print_above(&bars);
         let style = ProgressStyle::with_template("{bar:40} {pos} of {len} tasks, {elapsed}");
         let bar = ProgressBar::new(all as u64)
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -15,11 +15,11 @@ use task_engine_store::schedules::{Done, Schedules};
 
 use super::RuleArguments;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
 use crate::deed::{Deed, actor};
+use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
-use crate::exit::Fault;
 use crate::parameters;
 use crate::times::duration;
 
@@ -121,11 +121,13 @@ fn overlap(text: &str) -> Result<Overlap, ParseError> {
     text.parse()
 }
 
-pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fault> {
+pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), CliError> {
     // All that can be wrong with the input is found before anything is opened.
-    let wrong = |error: task_engine_core::task::InvalidTask| Fault::Usage(error.to_string());
+    let wrong = |error: task_engine_core::task::InvalidTask| CliError::Usage(error.to_string());
     let Some(rule) = args.rule.rule() else {
-        return Err(Fault::Usage("say when it runs: --cron EXPRESSION or --every DURATION".into()));
+        return Err(CliError::Usage(
+            "say when it runs: --cron EXPRESSION or --every DURATION".into(),
+        ));
     };
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
@@ -138,8 +140,8 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
         .missed(args.missed)
         .overlap(args.overlap)
         .jitter(args.jitter);
-    let definition = schedule.definition().map_err(|error| Fault::Usage(error.to_string()))?;
-    let store = console.database()?.open(Access::MayCreate).await?;
+    let definition = schedule.definition().map_err(|error| CliError::Usage(error.to_string()))?;
+    let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     for applied in store.migrate().await? {
         console.say(format_args!("Applied migration {applied}"));
     }
@@ -157,10 +159,10 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Fau
     tell(console, &*store, &args.name, "is added").await
 }
 
-pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fault> {
+pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), CliError> {
     let parameters = args.parameters.as_deref();
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
-    let store = console.database()?.open(Access::MustExist).await?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let schedules = Schedules::of(&*store);
     let secrets = task_engine_operations::secrets::read(&*store).await?;
     let stray =
@@ -191,16 +193,16 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Fau
     tell(console, &*store, &args.name, "is changed").await
 }
 
-pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let (schedules, reason) = (Schedules::of(&*store), args.reason.as_deref());
     let deed = Deed::new("schedules.pause", args.name.as_str()).reason(reason);
     let done = deed.perform(&*store, schedules.pause(&args.name, reason), became).await?;
     say(console, &args.name, if done == Done::Changed { "is paused" } else { "was paused before" })
 }
 
-pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.resume", name));
     match deed.perform(&*store, schedules.resume(name), became).await? {
         Done::Changed => tell(console, &*store, name, "is resumed").await,
@@ -208,8 +210,8 @@ pub(super) async fn resume(console: &Console, name: &str) -> Result<(), Fault> {
     }
 }
 
-pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn run(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.run", name));
     let created = |it: &Creation| (format!("created task {}", it.id()), 1);
     let actor = actor();
@@ -221,8 +223,8 @@ pub(super) async fn run(console: &Console, name: &str) -> Result<(), Fault> {
     Ok(out.flush()?)
 }
 
-pub(super) async fn remove(console: &Console, name: &str) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn remove(console: &Console, name: &str) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.remove", name));
     deed.perform(&*store, schedules.remove(name), |_| ("removed".to_owned(), 1)).await?;
     say(console, name, "is removed; its tasks stay")
@@ -233,7 +235,12 @@ fn became(done: &Done) -> (String, u64) {
 }
 
 /// Says what was done, and when it runs next.
-async fn tell(console: &Console, store: &dyn Store, name: &str, what: &str) -> Result<(), Fault> {
+async fn tell(
+    console: &Console,
+    store: &dyn Store,
+    name: &str,
+    what: &str,
+) -> Result<(), CliError> {
     let (row, _) = store.schedule(name).await?;
     let next_at = row.as_ref().and_then(|row| row.state.next_at);
     let what = match next_at {
@@ -247,7 +254,7 @@ async fn tell(console: &Console, store: &dyn Store, name: &str, what: &str) -> R
     say(console, name, &what)
 }
 
-fn say(console: &Console, name: &str, what: &str) -> Result<(), Fault> {
+fn say(console: &Console, name: &str, what: &str) -> Result<(), CliError> {
     let mut out = console.results();
     writeln!(out, "schedule {} {what}", escape(name))?;
     Ok(out.flush()?)

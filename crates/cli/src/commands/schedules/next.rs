@@ -7,15 +7,15 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use task_engine_core::display::relative;
-use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::SlotPreview;
 use task_engine_core::schedule::history::ScheduleDetails;
-use task_engine_core::schedule::{InvalidSchedule, Timetable, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, InvalidSchedule, Timetable};
 use task_engine_store::schedules::Schedules;
 
 use super::RuleArguments;
 use crate::console::Console;
-use crate::database::Access;
-use crate::exit::Fault;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::table;
 
@@ -49,7 +49,7 @@ const EXAMPLES: &str = "Examples:
   task-engine schedules next --cron '30 2 * * *' --time-zone America/New_York --after 2027-03-13
   task-engine schedules next nightly -n 3";
 
-pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), Fault> {
+pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let (timetable, now) = match (&args.name, args.rule.rule()) {
         (Some(name), _) => stored(console, name).await?,
         (None, Some(rule)) => {
@@ -57,7 +57,7 @@ pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
             (typed(&rule, args.time_zone.as_deref().unwrap_or("UTC"), now)?, now)
         }
         (None, None) => {
-            return Err(Fault::Usage(
+            return Err(CliError::Usage(
                 "name a schedule, or say --cron EXPRESSION or --every DURATION".to_owned(),
             ));
         }
@@ -79,8 +79,8 @@ pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), Fault>
 }
 
 /// Times as a table.
-pub(super) fn times(previews: &[Preview], now: Timestamp) -> String {
-    let row = |preview: &Preview| {
+pub(super) fn times(previews: &[SlotPreview], now: Timestamp) -> String {
+    let row = |preview: &SlotPreview| {
         vec![
             preview.local.strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string(),
             preview.at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
@@ -91,12 +91,12 @@ pub(super) fn times(previews: &[Preview], now: Timestamp) -> String {
     table(&["LOCAL", "UTC", "WHEN", "NOTE"], &[], previews.iter().map(row).collect())
 }
 
-async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let ScheduleDetails { row, now, .. } = Schedules::of(&*store).show(name, 0).await?;
     let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));
     let timetable = timetable.map_err(|why| {
-        Fault::Conflict(InvalidSchedule { name: name.to_owned(), why }.to_string())
+        CliError::Conflict(InvalidSchedule { name: name.to_owned(), why }.to_string())
     })?;
     if let Some(pause) = &row.state.paused {
         let since = relative(pause.at, now);
@@ -107,24 +107,24 @@ async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp),
     Ok((timetable, now))
 }
 
-fn typed(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, Fault> {
-    let wrong = |why: Wrong| Fault::Usage(why.to_string());
-    let zone = TimeZone::get(zone).map_err(|_| wrong(Wrong::Zone(zone.to_owned())))?;
-    let rule_read = rule.parse().map_err(|why| wrong(Wrong::Rule(why)))?;
+fn typed(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, CliError> {
+    let wrong = |why: InvalidDefinition| CliError::Usage(why.to_string());
+    let zone = TimeZone::get(zone).map_err(|_| wrong(InvalidDefinition::Zone(zone.to_owned())))?;
+    let rule_read = rule.parse().map_err(|why| wrong(InvalidDefinition::Rule(why)))?;
     let timetable = Timetable { rule: rule_read, zone, anchor };
     if timetable.next_after(anchor).is_none() {
-        return Err(wrong(Wrong::Never(rule.to_owned())));
+        return Err(wrong(InvalidDefinition::Never(rule.to_owned())));
     }
     Ok(timetable)
 }
 
-fn time(text: &str, zone: &TimeZone) -> Result<Timestamp, Fault> {
+fn time(text: &str, zone: &TimeZone) -> Result<Timestamp, CliError> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
     let begin = |date: Date| date.to_zoned(zone.clone()).map(|zoned| zoned.timestamp());
     text.parse::<Date>().and_then(begin).map_err(|_| {
-        Fault::Usage(format!(
+        CliError::Usage(format!(
             "--after {text:?} is not a time; write 2027-03-13 or 2027-03-13T12:00:00Z"
         ))
     })

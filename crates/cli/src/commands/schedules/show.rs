@@ -6,17 +6,17 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_core::display::{clock_and_relative, count, relative, span};
-use task_engine_core::schedule::Preview;
+use task_engine_core::schedule::SlotPreview;
 use task_engine_core::schedule::history::{HistoryLine, ScheduleDetails, ScheduleEvent};
 use task_engine_core::schedule::row::{FiredSlot, ScheduleRow};
-use task_engine_core::schedule::{Definition, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, ScheduleDefinition};
 use task_engine_store::schedules::Schedules;
 
 use super::next::times;
 use crate::console::{Console, now};
-use crate::database::Access;
+use crate::database::OpenMode;
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::table::table;
@@ -51,8 +51,8 @@ pub(crate) struct ShowArguments {
 const FIRED_SHOWN: u32 = 10;
 const NEXT_SHOWN: usize = 5;
 
-pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
     let secrets = task_engine_operations::secrets::read(&*store).await?;
     rows.iter_mut().for_each(|row| secrets.schedule(row));
@@ -89,7 +89,7 @@ pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), F
 
 fn line(row: &ScheduleRow, now: Timestamp) -> Vec<String> {
     let definition = row.definition();
-    let field = |read: fn(&Definition) -> &str, most| {
+    let field = |read: fn(&ScheduleDefinition) -> &str, most| {
         definition.as_ref().map_or_else(|_| "?".to_owned(), |known| summary(read(known), most))
     };
     let when =
@@ -121,11 +121,11 @@ struct Whole<'a> {
     fired: &'a [FiredSlot],
     /// Skipped slots and manual runs.
     events: &'a [ScheduleEvent],
-    next: &'a [Preview],
+    next: &'a [SlotPreview],
 }
 
-pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), Fault> {
-    let store = console.database()?.open(Access::MustExist).await?;
+pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), CliError> {
+    let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
     let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
     task_engine_operations::secrets::read(&*store).await?.schedule(&mut details.row);
@@ -151,9 +151,9 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), F
 
 fn upcoming(
     row: &ScheduleRow,
-    definition: Result<&Definition, &Wrong>,
+    definition: Result<&ScheduleDefinition, &InvalidDefinition>,
     now: Timestamp,
-) -> Vec<Preview> {
+) -> Vec<SlotPreview> {
     let timetable = definition.ok().and_then(|known| known.timetable(row.state.anchor).ok());
     match timetable {
         Some(timetable) if row.state.next_at.is_some() => timetable.preview(now, NEXT_SHOWN),
@@ -164,9 +164,9 @@ fn upcoming(
 fn print(
     out: &mut impl Write,
     row: &ScheduleRow,
-    definition: Result<&Definition, &Wrong>,
+    definition: Result<&ScheduleDefinition, &InvalidDefinition>,
     history: &[HistoryLine],
-    next: &[Preview],
+    next: &[SlotPreview],
 ) -> io::Result<()> {
     let now = now();
     let time = |time| clock_and_relative(time, now.timestamp(), now.time_zone());
@@ -231,7 +231,7 @@ fn print(
     Ok(())
 }
 
-fn declaration(row: &ScheduleRow, definition: &Definition) -> &'static str {
+fn declaration(row: &ScheduleRow, definition: &ScheduleDefinition) -> &'static str {
     match &row.state.declared {
         None => "no, it was added by hand",
         Some(said) if definition.to_declaration().is_ok_and(|now| now == *said) => {

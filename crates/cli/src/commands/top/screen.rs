@@ -1,40 +1,40 @@
-//! What stands on the screen: lines out of figures.
+//! The lines of the screen.
 
 use task_engine_core::display::{count, span};
 use task_engine_operations::stats::StatsSnapshot;
 
 use super::super::stats::{classes, ended, overview, queues};
 use crate::escape::summary;
-use crate::said::progress_text;
+use crate::log_follow::progress_text;
 use crate::table::table;
 
-/// All that is to be seen, in so many lines or fewer: running tasks, which may be
-/// many, get what the rest leaves.
+/// At most `height` lines. Running tasks, which may be many, get the lines that the
+/// rest leaves.
 pub(super) fn lines(
     look: &StatsSnapshot,
     before: Option<&StatsSnapshot>,
     height: usize,
 ) -> Vec<String> {
-    let figures = &look.figures;
-    let busy: i64 = figures.engines.iter().map(|engine| engine.busy).sum();
-    let workers: i32 = figures.engines.iter().map(|engine| engine.workers).sum();
+    let stats = &look.stats;
+    let busy: i64 = stats.engines.iter().map(|engine| engine.busy).sum();
+    let workers: i32 = stats.engines.iter().map(|engine| engine.workers).sum();
     let mut lines = vec![
-        overview(figures),
+        overview(stats),
         format!(
             "{}, {busy} of {workers} workers busy{}",
-            count(figures.engines.len(), "engine"),
+            count(stats.engines.len(), "engine"),
             before.map(|before| changes(look, before)).unwrap_or_default()
         ),
-        ended(&figures.last_minute),
-        ended(&figures.last_hour),
+        ended(&stats.last_minute),
+        ended(&stats.last_hour),
     ];
-    if !figures.last_hour.classes.is_empty() {
-        section(&mut lines, &classes(&figures.last_hour), few(height));
+    if !stats.last_hour.classes.is_empty() {
+        section(&mut lines, &classes(&stats.last_hour), few(height));
     }
-    if !figures.queues.is_empty() {
-        section(&mut lines, &queues(figures), few(height));
+    if !stats.queues.is_empty() {
+        section(&mut lines, &queues(stats), few(height));
     }
-    if !look.moving.held.is_empty() {
+    if !look.activity.held.is_empty() {
         let left = height.saturating_sub(lines.len() + 1);
         section(&mut lines, &running(look), left);
     }
@@ -58,18 +58,18 @@ fn section(lines: &mut Vec<String>, text: &str, rows_max: usize) {
     lines.push(format!("… and {} more", all.len() - shown));
 }
 
-/// What has changed since the look before.
+/// Changes since the last refresh.
 fn changes(look: &StatsSnapshot, before: &StatsSnapshot) -> String {
-    let id = |look: &StatsSnapshot| look.figures.newest_task.map_or(0, |id| id.0);
+    let id = |look: &StatsSnapshot| look.stats.newest_task.map_or(0, |id| id.0);
     let created = id(look) - id(before);
-    let due = look.figures.due.counted - before.figures.due.counted;
-    format!("; {created} created, {due:+} due since the last look")
+    let due = look.stats.due.counted - before.stats.due.counted;
+    format!("; {created} created, {due:+} due since the last refresh")
 }
 
 fn running(look: &StatsSnapshot) -> String {
-    let rows = look.moving.held.iter().map(|held| {
+    let rows = look.activity.held.iter().map(|held| {
         let name = look.names.iter().find(|(id, _)| *id == held.instance_id);
-        let time = look.moving.now.duration_since(held.claimed_at).unsigned_abs();
+        let time = look.activity.now.duration_since(held.claimed_at).unsigned_abs();
         vec![
             held.task_id.to_string(),
             summary(&held.task_class, 40),
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn hidden_rows_are_counted() {
         let mut lines = Vec::new();
         section(&mut lines, "H\n1\n2\n3\n4", 3);
         assert_eq!(lines, ["", "H", "1", "… and 3 more"]);

@@ -11,8 +11,8 @@ use task_engine_core::flow::FlowAttempt;
 use task_engine_core::flow::FlowTask;
 use task_engine_core::task::ExecutionStatus;
 
+use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::exit::Fault;
 use crate::json_output::write_json_line;
 
 /// Deeper tasks are not indented further.
@@ -21,9 +21,9 @@ const LEVELS_MAX: usize = 24;
 const ATTEMPTS_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 100;
 
-/// A place in the tree.
-pub(super) struct Node {
-    /// Which task, by its place in the list.
+/// A task in the tree.
+pub(super) struct TreeNode {
+    /// Its index in the list of tasks.
     at: usize,
     depth: usize,
     /// Whether each of its ancestors, from the outermost on, and then itself,
@@ -33,14 +33,13 @@ pub(super) struct Node {
 
 /// Parents before their children, both oldest first. A task whose parent is not
 /// among them stands at the top.
-pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
+pub(super) fn order(tasks: &[FlowTask]) -> Vec<TreeNode> {
     let places: HashMap<TaskId, usize> =
         tasks.iter().enumerate().map(|(at, task)| (task.row.id, at)).collect();
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut tops = Vec::new();
     for (at, task) in tasks.iter().enumerate() {
-        // Somebody's SQL may name any parent; one that is not older would make
-        // a ring.
+        // SQL of users may set any parent; one that is not older would make a cycle.
         let parent = task.parent_id.filter(|parent| *parent < task.row.id);
         match parent.and_then(|parent| places.get(&parent)) {
             Some(parent) => children.entry(*parent).or_default().push(at),
@@ -48,14 +47,14 @@ pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
         }
     }
     let mut order = Vec::with_capacity(tasks.len());
-    let mut open: Vec<Node> = Vec::new();
-    let push = |open: &mut Vec<Node>, ats: &[usize], depth: usize, above: &[bool]| {
+    let mut open: Vec<TreeNode> = Vec::new();
+    let push = |open: &mut Vec<TreeNode>, ats: &[usize], depth: usize, above: &[bool]| {
         for (n, at) in ats.iter().enumerate().rev() {
             let mut last = above.to_vec();
             if depth > 0 && depth <= LEVELS_MAX {
                 last.push(n + 1 == ats.len());
             }
-            open.push(Node { at: *at, depth, last });
+            open.push(TreeNode { at: *at, depth, last });
         }
     };
     push(&mut open, &tops, 0, &[]);
@@ -72,7 +71,7 @@ pub(super) fn order(tasks: &[FlowTask]) -> Vec<Node> {
 pub(super) fn write_text(
     out: &mut impl Write,
     tasks: &[FlowTask],
-    order: &[Node],
+    order: &[TreeNode],
     named: Option<TaskId>,
     now: Timestamp,
 ) -> io::Result<()> {
@@ -84,7 +83,7 @@ pub(super) fn write_text(
         } else {
             String::new()
         };
-        let stranger = match task.parent_id {
+        let origin = match task.parent_id {
             Some(parent) if node.depth == 0 => {
                 format!(", created by task {parent}, which is not here")
             }
@@ -92,11 +91,11 @@ pub(super) fn write_text(
         };
         writeln!(
             out,
-            "{}{deep}{} {} {}{stranger}{mark}",
+            "{}{deep}{} {} {}{origin}{mark}",
             branch(node),
             task.row.id,
             summary(&task.row.task_class, 60),
-            story(task, now)
+            summary_text(task, now)
         )?;
         write_attempts(out, task, &trunk(node))?;
     }
@@ -119,29 +118,29 @@ fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Re
     Ok(())
 }
 
-/// What happened to a task, on one line.
-fn story(task: &FlowTask, now: Timestamp) -> String {
+/// A task on one line.
+fn summary_text(task: &FlowTask, now: Timestamp) -> String {
     let status = task.row.status;
-    let mut story = status.to_string();
+    let mut text = status.to_string();
     if status == TaskStatus::Waiting {
-        story.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
+        text.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
     }
     match &task.executions[..] {
         [] => {}
         [only] => {
             if only.status == ExecutionStatus::Snoozed {
-                story.push_str(", snoozed");
+                text.push_str(", snoozed");
             }
             let wait = task.waits().first().copied().flatten();
-            story.push_str(&times(only, wait));
-            story.push_str(&error(only));
+            text.push_str(&times(only, wait));
+            text.push_str(&error(only));
         }
         many => {
-            let ran = many.iter().filter_map(FlowAttempt::lasted).sum();
-            story.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
+            let ran = many.iter().filter_map(FlowAttempt::run_time).sum();
+            text.push_str(&format!(", {} attempts, ran {} in all", many.len(), span(ran)));
         }
     }
-    story
+    text
 }
 
 fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
@@ -149,9 +148,9 @@ fn times(execution: &FlowAttempt, wait: Option<std::time::Duration>) -> String {
     if let Some(wait) = wait {
         text.push_str(&format!(", waited {}", span(wait)));
     }
-    match (execution.started_at, execution.lasted()) {
+    match (execution.started_at, execution.run_time()) {
         (Some(_), Some(lasted)) => text.push_str(&format!(", ran {}", span(lasted))),
-        (None, _) => text.push_str(", never began"),
+        (None, _) => text.push_str(", never started"),
         (Some(_), None) => {}
     }
     if let Some(instance) = &execution.instance {
@@ -169,8 +168,8 @@ fn error(execution: &FlowAttempt) -> String {
     format!(": {}", summary(&text, ERROR_CHARS_MAX))
 }
 
-/// What stands before the line of a task.
-fn branch(node: &Node) -> String {
+/// The branch before the line of a task.
+fn branch(node: &TreeNode) -> String {
     let Some((last, above)) = node.last.split_last() else {
         return String::new();
     };
@@ -179,8 +178,8 @@ fn branch(node: &Node) -> String {
     text
 }
 
-/// What stands before further lines of a task.
-fn trunk(node: &Node) -> String {
+/// The branch before further lines of a task.
+fn trunk(node: &TreeNode) -> String {
     format!("{}   ", bars(&node.last))
 }
 
@@ -189,16 +188,16 @@ fn bars(last: &[bool]) -> String {
 }
 
 #[derive(Serialize)]
-struct Flow<'a> {
+struct FlowOutput<'a> {
     correlation_id: &'a str,
     /// False if there are more tasks than asked for.
     complete: bool,
-    tasks: Vec<Task<'a>>,
+    tasks: Vec<FlowTaskOutput<'a>>,
 }
 
 /// Flat, with the depth: nested as deep as the flow is, no parser would take it.
 #[derive(Serialize)]
-struct Task<'a> {
+struct FlowTaskOutput<'a> {
     depth: usize,
     #[serde(flatten)]
     task: &'a FlowTask,
@@ -210,94 +209,23 @@ pub(super) fn write_json(
     out: &mut impl Write,
     correlation_id: &str,
     tasks: &[FlowTask],
-    order: &[Node],
+    order: &[TreeNode],
     more: bool,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
     let tasks = order.iter().map(|node| {
         let task = &tasks[node.at];
-        Task {
+        FlowTaskOutput {
             depth: node.depth,
             task,
             waited_ms: task.waits().into_iter().map(ms).collect(),
-            ran_ms: task.executions.iter().map(|execution| ms(execution.lasted())).collect(),
+            ran_ms: task.executions.iter().map(|execution| ms(execution.run_time())).collect(),
         }
     });
-    let flow = Flow { correlation_id, complete: !more, tasks: tasks.collect() };
+    let flow = FlowOutput { correlation_id, complete: !more, tasks: tasks.collect() };
     write_json_line(out, &flow)?;
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use task_engine_core::task::TaskRow;
-
-    fn task(id: i64, parent: Option<i64>) -> FlowTask {
-        let at = Timestamp::UNIX_EPOCH;
-        FlowTask {
-            row: TaskRow {
-                id: TaskId(id),
-                status: TaskStatus::Stopped,
-                task_class: "a".into(),
-                queue: "default".into(),
-                priority: 0,
-                created_at: at,
-                scheduled_at: at,
-                updated_at: at,
-                attempts: 0,
-                retry_number: 0,
-                instance: None,
-                error: None,
-            },
-            parent_id: parent.map(TaskId),
-            due_at: at,
-            executions: Vec::new(),
-        }
-    }
-
-    fn text(tasks: &[FlowTask]) -> String {
-        let mut out = Vec::new();
-        write_text(&mut out, tasks, &order(tasks), None, Timestamp::UNIX_EPOCH).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn children_stand_under_their_parents() {
-        let tasks = [
-            task(1, None),
-            task(2, Some(1)),
-            task(3, Some(1)),
-            task(4, Some(2)),
-            task(5, Some(99)),
-        ];
-        assert_eq!(
-            text(&tasks),
-            "1 a stopped\n\
-             ├─ 2 a stopped\n\
-             │  └─ 4 a stopped\n\
-             └─ 3 a stopped\n\
-             5 a stopped, created by task 99, which is not here\n"
-        );
-    }
-
-    #[test]
-    fn a_ring_or_a_stranger_stands_at_the_top() {
-        let shown = text(&[task(1, Some(2)), task(2, Some(1)), task(3, Some(3)), task(5, Some(4))]);
-        assert_eq!(
-            shown,
-            "1 a stopped, created by task 2, which is not here\n\
-             └─ 2 a stopped\n\
-             3 a stopped, created by task 3, which is not here\n\
-             5 a stopped, created by task 4, which is not here\n"
-        );
-    }
-
-    #[test]
-    fn a_long_chain_is_no_problem() {
-        let chain: Vec<_> = (1..=100_000).map(|id| task(id, (id > 1).then_some(id - 1))).collect();
-        let shown = text(&chain);
-        assert_eq!(shown.lines().count(), 100_000);
-        assert!(shown.ends_with("(99999 levels down) 100000 a stopped\n"));
-    }
-}
+mod tests;

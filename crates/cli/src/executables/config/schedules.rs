@@ -1,203 +1,144 @@
 //! Regular tasks in the file: `[schedule.NAME]`.
 
-use serde_json::{Map, Number, Value as Json};
+use serde_json::{Map, Number, Value};
 use task_engine::{NewTask, Schedule};
-use task_engine_core::ParseError;
-use task_engine_core::json::Json as Text;
-use task_engine_core::schedule::Wrong;
-use toml::de::{DeTable, DeValue};
+use task_engine_core::json::Json;
+use task_engine_core::schedule::InvalidDefinition;
+use toml::Spanned;
 
-use super::values::{Key, Value, entry, nearest};
-use super::{Executable, Reader};
-use task_engine_core::retry::DELAY_MAX;
+use super::file::{Name, ScheduleTable};
+use super::{Checker, Executable, nearest, span};
 
-const SCHEDULE_KEYS: [&str; 10] = [
-    "class",
-    "cron",
-    "every",
-    "time_zone",
-    "parameters",
-    "queue",
-    "priority",
-    "missed",
-    "overlap",
-    "jitter",
-];
-
-impl Reader<'_> {
+impl Checker<'_> {
     pub(super) fn schedule(
         &mut self,
-        name: &Key<'_>,
-        table: &DeTable<'_>,
+        name: &Name,
+        table: &ScheduleTable,
         classes: &[Executable],
     ) -> Option<Schedule> {
-        self.unknown_keys(table, &SCHEDULE_KEYS, "see `task-engine start --help`");
-        let before = self.mistakes.len();
         let task = self.task(name, table, classes);
         let schedule = self.times(name, table);
-        let time_zone = self.text_of(table, "time_zone");
-        let missed = self.word(table, "missed");
-        let overlap = self.word(table, "overlap");
-        let jitter = self.duration(table, "jitter", DELAY_MAX);
-        if self.mistakes.len() > before {
-            return None;
-        }
         let mut schedule = schedule?.new_task(task?);
-        if let Some(zone) = time_zone {
-            schedule = schedule.time_zone(zone);
+        if let Some(zone) = &table.time_zone {
+            schedule = schedule.time_zone(zone.get_ref().to_string());
         }
-        if let Some(missed) = missed {
-            schedule = schedule.missed(missed);
+        if let Some(missed) = &table.missed {
+            schedule = schedule.missed(missed.get_ref().0);
         }
-        if let Some(overlap) = overlap {
-            schedule = schedule.overlap(overlap);
+        if let Some(overlap) = table.overlap {
+            schedule = schedule.overlap(overlap.0);
         }
-        if let Some(jitter) = jitter {
-            schedule = schedule.jitter(jitter);
+        if let Some(jitter) = &table.jitter {
+            schedule = schedule.jitter(jitter.get_ref().0);
         }
         match schedule.definition() {
             Ok(_) => Some(schedule),
             Err(error) => {
-                let keys: &[&str] = match &error.why {
-                    Wrong::Rule(_) | Wrong::Never(_) => &["cron", "every"],
-                    Wrong::Zone(_) => &["time_zone"],
-                    Wrong::Jitter => &["jitter"],
-                    Wrong::Missed => &["missed"],
-                    _ => &[],
+                let key = match &error.why {
+                    InvalidDefinition::Rule(_) | InvalidDefinition::Never(_) => {
+                        span(&table.cron).or_else(|| span(&table.every))
+                    }
+                    InvalidDefinition::Zone(_) => span(&table.time_zone),
+                    InvalidDefinition::Jitter => span(&table.jitter),
+                    InvalidDefinition::Missed => span(&table.missed),
+                    _ => None,
                 };
-                let place = keys.iter().find_map(|key| entry(table, key));
-                let place = place.map_or(name.span(), |(_, value)| value.span());
-                self.mistake(place, error.why.to_string());
+                self.error(key.unwrap_or_else(|| name.span()), error.why.to_string());
                 None
             }
         }
     }
 
     /// When it fires.
-    fn times(&mut self, name: &Key<'_>, table: &DeTable<'_>) -> Option<Schedule> {
-        let schedule = name.get_ref().to_string();
-        match (entry(table, "cron"), entry(table, "every")) {
-            (Some((_, cron)), None) => Some(Schedule::cron(schedule, self.text(cron, "cron")?)),
-            (None, Some(_)) => {
-                Some(Schedule::every(schedule, self.duration(table, "every", DELAY_MAX)?))
-            }
-            (Some(_), Some((key, _))) => {
-                self.mistake(key.span(), "a schedule has cron or every, not both");
+    fn times(&mut self, name: &Name, table: &ScheduleTable) -> Option<Schedule> {
+        let schedule = name.get_ref();
+        match (&table.cron, &table.every) {
+            (Some(cron), None) => Some(Schedule::cron(schedule, cron.get_ref().to_string())),
+            (None, Some(every)) => Some(Schedule::every(schedule, every.get_ref().0)),
+            (Some(_), Some(every)) => {
+                self.error(every.span(), "a schedule has cron or every, not both");
                 None
             }
             (None, None) => {
                 let message = format!(
                     "schedule {schedule} never runs; write cron = \"0 3 * * *\" or every = \"15m\""
                 );
-                self.mistake(name.span(), message);
+                self.error(name.span(), message);
                 None
             }
         }
     }
 
-    /// What it creates: in the queue and with the priority of its class, unless it
-    /// says otherwise.
+    /// What it creates: in the queue and with the priority of its class, unless the
+    /// table names others.
     fn task(
         &mut self,
-        name: &Key<'_>,
-        table: &DeTable<'_>,
+        name: &Name,
+        table: &ScheduleTable,
         classes: &[Executable],
     ) -> Option<NewTask> {
-        let Some((_, value)) = entry(table, "class") else {
+        let Some(class) = &table.class else {
             let message =
                 format!("schedule {} has no class; write class = \"NAME\"", name.get_ref());
-            self.mistake(name.span(), message);
+            self.error(name.span(), message);
             return None;
         };
-        let class = self.text(value, "class")?;
-        let known = classes.iter().find(|one| one.class == class);
+        let class_name: &str = class.get_ref();
+        let known = classes.iter().find(|one| one.class == class_name);
         if known.is_none() {
-            // A class of another engine is as good; a slip of the pen is not.
-            let names: Vec<&str> = classes.iter().map(|one| one.class.as_str()).collect();
-            if let Some(near) = nearest(&class, &names) {
-                let message = format!("class {class:?} is not in this file; did you mean {near}?");
-                self.mistake(value.span(), message);
+            // The class may belong to another engine; a similar name is a slip.
+            let names = classes.iter().map(|one| one.class.as_str());
+            if let Some(near) = nearest(class_name, names) {
+                let message =
+                    format!("class {class_name:?} is not in this file; did you mean {near}?");
+                self.error(class.span(), message);
             }
         }
         let rules = known.map(Executable::rules).unwrap_or_default();
-        let parameters = match entry(table, "parameters") {
-            None => Text::empty_object(),
-            Some((_, value)) => self.parameters(value)?,
+        let parameters = match &table.parameters {
+            None => Json::empty_object(),
+            Some(parameters) => self.parameters(parameters)?,
         };
-        let queue = self.queue(table).unwrap_or(rules.queue);
-        let priority = self.whole(table, "priority", i32::MIN.into(), i32::MAX.into());
-        let task = NewTask::new(class, parameters)
+        let queue = self.queue(table.queue.as_ref()).unwrap_or(rules.queue);
+        let task = NewTask::new(class_name, parameters)
             .and_then(|task| task.queue(queue))
             .and_then(|task| task.secret(&rules.secret));
         match task {
-            Ok(task) => Some(task.priority(priority.unwrap_or(rules.priority))),
+            Ok(task) => Some(task.priority(table.priority.unwrap_or(rules.priority))),
             Err(error) => {
-                self.mistake(value.span(), error.to_string());
+                self.error(class.span(), error.to_string());
                 None
             }
         }
     }
 
-    fn parameters(&mut self, value: &Value<'_>) -> Option<Text> {
-        self.table(value, "parameters")?;
-        let json = self.json(value)?;
-        match Text::encode_object(&json) {
-            Ok(text) => Some(text),
-            Err(error) => {
-                self.mistake(value.span(), error.to_string());
+    fn parameters(&mut self, table: &Spanned<toml::Table>) -> Option<Json> {
+        let json = json_object(table.get_ref()).ok_or("JSON has no such number".to_owned());
+        match json.and_then(|json| Json::encode_object(&json).map_err(|error| error.to_string())) {
+            Ok(json) => Some(json),
+            Err(why) => {
+                self.error(table.span(), format!("parameters: {why}"));
                 None
             }
         }
     }
+}
 
-    /// The same value in JSON. Times become texts, as JSON has none.
-    fn json(&mut self, value: &Value<'_>) -> Option<Json> {
-        let number = |number: Option<Number>| number.map(Json::Number);
-        let json = match value.get_ref() {
-            DeValue::String(text) => Some(Json::String(text.to_string())),
-            DeValue::Boolean(yes) => Some(Json::Bool(*yes)),
-            DeValue::Datetime(time) => Some(Json::String(time.to_string())),
-            DeValue::Integer(digits) => {
-                let whole = i64::from_str_radix(digits.as_str(), digits.radix());
-                number(whole.ok().map(Number::from))
-            }
-            DeValue::Float(digits) => {
-                number(digits.as_str().parse().ok().and_then(Number::from_f64))
-            }
-            DeValue::Array(list) => {
-                return list.iter().map(|value| self.json(value)).collect::<Option<_>>();
-            }
-            DeValue::Table(table) => {
-                let pairs = table.iter();
-                let pairs =
-                    pairs.map(|(key, value)| Some((key.get_ref().to_string(), self.json(value)?)));
-                return pairs.collect::<Option<Map<_, _>>>().map(Json::Object);
-            }
-        };
-        if json.is_none() {
-            self.mistake(value.span(), "JSON has no such number");
-        }
-        json
-    }
+fn json_object(table: &toml::Table) -> Option<Value> {
+    let fields = table.iter().map(|(key, value)| Some((key.clone(), json(value)?)));
+    fields.collect::<Option<Map<_, _>>>().map(Value::Object)
+}
 
-    fn text_of(&mut self, table: &DeTable<'_>, key: &str) -> Option<String> {
-        let (_, value) = entry(table, key)?;
-        self.text(value, key)
-    }
-
-    /// One of a few words.
-    fn word<T: std::str::FromStr<Err = ParseError>>(
-        &mut self,
-        table: &DeTable<'_>,
-        key: &str,
-    ) -> Option<T> {
-        let (_, value) = entry(table, key)?;
-        match self.text(value, key)?.parse() {
-            Ok(word) => Some(word),
-            Err(error) => {
-                self.mistake(value.span(), format!("{key}: {error}"));
-                None
-            }
-        }
-    }
+/// The same value in JSON. Times become texts, because JSON has none; `None` is for a
+/// number that JSON does not have.
+fn json(value: &toml::Value) -> Option<Value> {
+    Some(match value {
+        toml::Value::String(text) => Value::String(text.clone()),
+        toml::Value::Boolean(yes) => Value::Bool(*yes),
+        toml::Value::Datetime(time) => Value::String(time.to_string()),
+        toml::Value::Integer(number) => Value::from(*number),
+        toml::Value::Float(number) => Value::Number(Number::from_f64(*number)?),
+        toml::Value::Array(list) => list.iter().map(json).collect::<Option<_>>()?,
+        toml::Value::Table(table) => json_object(table)?,
+    })
 }

@@ -9,22 +9,22 @@ fn read(text: &str) -> Result<Vec<Executable>, Vec<String>> {
 }
 
 fn config(text: &str) -> Result<Config, Vec<String>> {
-    parse(text, Path::new("/"), Purpose::Run).map_err(|mistakes| {
-        let lines = mistakes.iter();
-        lines.map(|m| format!("{}:{}: {}", m.line, m.column, m.message)).collect()
+    parse(text, Path::new("/"), ConfigPurpose::Run).map_err(|errors| {
+        let lines = errors.iter();
+        lines.map(|e| format!("{}:{}: {}", e.line, e.column, e.message)).collect()
     })
 }
 
-fn mistake(text: &str, expected: &str) {
-    let mistakes = read(text).expect_err(text);
-    assert!(mistakes.iter().any(|m| m.contains(expected)), "{text}\n{mistakes:?}");
+fn refused(text: &str, expected: &str) {
+    let errors = read(text).expect_err(text);
+    assert!(errors.iter().any(|error| error.contains(expected)), "{text}\n{errors:?}");
 }
 
 #[test]
 fn three_lines_are_enough() {
     let read = read("[class.hello]\ncommand = [\"sh\", \"-c\", \"true\"]\ntimeout = \"30s\"");
     let [hello] = &read.unwrap()[..] else { panic!("one class") };
-    let Mode::Once(program) = &hello.mode else { panic!("{hello:?}") };
+    let ExecutableMode::Once(program) = &hello.mode else { panic!("{hello:?}") };
     assert_eq!(hello.class, "hello");
     assert!(program.path.is_absolute() && program.path.ends_with("sh"));
     assert_eq!(program.arguments, ["-c", "true"]);
@@ -33,7 +33,7 @@ fn three_lines_are_enough() {
 }
 
 #[test]
-fn everything_can_be_said() {
+fn all_keys_are_read() {
     let text = r#"
 [class."Mail::Send"]
 command = ["sh"]
@@ -51,7 +51,7 @@ priority = -5
 result_bytes = 100
 "#;
     let [class] = &read(text).unwrap()[..] else { panic!("one class") };
-    let Mode::Lines(worker) = &class.mode else { panic!("{class:?}") };
+    let ExecutableMode::Lines(worker) = &class.mode else { panic!("{class:?}") };
     assert_eq!((worker.processes, worker.concurrency, worker.slots()), (2, 8, 16));
     assert_eq!((class.retry.maximum, class.retry.factor, class.retry.jitter), (3, 1.5, 1.0));
     assert_eq!((class.queue.as_deref(), class.priority), (Some("mail"), -5));
@@ -61,75 +61,87 @@ result_bytes = 100
 }
 
 #[test]
-fn mistakes_have_their_place_and_a_way_out() {
-    mistake("", "1:1: there is no class");
-    mistake("[class.a]\ncommand = [\"sh\"", "2:");
-    mistake(
+fn errors_have_position_and_advice() {
+    refused("", "1:1: there is no class");
+    refused("[class.a]\ncommand = [\"sh\"", "2:");
+    refused(
         "[class.a]\ncomand = [\"sh\"]",
-        "2:1: \"comand\" is not a known key; did you mean command?",
+        "2:1: \"comand\" is not known here; did you mean command?",
     );
-    mistake("[class.a]\ncomand = [\"sh\"]", "1:8: class a has no command");
-    mistake(
+    refused("[class.a]\ntimeout = 1", "1:8: class a has no command");
+    refused("[class.a]\nxyzzy = 1", "2:1: \"xyzzy\" is not known here; known are command, worker");
+    refused(
         "[klass.a]\ncommand = [\"sh\"]",
-        "1:2: \"klass\" is not a known key; did you mean class?",
+        "1:2: \"klass\" is not known here; did you mean class?",
     );
-    mistake("[class.a]\ncommand = \"sh -c true\"", "[\"sh\", \"-c\", \"true\"]");
-    mistake("[class.a]\ncommand = []", "2:11: the command is empty");
-    mistake("[class.a]\ncommand = [\"sh\", 1]", "2:18: each of the list is a text");
-    mistake("[class.a]\n  command = [\"no-such\"]", "2:14: there is no program \"no-such\"");
-    mistake("[class.a]\ncommand = [\"./etc/passwd\"]", "chmod +x");
-    mistake(
-        "[class.a]\ncommand = [\"sh\"]\ntimeout = \"5 parsecs\"",
-        "3:11: timeout = \"5 parsecs\"",
+    refused("[class.a]\ncommand = \"sh -c true\"", "[\"sh\", \"-c\", \"true\"]");
+    refused("[class.a]\ncommand = []", "2:11: the command is empty");
+    refused(
+        "[class.a]\ncommand = [\"sh\", 1]",
+        "2:18: invalid type: integer `1`, expected a string",
     );
-    mistake("[class.a]\ncommand = [\"sh\"]\ntimeout = 0", "3:11: timeout cannot be 0");
-    mistake("[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]", "3:");
-    mistake("[class.a]\ncommand = [\"sh\"]\nprocesses = 2", "3:1: processes is for mode");
-    mistake("[class.a]\ncommand = [\"sh\"]\nmode = \"line\"", "3:8: a mode is");
-    mistake("[class.a]\ncommand = [\"sh\"]\nretry = { max = 2 }", "3:11: \"max\" is not");
-    mistake("[class.a]\ncommand = [\"sh\"]\nretry = 2", "3:9: retry is a table");
-    mistake(
+    refused("[class.a]\n  command = [\"no-such\"]", "2:14: there is no program \"no-such\"");
+    refused("[class.a]\ncommand = [\"./etc/passwd\"]", "chmod +x");
+    refused("[class.a]\ncommand = [\"sh\"]\ntimeout = \"5 parsecs\"", "3:11: \"5 parsecs\"");
+    refused("[class.a]\ncommand = [\"sh\"]\ntimeout = 0", "3:11: this duration cannot be 0");
+    refused("[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]", "3:");
+    refused("[class.a]\ncommand = [\"sh\"]\nprocesses = 2", "3:13: processes is for mode");
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\nmode = \"line\"",
+        "3:8: \"line\" is not known here; did you mean lines?",
+    );
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\nretry = { max = 2 }",
+        "3:11: \"max\" is not known here; known are maximum",
+    );
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\nretry = 2",
+        "3:9: invalid type: integer `2`, expected a table",
+    );
+    refused(
         "[class.a]\ncommand = [\"sh\"]\nfolder = \"nowhere\"",
         "3:10: there is no folder /nowhere",
     );
-    mistake("[class.a]\ncommand = [\"sh\"]\nenv = { \"A=B\" = \"1\" }", "3:9: \"A=B\" cannot be");
-    mistake(
+    refused("[class.a]\ncommand = [\"sh\"]\nenv = { \"A=B\" = \"1\" }", "3:9: \"A=B\" cannot be");
+    refused(
         "[class.a]\ncommand = [\"sh\"]\nenv = { TASK_ENGINE_ATTEMPT = \"1\" }",
         "set by the engine",
     );
-    mistake("[class.a]\ncommand = [\"sh\"]\npriority = 9999999999", "3:12: priority is a whole");
-    mistake("[class.a]\ncommand = [\"sh\"]\nqueue = \"\"", "3:9:");
-    mistake("class = 1", "1:9: class is a table");
-    mistake("# ü\n[class.ü]\n", "2:");
+    refused(
+        "[class.a]\ncommand = [\"sh\"]\npriority = 9999999999",
+        "3:12: invalid value: integer `9999999999`, expected i32",
+    );
+    refused("[class.a]\ncommand = [\"sh\"]\nqueue = \"\"", "3:9:");
+    refused("class = 1", "1:9: invalid type: integer `1`, expected a map");
+    refused("# ü\n[class.ü]\n", "2:");
 }
 
 #[test]
-fn a_script_names_what_runs_it() {
+fn script_interpreter_must_exist() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script");
-    let told = |first: &str| {
+    let error = |first: &str| {
         fs::write(&script, format!("{first}\ntrue\n")).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         find("./script", folder.path()).err()
     };
-    assert_eq!(told("#!/bin/sh"), None);
-    assert_eq!(told("#! /bin/sh -eu"), None);
-    let missing = told("#!/usr/bin/no-such -u").unwrap();
+    assert_eq!(error("#!/bin/sh"), None);
+    assert_eq!(error("#! /bin/sh -eu"), None);
+    let missing = error("#!/usr/bin/no-such -u").unwrap();
     assert!(missing.ends_with("names /usr/bin/no-such, which does not exist"), "{missing}");
-    let windows = told("#!/bin/sh\r").unwrap();
+    let windows = error("#!/bin/sh\r").unwrap();
     assert!(windows.contains("the line ends of Windows"), "{windows}");
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_their_order() {
-    let text =
-        "[class.b]\ncommand = [\"sh\"]\ntimeout = \"x\"\n[class.a]\ncommand = [\"no-such\"]\nx = 1";
-    let places = |purpose| -> Vec<_> {
-        let mistakes = parse(text, Path::new("/"), purpose).unwrap_err();
-        mistakes.iter().map(|mistake| mistake.line).collect()
+fn wrong_values_are_reported_together() {
+    let text = "[class.b]\ncommand = [\"sh\"]\nqueue = \"\"\n[class.a]\ncommand = [\"no-such\"]\nprocesses = 1";
+    let lines = |purpose| -> Vec<_> {
+        let errors = parse(text, Path::new("/"), purpose).unwrap_err();
+        errors.iter().map(|error| error.line).collect()
     };
-    assert_eq!(places(Purpose::Run), [3, 5, 6]);
-    assert_eq!(places(Purpose::Create), [3, 6]);
+    assert_eq!(lines(ConfigPurpose::Run), [3, 5, 6]);
+    assert_eq!(lines(ConfigPurpose::Create), [3, 6]);
 }
 
 #[test]
@@ -154,8 +166,8 @@ queue = "slow"
     let workers: Vec<_> = classes
         .iter()
         .map(|one| match &one.mode {
-            Mode::Lines(worker) => worker.clone(),
-            Mode::Once(_) => panic!("{one:?}"),
+            ExecutableMode::Lines(worker) => worker.clone(),
+            ExecutableMode::Once(_) => panic!("{one:?}"),
         })
         .collect();
     assert!(workers.iter().all(|worker| Arc::ptr_eq(worker, &workers[0])), "one worker for all");
@@ -164,21 +176,21 @@ queue = "slow"
     assert_eq!(classes[1].timeout, Some(Duration::from_secs(30)));
 
     let python = "[worker.python]\ncommand = [\"sh\"]\nclasses = [\"a\"]\n";
-    mistake("[worker.python]\ncommand = [\"sh\"]", "1:9: worker python serves no class");
-    mistake("[worker.python]\nclasses = [\"a\"]", "1:9: worker python has no command");
-    mistake(
+    refused("[worker.python]\ncommand = [\"sh\"]", "1:9: worker python serves no class");
+    refused("[worker.python]\nclasses = [\"a\"]", "1:9: worker python has no command");
+    refused(
         &format!("{python}[class.b]\nworker = \"pyton\""),
         "5:10: there is no worker \"pyton\"; did you mean python?",
     );
-    mistake(
+    refused(
         &format!("{python}[class.a]\ncommand = [\"sh\"]"),
-        "5:1: command belongs into [worker.python]",
+        "5:11: command belongs into [worker.python]",
     );
-    mistake(
+    refused(
         &format!("{python}[worker.ruby]\ncommand = [\"sh\"]\nclasses = [\"a\"]"),
         "class a is served by worker",
     );
-    mistake(
+    refused(
         &format!("{python}processes = 1000\nconcurrency = 1000"),
         "1:9: python: processes × concurrency is 1000000",
     );
@@ -225,36 +237,40 @@ every = "15m"
         ("class = \"tidy\"\nevery = \"1h\"\ncron = \"0 3 * * *\"", "cron or every, not both"),
         ("class = \"tidy\"\ncron = \"0 25 * * *\"", "5:8: "),
         ("class = \"tidy\"\nevery = \"1h\"\ntime_zone = \"Mars\"", "6:13: the time zone \"Mars\""),
-        ("class = \"tidy\"\nevery = \"1h\"\noverlap = \"maybe\"", "6:11: overlap: "),
-        ("class = \"tidy\"\nevery = \"1h\"\nparameters = 3", "6:14: parameters is a table"),
+        ("class = \"tidy\"\nevery = \"1h\"\noverlap = \"maybe\"", "6:11: "),
+        ("class = \"tidy\"\nevery = \"1h\"\nparameters = 3", "6:14: invalid type: integer `3`"),
         ("class = \"tidy\"\nevery = \"1h\"\nparameters = { a = nan }", "JSON has no such number"),
         (
             "class = \"tidy\"\nevery = \"1h\"\ncorn = 1",
-            "6:1: \"corn\" is not a known key; did you mean cron?",
+            "6:1: \"corn\" is not known here; did you mean cron?",
         ),
     ] {
-        mistake(&format!("{class}[schedule.s]\n{schedule}"), expected);
+        refused(&format!("{class}[schedule.s]\n{schedule}"), expected);
     }
 }
 
 #[test]
-fn database_is_seen_from_the_file() {
+fn database_path_is_relative_to_file() {
     let class = "[class.a]\ncommand = [\"sh\"]\n";
     let url = |url: &str, purpose| {
         let text = format!("database = \"{url}\"\n{class}");
         parse(&text, Path::new("/srv/app"), purpose).map(|config| config.database.unwrap())
     };
-    assert_eq!(url("sqlite:tasks.db", Purpose::Run).unwrap(), "sqlite:/srv/app/tasks.db");
-    assert_eq!(url("sqlite:/var/a.db", Purpose::Database).unwrap(), "sqlite:/var/a.db");
-    assert_eq!(url("postgres://h/d", Purpose::Create).unwrap(), "postgres://h/d");
-    mistake(&format!("database = \"mysql://h/d\"\n{class}"), "1:12: ");
-    mistake(&format!("database = 1\n{class}"), "1:12: database is a text");
-    // Whoever only asks for the database does not care for the rest.
-    let other = parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), Purpose::Database);
+    assert_eq!(url("sqlite:tasks.db", ConfigPurpose::Run).unwrap(), "sqlite:/srv/app/tasks.db");
+    assert_eq!(url("sqlite:/var/a.db", ConfigPurpose::Database).unwrap(), "sqlite:/var/a.db");
+    assert_eq!(url("postgres://h/d", ConfigPurpose::Create).unwrap(), "postgres://h/d");
+    refused(&format!("database = \"mysql://h/d\"\n{class}"), "1:12: ");
+    refused(
+        &format!("database = 1\n{class}"),
+        "1:12: invalid type: integer `1`, expected a string",
+    );
+    // A command that needs only the database ignores errors elsewhere.
+    let other =
+        parse("class = 1\ndatabase = \"sqlite:a.db\"", Path::new("/"), ConfigPurpose::Database);
     assert_eq!(other.unwrap().database.as_deref(), Some("sqlite:/a.db"));
 }
 
-/// Files that are cut, changed and glued at random have mistakes, with a place in
+/// Files that are cut, changed and joined at random have errors with a position in
 /// the file, and never panic.
 #[test]
 fn mutated_files_never_panic() {
@@ -266,10 +282,10 @@ fn mutated_files_never_panic() {
     ];
     crate::fuzz::mutated(&good, |text| {
         let text = String::from_utf8_lossy(text);
-        if let Err(mistakes) = parse(&text, Path::new("/tmp"), Purpose::Run) {
+        if let Err(errors) = parse(&text, Path::new("/tmp"), ConfigPurpose::Run) {
             let lines = text.matches('\n').count() + 1;
-            assert!(!mistakes.is_empty());
-            assert!(mistakes.iter().all(|one| one.line <= lines && !one.message.is_empty()));
+            assert!(!errors.is_empty());
+            assert!(errors.iter().all(|one| one.line <= lines && !one.message.is_empty()));
         }
     });
 }

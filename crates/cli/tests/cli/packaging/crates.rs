@@ -47,7 +47,7 @@ fn version(text: &str) -> (u32, u32) {
 }
 
 #[test]
-fn no_dependency_asks_for_a_newer_rust_than_we_say() {
+fn dependencies_support_our_rust_version() {
     // What other systems need is not there, unless somebody has asked for it.
     let compiler = Command::new("rustc").arg("-vV").output().expect("rustc");
     let compiler = String::from_utf8(compiler.stdout).expect("text");
@@ -124,7 +124,7 @@ impl<'a> Graph<'a> {
 }
 
 #[test]
-fn what_is_published_is_described_and_needs_only_what_is_published() {
+fn published_crates_depend_on_published_crates() {
     let metadata = metadata(&["--no-deps"]);
     let mut published = BTreeSet::new();
     for package in all(&metadata["packages"]) {
@@ -153,7 +153,7 @@ fn what_is_published_is_described_and_needs_only_what_is_published() {
 }
 
 #[test]
-fn what_is_published_has_its_files_and_no_others() {
+fn published_crates_have_their_files() {
     for name in PUBLISHED {
         let list = cargo(&["package", "--list", "--offline", "--allow-dirty", "-p", name]);
         let files: BTreeSet<&str> = list.lines().collect();
@@ -176,6 +176,6 @@ fn what_is_published_has_its_files_and_no_others() {
         });
         assert_eq!(stray, None, "{name}");
         let has_tables = ["task-engine-postgres", "task-engine-sqlite"].contains(&name);
-        assert_eq!(files.contains("migrations/0001_ledger.sql"), has_tables, "{name}");
+        assert_eq!(files.contains("migrations/0001_tasks.sql"), has_tables, "{name}");
     }
 }

@@ -46,7 +46,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn the_debian_package_has_all_that_belongs_to_the_program() {
+fn debian_package_is_complete() {
     if !can_build() {
         return;
     }
@@ -133,7 +133,7 @@ fn its_unit_starts_it(unit: &str) {
 }
 
 #[test]
-fn a_program_of_another_version_is_not_packed() {
+fn other_version_is_not_packed() {
     if !can_build() {
         return;
     }

@@ -169,7 +169,7 @@ async fn example(app: &App, group: &ErrorGroup) -> Result<Markup, Problem> {
 fn tasks(app: &App, asked: Asked, group: &ErrorGroup, failures: &Failures, path: &str) -> Markup {
     let found = &failures.found;
     let of: Vec<FoundTask> =
-        found.tasks.iter().filter(|task| group.is_of(task)).take(TASKS_MAX).cloned().collect();
+        found.tasks.iter().filter(|task| group.contains(task)).take(TASKS_MAX).cloned().collect();
     html! {
         section #tasks .card data-live {
             h2 { @if of.len() < group.count { "The newest " (of.len()) " of its tasks" } @else { "Its tasks" } }

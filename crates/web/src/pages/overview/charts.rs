@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_core::display::span;
-use task_engine_core::queue::Count;
+use task_engine_core::queue::BoundedCount;
 use task_engine_store::rollup::{ClassTotal, TimeHistogram};
 
 use crate::app::App;
@@ -191,7 +191,7 @@ fn classes(app: &App, series: &Series) -> Markup {
 
 fn thousands(number: u64) -> String {
     let counted = i64::try_from(number).unwrap_or(i64::MAX);
-    parts::number(Count { counted, and_more: false })
+    parts::number(BoundedCount { counted, and_more: false })
 }
 
 fn quantile(times: &TimeHistogram, percent: u64) -> String {

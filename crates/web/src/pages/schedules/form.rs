@@ -9,7 +9,9 @@ use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::parse;
 use task_engine_core::queue::check_queue_name;
-use task_engine_core::schedule::{Definition, Missed, Overlap, Rule, Schedule, Wrong};
+use task_engine_core::schedule::{
+    InvalidDefinition, Missed, Overlap, Schedule, ScheduleDefinition, ScheduleRule,
+};
 use task_engine_core::secret;
 use task_engine_core::secret::Secrets;
 use task_engine_core::task::NewTask;
@@ -38,9 +40,9 @@ pub(super) struct Typed {
 /// A schedule that is there: as it is, and as it may be seen.
 #[derive(Debug, Clone)]
 pub(super) struct Old {
-    pub(super) stored: Definition,
+    pub(super) stored: ScheduleDefinition,
     /// Without the secrets of its class.
-    pub(super) shown: Definition,
+    pub(super) shown: ScheduleDefinition,
 }
 
 /// What is wrong, by field. The empty name is for the whole.
@@ -84,7 +86,7 @@ impl Typed {
     }
 
     /// As it may be seen.
-    pub(super) fn of(name: &str, definition: &Definition) -> Self {
+    pub(super) fn of(name: &str, definition: &ScheduleDefinition) -> Self {
         let (missed, missed_max) = match definition.missed {
             Missed::All(number) => ("all", number),
             Missed::Last => ("last", Missed::ALL_DEFAULT),
@@ -142,11 +144,11 @@ impl Typed {
 
     /// A definition tells its first mistake alone.
     fn check_times(&self, mistakes: &mut Mistakes) {
-        if let Err(why) = self.rule.parse::<Rule>() {
+        if let Err(why) = self.rule.parse::<ScheduleRule>() {
             mistakes.insert("rule", why.to_string());
         }
         if TimeZone::get(&self.zone).is_err() {
-            mistakes.insert("zone", Wrong::Zone(self.zone.clone()).to_string());
+            mistakes.insert("zone", InvalidDefinition::Zone(self.zone.clone()).to_string());
         }
     }
 
@@ -187,10 +189,10 @@ impl Typed {
                 return Ok(old.stored.task_parameters.clone());
             }
             let hides = old.shown.task_parameters != old.stored.task_parameters;
-            if hides && typed.contains(secret::SHOWN) {
+            if hides && typed.contains(secret::PLACEHOLDER) {
                 return Err(format!(
                     "type what stands in the place of {}, or leave all parameters as they are",
-                    secret::SHOWN
+                    secret::PLACEHOLDER
                 ));
             }
         }
@@ -208,14 +210,14 @@ impl Typed {
     }
 }
 
-fn field_of(why: &Wrong) -> &'static str {
+fn field_of(why: &InvalidDefinition) -> &'static str {
     match why {
-        Wrong::Name => "name",
-        Wrong::Rule(_) | Wrong::Never(_) => "rule",
-        Wrong::Zone(_) => "zone",
-        Wrong::Jitter => "jitter",
-        Wrong::Missed => "missed",
-        Wrong::Task(bad) => field_of_task(bad),
+        InvalidDefinition::Name => "name",
+        InvalidDefinition::Rule(_) | InvalidDefinition::Never(_) => "rule",
+        InvalidDefinition::Zone(_) => "zone",
+        InvalidDefinition::Jitter => "jitter",
+        InvalidDefinition::Missed => "missed",
+        InvalidDefinition::Task(bad) => field_of_task(bad),
         // About the whole of it.
         _ => "",
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_core::schedule::history::{HistoryLine, ScheduleDetails};
 use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, ScheduleRow};
-use task_engine_core::schedule::{Definition, Missed, Overlap};
+use task_engine_core::schedule::{Missed, Overlap, ScheduleDefinition};
 use task_engine_core::secret::Secrets;
 use task_engine_store::schedules::{ScheduleError, Schedules};
 
@@ -61,7 +61,12 @@ async fn read(app: &App, name: &str) -> Result<ScheduleDetails, Problem> {
     })
 }
 
-fn facts(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
+fn facts(
+    app: &App,
+    row: &ScheduleRow,
+    definition: Option<&ScheduleDefinition>,
+    now: Timestamp,
+) -> Markup {
     html! {
         dl .facts {
             dt { "State" } dd { (state(app, row, now)) }
@@ -105,7 +110,12 @@ pub(super) fn overlap_words(overlap: Overlap) -> &'static str {
     }
 }
 
-fn next(app: &App, row: &ScheduleRow, definition: Option<&Definition>, now: Timestamp) -> Markup {
+fn next(
+    app: &App,
+    row: &ScheduleRow,
+    definition: Option<&ScheduleDefinition>,
+    now: Timestamp,
+) -> Markup {
     let Some(definition) = definition else {
         return html! { p { "What is stored was written by another version of Task Engine." } };
     };

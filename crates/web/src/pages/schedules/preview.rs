@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::Deserialize;
-use task_engine_core::schedule::{Timetable, Wrong};
+use task_engine_core::schedule::{InvalidDefinition, Timetable};
 
 use super::rule;
 use crate::app::App;
@@ -38,13 +38,14 @@ pub(super) fn of(app: &App, rule: &str, zone: &str) -> Markup {
     }
 }
 
-fn timetable(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, Wrong> {
+fn timetable(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, InvalidDefinition> {
     let name = if zone.trim().is_empty() { "UTC" } else { zone.trim() };
-    let zone = TimeZone::get(name).map_err(|_| Wrong::Zone(name.to_owned()))?;
-    let timetable = Timetable { rule: rule.parse().map_err(Wrong::Rule)?, zone, anchor };
+    let zone = TimeZone::get(name).map_err(|_| InvalidDefinition::Zone(name.to_owned()))?;
+    let timetable =
+        Timetable { rule: rule.parse().map_err(InvalidDefinition::Rule)?, zone, anchor };
     match timetable.next_after(anchor) {
         Some(_) => Ok(timetable),
-        None => Err(Wrong::Never(rule.trim().to_owned())),
+        None => Err(InvalidDefinition::Never(rule.trim().to_owned())),
     }
 }
 

@@ -2,7 +2,7 @@
 //! sentence that is almost right is worse than none.
 
 use task_engine_core::display::span;
-use task_engine_core::schedule::Rule;
+use task_engine_core::schedule::ScheduleRule;
 
 const DAYS: [(&str, &str); 7] = [
     ("SUN", "Sunday"),
@@ -16,7 +16,7 @@ const DAYS: [(&str, &str); 7] = [
 
 /// `every 15 min`, `every day at 03:00`; `None` if there are no simple words.
 pub(super) fn words(rule: &str) -> Option<String> {
-    if let Rule::Every(interval) = rule.parse().ok()? {
+    if let ScheduleRule::Every(interval) = rule.parse().ok()? {
         return Some(format!("every {}", span(interval)));
     }
     let nick = match rule.trim() {

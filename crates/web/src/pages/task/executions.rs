@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::display::{cancel_history_text, count, progress_text, span, verdict};
+use task_engine_core::display::{cancel_history_text, count, outcome_text, progress_text, span};
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 use task_engine_core::task::{ExecutionStatus, LateResult};
 
@@ -55,11 +55,11 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
 
 /// The word as a state, and what it meant below it.
 fn status(execution: &ExecutionRow) -> Markup {
-    let verdict = verdict(execution);
-    let (word, rest) = verdict.split_at(verdict.find([' ', ',']).unwrap_or(verdict.len()));
+    let text = outcome_text(execution);
+    let (word, rest) = text.split_at(text.find([' ', ';']).unwrap_or(text.len()));
     html! {
         (parts::state(class(execution), word))
-        @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ','])) } }
+        @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ';'])) } }
     }
 }
 

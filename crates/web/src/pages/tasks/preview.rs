@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
-use task_engine_core::display::{capital, count};
+use task_engine_core::display::{capitalize, count};
 
 use super::table;
 use crate::action::{Choice, MAX, Meant, Verb, meant};
@@ -35,9 +35,9 @@ pub(super) async fn page(
     let now = app.glance.now().await?.figures.at;
     let meant = meant(&*app.store, verb, &choice, Some(TIMEOUT)).await?;
     let back = fields.get("back").unwrap_or("/tasks");
-    let title = format!("{}: what is meant", capital(verb.as_str()));
+    let title = format!("{}: what is meant", capitalize(verb.as_str()));
     let main = html! {
-        h1 { (capital(verb.as_str())) " " (number(&meant)) "?" }
+        h1 { (capitalize(verb.as_str())) " " (number(&meant)) "?" }
         section .card {
             p { (verb.consequence()) }
             @if let Choice::Filter(_) = &choice {
@@ -105,7 +105,7 @@ fn confirm(
                 }
             }
             button .(if verb == Verb::Delete { "danger" } else { "sure" }) {
-                (capital(verb.as_str())) " " (number(meant))
+                (capitalize(verb.as_str())) " " (number(meant))
             }
         }
     }

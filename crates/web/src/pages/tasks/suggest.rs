@@ -9,7 +9,7 @@ pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
     ("status", &["=", "!="], "waiting, running, stopped, failed, cancelled"),
     ("class", TEXT, "which code runs"),
     ("error", TEXT, "kind or message of the last error"),
-    ("created", TIME, "an age like 2h, or a time"),
+    ("created", TIME, "a time, like now-2h or 2026-12-24; > is later, < is earlier"),
     ("updated", TIME, "when it last changed"),
     ("due", TIME, "from when on it may run"),
     ("started", TIME, "when its last attempt began"),
@@ -122,8 +122,12 @@ fn fields(word: &str) -> Vec<Offer> {
 }
 
 fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
-    const AGES: [(&str, &str); 4] =
-        [("10m", "ten minutes"), ("1h", "an hour"), ("1d", "a day"), ("7d", "a week")];
+    const TIMES: [(&str, &str); 4] = [
+        ("now-10m", "ten minutes ago"),
+        ("now-1h", "an hour ago"),
+        ("now-1d", "a day ago"),
+        ("now-7d", "a week ago"),
+    ];
     let plain = typed.trim_start_matches('"').to_lowercase();
     let named = |names: &[String]| {
         let fits = |name: &&String| {
@@ -147,8 +151,8 @@ fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
             TaskStatus::ALL.into_iter().filter(is_meant).map(offer).collect()
         }
         "created" | "updated" | "due" | "started" | "ended" => {
-            let begin = AGES.iter().filter(|(age, _)| age.starts_with(&plain) && *age != plain);
-            begin.map(|(age, about)| Offer::new(*age, about)).collect()
+            let begin = TIMES.iter().filter(|(time, _)| time.starts_with(&plain) && *time != plain);
+            begin.map(|(time, about)| Offer::new(*time, about)).collect()
         }
         "class" => named(&known.classes),
         "queue" => named(&known.queues),
@@ -193,7 +197,7 @@ mod tests {
         assert_eq!(offers("status=failed class=SEND"), ["send_mail", r#""send \"it\"""#]);
         assert_eq!(offers("queue!=ma"), ["mail"]);
         assert_eq!(offers("instance=w"), ["web-1"]);
-        assert_eq!(offers("created<1"), ["10m", "1h", "1d"]);
+        assert_eq!(offers("created<now-1"), ["now-10m", "now-1h", "now-1d"]);
         assert_eq!(offers("par"), ["params."]);
         assert_eq!(offers("params.user.id="), Vec::<String>::new());
         assert_eq!(offers("nothing"), Vec::<String>::new());
@@ -220,7 +224,7 @@ mod tests {
                     "status" => "failed",
                     _ => "1",
                 };
-                let value = if operators == TIME { "1h" } else { value };
+                let value = if operators == TIME { "now-1h" } else { value };
                 let text = format!("{name}{operator}{value}");
                 assert!(Filter::parse(&text, &TimeZone::UTC).is_ok(), "{text}");
             }

@@ -1,0 +1,29 @@
+//! The tasks of the benchmark.
+
+use task_engine::{Json, NewTask, Store};
+
+use crate::engine::{Parameters, QUEUE};
+use crate::error::BenchError;
+
+/// Tasks per call while tasks are prepared.
+const BATCH: u64 = 5000;
+
+pub(crate) fn task(class: &str) -> Result<NewTask, BenchError> {
+    let wrong = |error: String| BenchError::Failure(format!("invalid benchmark task: {error}"));
+    let parameters =
+        Json::encode_object(&Parameters::sample()).map_err(|e| wrong(e.to_string()))?;
+    let task = NewTask::new(class, parameters).map_err(|e| wrong(e.to_string()))?;
+    task.queue(QUEUE).map_err(|e| wrong(e.to_string()))
+}
+
+/// Creates tasks before a measurement.
+pub(crate) async fn create(store: &dyn Store, class: &str, count: u64) -> Result<(), BenchError> {
+    let task = task(class)?;
+    let mut missing = count;
+    while missing > 0 {
+        let batch = missing.min(BATCH);
+        store.create(&vec![task.clone(); batch as usize]).await?;
+        missing -= batch;
+    }
+    Ok(())
+}

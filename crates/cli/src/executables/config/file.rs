@@ -1,0 +1,236 @@
+//! The tables and keys of the file, as serde reads them. Each value that a later
+//! check may refuse keeps its place in the file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use task_engine::{Missed, Overlap};
+use task_engine_core::json::BYTES_MAX;
+use task_engine_core::report::LINES_MAX;
+use task_engine_core::retry::DELAY_MAX;
+use toml::Spanned;
+
+use super::SLOTS_MAX;
+use crate::times::duration;
+
+pub(super) type Name = Spanned<String>;
+pub(super) type Tables<T> = BTreeMap<Name, T>;
+pub(super) type Texts = Spanned<Vec<Spanned<Text>>>;
+pub(super) type Processes = Spanned<Bounded<1, 1000>>;
+pub(super) type Concurrency = Spanned<Bounded<1, SLOTS_MAX>>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct File {
+    pub(super) class: Tables<ClassTable>,
+    pub(super) worker: Tables<WorkerTable>,
+    pub(super) schedule: Tables<ScheduleTable>,
+    pub(super) database: Option<Spanned<Text>>,
+}
+
+/// For a command that needs only the database: errors elsewhere do not matter.
+#[derive(Debug, Deserialize)]
+pub(super) struct DatabaseOnly {
+    pub(super) database: Option<Spanned<Text>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct ClassTable {
+    pub(super) command: Option<Spanned<Command>>,
+    pub(super) worker: Option<Spanned<Text>>,
+    pub(super) mode: Option<Spanned<ModeName>>,
+    pub(super) processes: Option<Processes>,
+    pub(super) concurrency: Option<Concurrency>,
+    pub(super) env: Option<Spanned<Tables<Text>>>,
+    pub(super) pass_env: Option<Texts>,
+    pub(super) folder: Option<Spanned<Text>>,
+    pub(super) timeout: Option<PositiveDuration>,
+    pub(super) grace: Option<PositiveDuration>,
+    pub(super) retry: RetryTable,
+    pub(super) queue: Option<Spanned<Text>>,
+    pub(super) priority: Option<i32>,
+    pub(super) result_bytes: Option<Bounded<1, BYTES_MAX>>,
+    pub(super) log_lines: Option<Bounded<0, LINES_MAX>>,
+    pub(super) secret: Option<Texts>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct WorkerTable {
+    pub(super) command: Option<Spanned<Command>>,
+    pub(super) classes: Option<Texts>,
+    pub(super) processes: Option<Processes>,
+    pub(super) concurrency: Option<Concurrency>,
+    pub(super) env: Option<Spanned<Tables<Text>>>,
+    pub(super) pass_env: Option<Texts>,
+    pub(super) folder: Option<Spanned<Text>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct RetryTable {
+    pub(super) maximum: Option<Bounded<0, 1_000_000>>,
+    pub(super) first_delay: Option<PositiveDuration>,
+    pub(super) factor: Option<Factor<1, 1000>>,
+    pub(super) cap: Option<PositiveDuration>,
+    pub(super) jitter: Option<Factor<0, 1>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct ScheduleTable {
+    pub(super) class: Option<Spanned<Text>>,
+    pub(super) cron: Option<Spanned<Text>>,
+    pub(super) every: Option<Spanned<PositiveDuration>>,
+    pub(super) time_zone: Option<Spanned<Text>>,
+    pub(super) parameters: Option<Spanned<toml::Table>>,
+    pub(super) queue: Option<Spanned<Text>>,
+    pub(super) priority: Option<i32>,
+    pub(super) missed: Option<Spanned<Parsed<Missed>>>,
+    pub(super) overlap: Option<Parsed<Overlap>>,
+    pub(super) jitter: Option<Spanned<PositiveDuration>>,
+}
+
+/// How an executable gets its tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ModeName {
+    /// One process a task.
+    Once,
+    /// Processes that stay.
+    Lines,
+}
+
+/// A text without the character NUL, which neither programs nor stores take.
+#[derive(Debug, Clone)]
+pub(super) struct Text(String);
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        if text.contains('\0') {
+            return Err(D::Error::custom("a text cannot contain the character NUL"));
+        }
+        Ok(Self(text))
+    }
+}
+
+/// A program and its arguments.
+#[derive(Debug)]
+pub(super) struct Command(pub(super) Vec<Spanned<Text>>);
+
+impl<'de> Deserialize<'de> for Command {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl<'de> Visitor<'de> for Words {
+            type Value = Command;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Command, E> {
+                let words: Vec<_> =
+                    text.split_whitespace().map(|word| format!("{word:?}")).collect();
+                Err(E::custom(format!(
+                    "a command is a list, because no shell reads it: command = [{}]",
+                    words.join(", ")
+                )))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Command, A::Error> {
+                let mut words = Vec::new();
+                while let Some(word) = list.next_element()? {
+                    words.push(word);
+                }
+                Ok(Command(words))
+            }
+        }
+        from.deserialize_any(Words)
+    }
+}
+
+/// `"30s"`, or seconds; not 0, and at most a year.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PositiveDuration(pub(super) Duration);
+
+impl<'de> Deserialize<'de> for PositiveDuration {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Time;
+        impl Visitor<'_> for Time {
+            type Value = Duration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration like \"30s\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+                duration(text).map_err(|why| E::custom(format!("{text:?}: {why}")))
+            }
+
+            fn visit_i64<E: Error>(self, secs: i64) -> Result<Duration, E> {
+                self.visit_str(&secs.to_string())
+            }
+
+            fn visit_f64<E: Error>(self, secs: f64) -> Result<Duration, E> {
+                self.visit_str(&secs.to_string())
+            }
+        }
+        match from.deserialize_any(Time)? {
+            time if time.is_zero() => Err(D::Error::custom("this duration cannot be 0")),
+            time if time > DELAY_MAX => Err(D::Error::custom("this is more than a year")),
+            time => Ok(Self(time)),
+        }
+    }
+}
+
+/// A whole number within these bounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounded<const MIN: usize, const MAX: usize>(pub(super) usize);
+
+impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Bounded<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(from)?;
+        let number = usize::try_from(number).ok().filter(|number| (MIN..=MAX).contains(number));
+        let wrong = || D::Error::custom(format!("write a whole number from {MIN} to {MAX}"));
+        number.map(Self).ok_or_else(wrong)
+    }
+}
+
+/// A number within these bounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Factor<const MIN: u16, const MAX: u16>(pub(super) f64);
+
+impl<'de, const MIN: u16, const MAX: u16> Deserialize<'de> for Factor<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(from)?;
+        if (f64::from(MIN)..=f64::from(MAX)).contains(&number) {
+            return Ok(Self(number));
+        }
+        Err(D::Error::custom(format!("write a number from {MIN} to {MAX}")))
+    }
+}
+
+/// One of a few words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parsed<T>(pub(super) T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Parsed<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}

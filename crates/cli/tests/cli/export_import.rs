@@ -1,0 +1,181 @@
+//! A database moved to another one, of the other kind, and back: nothing is lost.
+
+use std::fs;
+
+use serde_json::Value;
+use task_engine::postgres::PgStore;
+use task_engine::sqlite::SqliteStore;
+use task_engine_conformance::TestServer;
+use task_engine_conformance::everything::fill;
+
+use super::support::{Place, eventually};
+
+fn values(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Line by line, but for the header; as values, because PostgreSQL keeps no order
+/// of the names in an object.
+#[track_caller]
+fn assert_same(one: &str, other: &str) {
+    let (one, other) = (values(one), values(other));
+    assert!(one[0]["header"].is_object() && other[0]["header"].is_object());
+    for (line, other) in one.iter().zip(&other).skip(1) {
+        assert_eq!(line, other);
+    }
+    assert_eq!(one.len(), other.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_from_sqlite_to_postgresql_back() {
+    let file = Place::new();
+    file.ok(&["migrate"]);
+    let store = SqliteStore::open(file.path("task-engine.db")).unwrap();
+    let left = fill(std::sync::Arc::new(store)).await;
+    let first = file.ok(&["export"]);
+    assert!(first.contains("123456789012345678901234567890"), "numbers are kept as they are");
+    for kind in ["waiting", "running", "stopped", "failed", "cancelled"] {
+        assert!(first.contains(&format!("\"status\":\"{kind}\"")), "{kind}");
+    }
+    for word in ["late_results", "logs", "cancellations", "has_unique_key", "fired_slots"] {
+        assert!(first.contains(&format!("\"{word}\":")), "{word}");
+    }
+
+    // Without the tasks that run, everything comes back as it was.
+    let ended = ["export", "--status", "waiting", "--status", "stopped"];
+    let ended = [&ended[..], &["--status", "failed", "--status", "cancelled"]].concat();
+    let rest = file.ok(&ended);
+    let url = TestServer::shared().create_database().await;
+    let server = Place::with_database(&url);
+    let imported = server.run_with_input(&["import"], rest.as_bytes());
+    assert_eq!((imported.code, imported.out.as_str()), (Some(0), ""), "{imported:?}");
+    let there = server.ok(&ended);
+    assert_same(&rest, &there);
+    assert!(there.contains("123456789012345678901234567890"));
+    server.ok(&["verify"]);
+    let back = Place::new();
+    fs::write(back.path("file"), &there).unwrap();
+    back.ok(&["import", "file"]);
+    assert_same(&rest, &back.ok(&ended));
+    back.ok(&["verify"]);
+    // For those who read only: the same page of the same task.
+    for task in file.tasks() {
+        if task["status"] != "running" {
+            let id = task["id"].to_string();
+            assert_eq!(file.task(&id)["executions"], server.task(&id)["executions"], "task {id}");
+            assert_eq!(file.task(&id)["executions"], back.task(&id)["executions"], "task {id}");
+        }
+    }
+
+    // Those that ran are those of an engine that died.
+    let url = TestServer::shared().create_database().await;
+    let whole = Place::with_database(&url);
+    let imported = whole.run_with_input(&["import", "--json"], first.as_bytes());
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let report: Value = serde_json::from_str(&imported.out).unwrap();
+    assert_eq!((&report["reclaimed"], &report["ids_grew_by"]), (&3.into(), &0.into()));
+    whole.ok(&["verify"]);
+    let became = [(left.retried, "waiting"), (left.once, "failed"), (left.cancelled, "cancelled")];
+    for (id, status) in became {
+        let task = whole.task(&id.to_string());
+        assert_eq!(task["status"], status, "{task}");
+        assert_eq!(task["executions"][0]["instance"], "dead", "{task}");
+    }
+    let lost = whole.task(&left.once.to_string());
+    assert_eq!(lost["executions"][0]["error"]["exception"], "InstanceLost");
+    assert!(whole.ok(&["logs", &left.retried.to_string()]).contains("the last words"));
+    // Ids go on after the last, and the schedules are there.
+    let last = values(&first)[0]["header"]["last_task_id"].as_i64().unwrap();
+    assert_eq!(whole.ok(&["create", "a"]), format!("{}\n", last + 1));
+    assert!(whole.ok(&["schedules", "list"]).contains("hourly"));
+    drop(PgStore::connect(&url).await.unwrap());
+}
+
+fn engine_runs_imported_tasks(from: &Place, to: &Place) {
+    from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--count", "5"]);
+    from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]);
+    let file = from.ok(&["export"]);
+    // It is alive, and is told of what comes.
+    to.witness();
+    let engine = to.start(&["start", "--config", "witness.toml"]);
+    engine.says("started with");
+    assert_eq!(to.run_with_input(&["import"], file.as_bytes()).code, Some(0));
+    eventually("all are done", || to.tasks().iter().all(|task| task["status"] == "stopped"));
+    assert_eq!(to.tasks().len(), 6);
+    // The key of a task that has ended is free again, and belongs to the next.
+    assert_eq!(to.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]), "7\n");
+    let live = to.run(&["export"]);
+    assert_eq!((live.code, live.out.as_str()), (Some(4), ""), "{live:?}");
+    assert!(live.err.contains("an engine is alive") && live.err.contains("--live"), "{}", live.err);
+    to.ok(&["export", "--live"]);
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+    to.ok(&["verify"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_tasks_run_after_move() {
+    let server = Place::with_database(&TestServer::shared().create_database().await);
+    engine_runs_imported_tasks(&Place::new(), &server);
+    let server = Place::with_database(&TestServer::shared().create_database().await);
+    engine_runs_imported_tasks(&server, &Place::new());
+}
+
+fn refuses_wrong_files(place: &Place) {
+    let source = Place::new();
+    source.ok(&["create", "a", "--count", "3"]);
+    let good = source.ok(&["export"]);
+    let lines: Vec<&str> = good.lines().collect();
+    let join = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let header = lines[0];
+    for (file, words) in [
+        (String::new(), "line 1: the file is empty"),
+        ("hello\n".to_owned(), "line 1: this is not the file of an export"),
+        (join(&lines[1..]), "line 1: this is not the file of an export"),
+        (good.replacen("export\":1", "export\":2", 1), "format 2, this program knows format 1"),
+        (join(&lines[..3]), "line 4: the last line is missing"),
+        (good[..good.len() - 1].to_owned(), "line 5: the line is cut off"),
+        (good[..good.len() / 2].to_owned(), "the line is cut off"),
+        (join(&[header, lines[1], lines[1]]), "line 3: task 1 comes after task 1"),
+        (join(&[header, lines[1], lines[2], lines[4]]), "line 4: lines are missing: 3 tasks"),
+        (
+            join(&[header, r#"{"task": {"id": 1}}"#]),
+            "line 2, column 18: task 1: missing field `status`",
+        ),
+        (join(&[header, header]), "line 2: a second header"),
+        (good.replacen("\"status\":\"waiting\"", "\"status\":\"stopped\"", 1), "but is waiting"),
+        (good.replacen("\"queue\":\"default\"", "\"queue\":\"\"", 1), "line 2: task 1: "),
+        (format!("{good}{header}\n"), "line 6: something follows the last line"),
+    ] {
+        let refused = place.run_with_input(&["import"], file.as_bytes());
+        assert_eq!(refused.code, Some(2), "{words}: {refused:?}");
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+        assert!(refused.err.contains("nothing was imported"), "{}", refused.err);
+    }
+    assert_eq!(place.run(&["import", "no such file"]).code, Some(3));
+    assert_eq!(place.run(&["export", "--status", "done"]).code, Some(2));
+    place.ok(&["migrate"]);
+    assert_eq!(place.tasks().len(), 0, "nothing of all that is there");
+    // What a store itself refuses is nobody's crash, and leaves nothing.
+    let far = good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
+    assert_eq!(place.run_with_input(&["import"], far.as_bytes()).code, Some(2));
+    assert_eq!(place.run_with_input(&["import"], good.as_bytes()).code, Some(0));
+    let twice = place.run_with_input(&["import"], good.as_bytes());
+    assert_eq!(twice.code, Some(4), "{twice:?}");
+    assert!(twice.err.contains("--new-ids"), "{}", twice.err);
+    let moved = place.run_with_input(&["import", "--new-ids"], good.as_bytes());
+    assert_eq!(moved.code, Some(0), "{moved:?}");
+    assert_eq!(moved.out, "task ids grew by 3: task N of the file is task N + 3\n");
+    assert_eq!(place.tasks().len(), 6);
+    place.ok(&["verify"]);
+}
+
+#[test]
+fn wrong_files_on_sqlite() {
+    refuses_wrong_files(&Place::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_files_on_postgresql() {
+    refuses_wrong_files(&Place::with_database(&TestServer::shared().create_database().await));
+}

@@ -1,0 +1,457 @@
+//! The sessions of an engine. A session is one registration: the engine registers,
+//! works, and unregisters. If it was declared lost meanwhile (a suspended machine,
+//! a long outage), it begins another session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use task_engine_core::attempt::InterruptCause;
+use task_engine_core::claim::ClaimIds;
+use task_engine_core::display::span;
+use task_engine_core::instance::{InstanceId, NewInstance, Recovery};
+use task_engine_core::process;
+use task_engine_core::queue::{Lanes, Pool};
+use task_engine_core::recovery::Reclaim;
+use task_engine_store::contract::Store;
+use task_engine_store::error::StoreError;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{self, RequestedName};
+use crate::client::Client;
+use crate::dispatch::{Dispatcher, SessionEnd};
+use crate::engine::{EngineError, Settings};
+use crate::execute::{AttemptContext, GRACE};
+use crate::handler::Classes;
+use crate::heartbeat::Heartbeat;
+use crate::pools::{self, FreeWorkers};
+use crate::record::{RecordTotals, Recorder, STOP_TIMEOUT, UnrecordedResults};
+use crate::report::ReportWriter;
+use crate::retention;
+use crate::rollup::Rollups;
+use crate::running::{Claims, RunningAttempts};
+use crate::schedule::{self, Scheduler};
+use crate::settle::Settler;
+use crate::stop::{Phase, StopHandle, StopSignal, Stopped};
+use crate::wake_up::{self, Backoff, WakeUps};
+
+/// How long a stopping engine tries to unregister.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a stop waits for a registration that is under way.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// An engine whose settings have been checked.
+pub(crate) struct PreparedEngine<S> {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) client: Client,
+    pub(crate) state: Arc<S>,
+    pub(crate) classes: Arc<Classes<S>>,
+    pub(crate) settings: Settings,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) stop: StopHandle,
+    pub(crate) handlers: Handle,
+}
+
+impl<S: Send + Sync + 'static> PreparedEngine<S> {
+    /// Runs sessions until the engine stops.
+    pub(crate) async fn run(self) -> Result<Stopped, EngineError> {
+        let mut stop = self.stop.watch();
+        tokio::select! {
+            prepared = self.prepare_tables() => prepared?,
+            // A store that does not answer must not prevent the stop.
+            () = stop.reached(Phase::Draining) => return Ok(Stopped::default()),
+        }
+        let wake_ups = Arc::new(WakeUps::new(self.pools.len()));
+        let mut background = BackgroundTasks::default();
+        background.spawn(wake_up::listen(self.store.clone(), wake_ups.clone()));
+        background.spawn(retention::keep(
+            self.store.clone(),
+            self.settings.retention,
+            self.settings.audit_retention,
+        ));
+        if let Some(time) = self.settings.stop_timeout {
+            let (stop, mut watch) = (self.stop.clone(), self.stop.watch());
+            background.spawn(async move {
+                watch.reached(Phase::Draining).await;
+                tokio::time::sleep(time).await;
+                stop.stop_now();
+            });
+        }
+        let mut last_name: Option<String> = None;
+        let mut backoff = Backoff::new();
+        loop {
+            let mut new = self.new_instance();
+            let mut watch = self.stop.watch();
+            let registered_before = last_name.is_some();
+            let name = match &self.settings.instance {
+                Some(name) => RequestedName::Given(name),
+                None => RequestedName::OfMachine(last_name.as_deref()),
+            };
+            // What the last session of this engine left no longer runs.
+            let recovery = if registered_before { Recovery::Auto } else { self.settings.recovery };
+            let admitting = admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
+            let admitted = tokio::select! {
+                admitted = admitting => admitted,
+                () = register_timeout(stop.clone()) => Ok(None),
+            };
+            let admitted = match admitted {
+                Err(EngineError::Store(error)) if error.is_temporary() && registered_before => {
+                    let wait = backoff.next();
+                    tracing::warn!(
+                        "the engine cannot register again, next try in {}: {error}",
+                        span(wait)
+                    );
+                    tokio::time::sleep(wait).await;
+                    if watch.phase() == Phase::Running {
+                        continue;
+                    }
+                    None
+                }
+                admitted => admitted?,
+            };
+            let Some(id) = admitted else {
+                return Ok(Stopped::default());
+            };
+            if !registered_before {
+                let rules = self.classes.rules();
+                let queues = rules.iter().map(|(name, rules)| (&**name, &*rules.queue));
+                if let Some(warning) = pools::unserved(&self.pools, queues) {
+                    tracing::warn!("{warning}");
+                }
+                if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
+                {
+                    let _ = self.store.unregister(id).await;
+                    return Err(error);
+                }
+                let (store, stop) = (self.store.clone(), self.stop.watch());
+                background.spawn(Scheduler::new(store, wake_ups.clone(), stop).run());
+            }
+            tracing::info!(
+                "Engine {} started with {} workers ({}) on {}",
+                new.name,
+                new.workers,
+                pools::describe(&self.pools),
+                self.store.location()
+            );
+            match self.run_session(id, &wake_ups).await {
+                (SessionEnd::Stopping, totals) => {
+                    let forced = watch.phase() == Phase::Forced;
+                    tracing::info!("Engine {} stopped", new.name);
+                    return Ok(Stopped {
+                        forced,
+                        released: totals.released,
+                        unrecorded: totals.unrecorded,
+                    });
+                }
+                (SessionEnd::StoreUnusable, _) => {
+                    let why = self.store.heartbeat(id).await.err();
+                    return Err(EngineError::Store(why.unwrap_or(StoreError::InstanceOver)));
+                }
+                (SessionEnd::Broken, _) => {
+                    return Err(EngineError::Broken(
+                        "the panic is in the log; its tasks are left to recovery".to_owned(),
+                    ));
+                }
+                (SessionEnd::InstanceOver, _) => {
+                    tracing::warn!(
+                        "engine {} was declared lost; its running tasks were cancelled, and it registers again",
+                        new.name
+                    );
+                    last_name = Some(new.name);
+                    backoff = Backoff::new();
+                }
+            }
+        }
+    }
+
+    async fn prepare_tables(&self) -> Result<(), EngineError> {
+        if self.settings.migrate {
+            for applied in self.store.migrate().await? {
+                tracing::info!("applied migration {applied}");
+            }
+            return Ok(());
+        }
+        let schema = self.store.schema_version().await?;
+        schema.check()?;
+        if schema.applied > Some(schema.known) {
+            tracing::warn!("the schema is newer than this program; upgrade this program");
+        }
+        Ok(())
+    }
+
+    /// One session, after its registration.
+    async fn run_session(
+        &self,
+        instance: InstanceId,
+        wake_ups: &Arc<WakeUps>,
+    ) -> (SessionEnd, RecordTotals) {
+        let running = Arc::new(RunningAttempts::default());
+        let numbers = pools::numbers(&self.pools);
+        let (free_workers, receivers) = FreeWorkers::new(&numbers);
+        let forced = self.cancel_when_forced(&running);
+        let (session, recording) = self.open_session(instance, free_workers, &running, forced);
+        let EngineSession { context, claims, unrecorded, reports, rollups } = session;
+        let mut background = BackgroundTasks::default();
+        background.spawn(reports.run());
+        background.spawn(rollups.clone().run());
+        let claim_ids = Arc::new(ClaimIds::new(instance));
+        let dispatcher = |(pool, (workers, freed))| Dispatcher {
+            context: context.clone(),
+            classes: self.classes.clone(),
+            claimer: self
+                .store
+                .claimer(instance, Lanes::of(&self.pools[pool], &self.pools, self.classes.names())),
+            claim_ids: claim_ids.clone(),
+            claims: claims.clone(),
+            unrecorded: unrecorded.clone(),
+            wake_ups: wake_ups.clone(),
+            stop: self.stop.watch(),
+            handlers: self.handlers.clone(),
+            pool,
+            workers,
+            freed,
+            all_workers: pools::workers(&self.pools),
+            poll: self.settings.poll,
+        };
+        let dispatchers: Vec<_> =
+            numbers.into_iter().zip(receivers).enumerate().map(dispatcher).collect();
+        // The recorder ends when the last user of the context is gone.
+        drop(context);
+        let heartbeat = Heartbeat {
+            store: self.store.clone(),
+            instance,
+            every: self.settings.heartbeat,
+            recovery: self.settings.recovery,
+            classes: self.classes.names().into_iter().collect(),
+            claims: claims.clone(),
+            running: running.clone(),
+            wake_ups: wake_ups.clone(),
+            rollups: rollups.clone(),
+        };
+        let mut tasks = SessionTasks {
+            dispatching: tokio::spawn(pools::run(dispatchers)),
+            heartbeat: tokio::spawn(heartbeat.run()),
+            recording: tokio::spawn(recording),
+        };
+        let (end, totals) = tokio::select! {
+            ended = tasks.run_to_end(&running) => ended,
+            // A forced stop ends even if a part of the engine hangs.
+            () = forced_stop_timeout(self.stop.watch()) => {
+                let unrecorded = unrecorded.count();
+                tracing::error!("{unrecorded} tasks did not end in time; they are left to recovery");
+                (SessionEnd::Stopping, RecordTotals { released: 0, unrecorded })
+            }
+        };
+        tasks.heartbeat.abort();
+        tasks.dispatching.abort();
+        // A lost engine does not wait for it.
+        let last_rollups = tokio::spawn(async move { rollups.flush_at_end().await });
+        if end == SessionEnd::Stopping {
+            let unregistering = self.unregister(instance, &claims);
+            if tokio::time::timeout(UNREGISTER_TIMEOUT, unregistering).await.is_err() {
+                tracing::warn!(
+                    "could not unregister within {}; other engines will treat this one as lost",
+                    span(UNREGISTER_TIMEOUT)
+                );
+            }
+            let _ = last_rollups.await;
+        }
+        (end, totals)
+    }
+
+    /// A forced stop interrupts every attempt, whatever else the engine waits for.
+    fn cancel_when_forced(&self, running: &Arc<RunningAttempts>) -> CancellationToken {
+        let token = CancellationToken::new();
+        let (mut stop, forced, running) = (self.stop.watch(), token.clone(), running.clone());
+        tokio::spawn(async move {
+            stop.reached(Phase::Forced).await;
+            running.interrupt_all(InterruptCause::EngineStopped);
+            tokio::time::sleep(GRACE).await;
+            forced.cancel();
+        });
+        token
+    }
+
+    /// Unregisters. Claims that only the store knows are from lost replies: their
+    /// tasks never started, and are reclaimed.
+    async fn unregister(&self, instance: InstanceId, claims: &Claims) {
+        if let Ok(reply) = self.store.heartbeat(instance).await
+            && reply.alive
+        {
+            let known = claims.known();
+            let unknown: Vec<_> =
+                reply.claims.into_iter().filter(|id| !known.contains(id)).collect();
+            if !unknown.is_empty() {
+                let _ = self.store.reclaim(Reclaim::Unknown(instance, unknown)).await;
+            }
+        }
+        if let Err(error) = self.store.unregister(instance).await {
+            tracing::warn!(
+                "could not unregister; other engines will treat this one as lost: {error}"
+            );
+        }
+    }
+
+    /// What it registers with, except for the name that it gets.
+    pub(crate) fn new_instance(&self) -> NewInstance {
+        NewInstance {
+            name: String::new(),
+            host: process::host_name(),
+            pid: process::pid(),
+            process: process::mark(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            workers: pools::workers(&self.pools),
+            lease: self.settings.lease,
+            queues: pools::queues(&self.pools),
+            pools: self.pools.clone(),
+            classes: self.classes.rules(),
+        }
+    }
+}
+
+/// What the parts of one session share.
+pub(crate) struct EngineSession<S> {
+    /// The recorder ends when the last clone of this is dropped.
+    pub(crate) context: Arc<AttemptContext<S>>,
+    pub(crate) claims: Arc<Claims>,
+    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) reports: Arc<ReportWriter>,
+    pub(crate) rollups: Arc<Rollups>,
+}
+
+impl<S: Send + Sync + 'static> PreparedEngine<S> {
+    /// Connects the parts of a session: attempts send their endings to the
+    /// recorder and the settler, which are the returned future.
+    pub(crate) fn open_session(
+        &self,
+        instance: InstanceId,
+        free_workers: FreeWorkers,
+        running: &Arc<RunningAttempts>,
+        forced: CancellationToken,
+    ) -> (EngineSession<S>, impl Future<Output = RecordTotals> + Send + use<S>) {
+        let claims = Arc::<Claims>::default();
+        let unrecorded = Arc::<UnrecordedResults>::default();
+        let reports = ReportWriter::new(self.store.clone());
+        let rollups = Rollups::new(self.store.clone(), instance, self.classes.by_number());
+        let (endings, to_record) = mpsc::unbounded_channel();
+        let (pending_completions, to_settle) = mpsc::unbounded_channel();
+        let recorder = Recorder {
+            store: self.store.clone(),
+            claims: claims.clone(),
+            stop: self.stop.watch(),
+            unrecorded: unrecorded.clone(),
+            reports: reports.clone(),
+            rollups: rollups.clone(),
+            uncounted: Vec::new(),
+            stopping_since: None,
+        };
+        let settler = Settler {
+            store: self.store.clone(),
+            claims: claims.clone(),
+            stop: self.stop.watch(),
+            unrecorded: unrecorded.clone(),
+            reports: reports.clone(),
+            rollups: rollups.clone(),
+            last_error: None,
+        };
+        let context = Arc::new(AttemptContext {
+            state: self.state.clone(),
+            client: self.client.clone(),
+            instance,
+            running: running.clone(),
+            endings,
+            pending_completions,
+            schema: self.store.schema_name().into(),
+            free_workers,
+            reports: reports.clone(),
+            forced,
+        });
+        let recording = async move {
+            let (recorded, settled) = tokio::join!(recorder.run(to_record), settler.run(to_settle));
+            recorded.and(&settled)
+        };
+        (EngineSession { context, claims, unrecorded, reports, rollups }, recording)
+    }
+}
+
+/// The three background tasks of a session.
+struct SessionTasks {
+    dispatching: JoinHandle<SessionEnd>,
+    heartbeat: JoinHandle<SessionEnd>,
+    recording: JoinHandle<RecordTotals>,
+}
+
+impl SessionTasks {
+    async fn run_to_end(&mut self, running: &RunningAttempts) -> (SessionEnd, RecordTotals) {
+        let end = tokio::select! {
+            // In this order: the recorder ends after the dispatcher, by itself.
+            biased;
+            end = &mut self.dispatching => end.unwrap_or(SessionEnd::Broken),
+            end = &mut self.heartbeat => end.unwrap_or(SessionEnd::Broken),
+            _ = &mut self.recording => return (SessionEnd::Broken, RecordTotals::default()),
+        };
+        // No new task starts. A claim that is under way becomes unknown; a
+        // heartbeat or recovery reclaims it.
+        self.dispatching.abort();
+        if end != SessionEnd::Stopping {
+            return self.interrupt_lost(end, running).await;
+        }
+        // The recorder ends when the last attempt has handed over its ending.
+        tokio::select! {
+            totals = &mut self.recording => (SessionEnd::Stopping, totals.unwrap_or_default()),
+            // Declared lost while it stops: the results no longer count.
+            _ = &mut self.heartbeat => {
+                let (_, totals) = self.interrupt_lost(SessionEnd::InstanceOver, running).await;
+                (SessionEnd::Stopping, totals)
+            }
+        }
+    }
+
+    /// Interrupts the attempts of a lost instance, whose results no longer count,
+    /// and waits for them, but not for long: a task that blocks its thread must not
+    /// keep the engine out of service. The recorder goes on by itself, and keeps
+    /// late results as evidence.
+    async fn interrupt_lost(
+        &mut self,
+        end: SessionEnd,
+        running: &RunningAttempts,
+    ) -> (SessionEnd, RecordTotals) {
+        running.interrupt_all(InterruptCause::InstanceLost);
+        let totals = tokio::time::timeout(GRACE * 3, &mut self.recording).await;
+        (end, totals.ok().and_then(Result::ok).unwrap_or_default())
+    }
+}
+
+/// Ends when the engine is to stop and a registration that is under way has had
+/// time to succeed, so that it can be undone.
+async fn register_timeout(mut stop: StopSignal) {
+    stop.reached(Phase::Draining).await;
+    tokio::time::sleep(REGISTER_TIMEOUT).await;
+}
+
+/// Ends when a forced stop has used all its time.
+async fn forced_stop_timeout(mut stop: StopSignal) {
+    stop.reached(Phase::Forced).await;
+    tokio::time::sleep(GRACE * 2 + STOP_TIMEOUT).await;
+}
+
+/// Tasks that are aborted when this is dropped.
+#[derive(Default)]
+pub(crate) struct BackgroundTasks(Vec<JoinHandle<()>>);
+
+impl BackgroundTasks {
+    pub(crate) fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(tokio::spawn(work));
+    }
+}
+
+impl Drop for BackgroundTasks {
+    fn drop(&mut self) {
+        for work in &self.0 {
+            work.abort();
+        }
+    }
+}
