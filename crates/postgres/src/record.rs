@@ -34,9 +34,9 @@ impl Inner {
         let mut client = self.connections.work().await?;
         let columns = Columns::of(endings);
         let answers = endings.iter().any(|ending| ending.cancel_response.is_some());
-        let mut fence = Fence::ByKeyAlone;
+        let mut mode = ConflictMode::FailStatement;
         let recorded = loop {
-            let statement = self.record_statement(fence);
+            let statement = self.record_statement(mode);
             let recorded = if answers {
                 self.record_with_answers(&mut client, &columns, &statement, finished).await
             } else {
@@ -45,10 +45,10 @@ impl Inner {
             match recorded {
                 Err(e) if must_repeat(&e) => {}
                 Err(e)
-                    if fence == Fence::ByKeyAlone
+                    if mode == ConflictMode::FailStatement
                         && e.code() == Some(&SqlState::UNIQUE_VIOLATION) =>
                 {
-                    fence = Fence::RowByRow;
+                    mode = ConflictMode::SkipEnded;
                 }
                 answer => break answer.map_err(|e| store_error(&e))?,
             }
@@ -72,15 +72,15 @@ impl Inner {
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let transaction = client.transaction().await?;
         let recorded = columns.run(&transaction, statement, finished).await?;
-        self.record_told(&transaction, columns.endings, &recorded).await?;
+        self.record_cancel_responses(&transaction, columns.endings, &recorded).await?;
         transaction.commit().await?;
         Ok(recorded)
     }
 
-    pub(crate) fn record_statement(&self, fence: Fence) -> Cow<'static, str> {
+    pub(crate) fn record_statement(&self, mode: ConflictMode) -> Cow<'static, str> {
         match fence {
-            Fence::ByKeyAlone => self.schema.sql(RECORD),
-            Fence::RowByRow => self.schema.sql(RECORD_SKIPPING_ENDED),
+            ConflictMode::FailStatement => self.schema.sql(RECORD),
+            ConflictMode::SkipEnded => self.schema.sql(RECORD_SKIPPING_ENDED),
         }
     }
 
@@ -109,11 +109,11 @@ impl Inner {
 
 /// What happens when one of the attempts has ended before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fence {
+pub(crate) enum ConflictMode {
     /// The whole statement fails: the usual case is that none has.
-    ByKeyAlone,
+    FailStatement,
     /// That one is passed over.
-    RowByRow,
+    SkipEnded,
 }
 
 pub(crate) fn attempt_id(row: &Row) -> AttemptId {

@@ -79,15 +79,15 @@ impl Inner {
             endings.push(held.ending(id, instance, end, next));
             taken.push(ReclaimedAttempt { id, class, next });
         }
-        let tried = self.end_without_waiting(transaction, &endings).await?;
+        let report_of_ends = self.end_without_waiting(transaction, &endings).await?;
         // What is about to complete its task in a transaction that is open is
         // left where it is; the next one who asks may know more.
-        let left: HashSet<ClaimId> = tried.open.iter().map(|id| held[id].claim).collect();
+        let left: HashSet<ClaimId> = report_of_ends.open.iter().map(|id| held[id].claim).collect();
         let ids = claims.iter().map(|claim| claim.get::<_, i64>("id"));
         let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();
         transaction.execute(&self.schema.sql(CLOSED), &[&closed]).await?;
         // The engine itself may have been faster with some of them.
-        taken.retain(|one: &ReclaimedAttempt| tried.ended.contains(&one.id));
+        taken.retain(|one: &ReclaimedAttempt| report_of_ends.ended.contains(&one.id));
         Ok(taken)
     }
 }

@@ -18,7 +18,7 @@ const SQL: &str = include_str!("../sql/engine/report.sql");
 const REPORT: &str = statement(SQL, "report");
 const LOGS: &str = statement(SQL, "logs");
 const LOGS_NEWEST: &str = statement(SQL, "logs_newest");
-const RECORD_TOLD: &str =
+const RECORD_CANCEL_RESPONSES: &str =
     statement(include_str!("../sql/engine/record.sql"), "record_cancel_responses");
 
 impl Inner {
@@ -93,7 +93,7 @@ impl Inner {
     }
 
     /// Writes the cancel responses of those of these attempts that were recorded.
-    pub(crate) async fn record_told(
+    pub(crate) async fn record_cancel_responses(
         &self,
         client: &impl Executor,
         endings: &[Ending],
@@ -110,7 +110,7 @@ impl Inner {
         let attempts: Vec<i32> = told.iter().map(|(id, _)| id.attempt).collect();
         let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.delivered.elapsed())).collect();
         let answers: Vec<&str> = told.iter().map(|(_, told)| told.reaction.as_str()).collect();
-        let sql = self.schema.sql(RECORD_TOLD);
+        let sql = self.schema.sql(RECORD_CANCEL_RESPONSES);
         client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
     }
 }

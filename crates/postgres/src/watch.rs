@@ -25,8 +25,8 @@ pub(crate) const HELD: &str = statement(SQL, "activity_held");
 const NEWEST: &str = statement(SQL, "activity_newest");
 const NEXT: &str = statement(SQL, "activity_next");
 const ENDINGS: &str = statement(SQL, "endings");
-const UNHAPPY: &str = statement(SQL, "failure_counts");
-const AHEAD: &str = statement(SQL, "queue_position");
+const FAILURE_COUNTS: &str = statement(SQL, "failure_counts");
+const QUEUE_POSITION: &str = statement(SQL, "queue_position");
 const LOCKED_BY: &str = statement(SQL, "locked_by");
 
 impl Inner {
@@ -86,7 +86,7 @@ impl Inner {
     pub(crate) async fn failure_counts(&self) -> Result<FailureCounts, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&self.schema.sql(UNHAPPY), &[&(FailureCounts::COUNTED_MAX + 1)])
+            .query(&self.schema.sql(FAILURE_COUNTS), &[&(FailureCounts::COUNTED_MAX + 1)])
             .await
             .map_err(|e| store_error(&e))?;
         let seen = |at: usize| rows.get(at).map_or(0, |row| read(row, "seen"));
@@ -100,7 +100,7 @@ impl Inner {
         let client = self.connections.work().await?;
         let rows = client
             .query(
-                &self.schema.sql(AHEAD),
+                &self.schema.sql(QUEUE_POSITION),
                 &[&look.id.0, &look.queues, &look.classes, &(BoundedCount::PER_LANE_MAX + 1)],
             )
             .await

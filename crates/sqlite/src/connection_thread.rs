@@ -86,7 +86,7 @@ impl ConnectionThread {
         work: impl FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Question { work: Some(work), outcome: None, reply });
+        let job = Box::new(QueuedJob { work: Some(work), outcome: None, reply });
         let closed = || StoreError::Unavailable(format!("{}: its thread has ended", self.place));
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
         jobs.send(job).map_err(|_| closed())?;
@@ -110,13 +110,13 @@ pub(crate) trait Job: Send {
     fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str);
 }
 
-struct Question<T, F> {
+struct QueuedJob<T, F> {
     work: Option<F>,
     outcome: Option<Result<T, JobError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, F> Job for Question<T, F>
+impl<T, F> Job for QueuedJob<T, F>
 where
     T: Send,
     F: FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send,

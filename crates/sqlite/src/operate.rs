@@ -67,7 +67,7 @@ pub(crate) fn prune(
 }
 
 /// Removes tasks with all that is recorded about them.
-pub(crate) fn forget(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), JobError> {
+pub(crate) fn delete_rows(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), JobError> {
     for statement in [
         sql!("operators/tasks", "prune_unique_tasks"),
         sql!("operators/tasks", "prune_created_tasks"),

@@ -57,7 +57,7 @@ pub(crate) fn record_one(
         attempt.next = attempt.next.with_cancel_request();
     }
     if fence.end(&attempt)? {
-        report::told(tx, ending)?;
+        report::write_cancel_response(tx, ending)?;
         return Ok(Recorded::Ended);
     }
     if was_sent_before(tx, ending)? {

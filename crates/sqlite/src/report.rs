@@ -104,7 +104,10 @@ pub(crate) fn complete(
 }
 
 /// Writes the cancel response of an attempt that has just ended.
-pub(crate) fn told(tx: &JobTransaction<'_>, ending: &Ending) -> Result<(), JobError> {
+pub(crate) fn write_cancel_response(
+    tx: &JobTransaction<'_>,
+    ending: &Ending,
+) -> Result<(), JobError> {
     if let Some(told) = ending.cancel_response {
         tx.db.prepare_cached(sql!("engine/report", "cancellation"))?.execute(params![
             ending.id.task_id.0,

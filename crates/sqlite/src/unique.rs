@@ -39,7 +39,7 @@ pub(crate) fn create(
         };
     }
     let id = insert.run(tx, task)?;
-    say_key(tx, id, unique)?;
+    write_key(tx, id, unique)?;
     let mut give = tx.db.prepare_cached(sql!("engine/create", "unique_assign"))?;
     give.execute(params![task.class, unique.key, id.0])?;
     Ok(Creation::Created(id))
@@ -106,13 +106,13 @@ fn replace(
         all.then_some(task.priority),
         answer.takes_time().then_some(due_at),
     ])?;
-    say_key(tx, id.task_id, unique)?;
+    write_key(tx, id.task_id, unique)?;
     leave_queue(tx, id.task_id)?;
     let before = AttemptId { attempt: id.attempt - 1, ..id };
     wait(tx, before, due_at, 0)
 }
 
-fn say_key(tx: &JobTransaction<'_>, id: TaskId, unique: &Unique) -> Result<(), JobError> {
+fn write_key(tx: &JobTransaction<'_>, id: TaskId, unique: &Unique) -> Result<(), JobError> {
     tx.db
         .prepare_cached(sql!("engine/create", "unique_name"))?
         .execute(params![id.0, unique.key])?;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ffi};
 
 use crate::connection::FileMark;
 use crate::connection_thread::{Job, JobTransaction};
-use crate::listen::Hints;
+use crate::listen::WakeUps;
 
 /// Bounds how long the first job of a group waits for the last one.
 const GROUP_MAX: usize = 1000;
@@ -21,12 +21,12 @@ pub(crate) fn write_all(
     file: Option<&FileMark>,
     inbox: &Receiver<Box<dyn Job>>,
     place: &str,
-    hints: &Hints,
+    wake_ups: &WakeUps,
 ) {
     while let Ok(first) = inbox.recv() {
         let mut group = vec![first];
         group.extend(inbox.try_iter().take(GROUP_MAX - 1));
-        let committed = commit(connection, file, &mut group, hints);
+        let committed = commit(connection, file, &mut group, wake_ups);
         for job in group {
             job.answer(committed.as_ref().map(|_| ()), place);
         }
@@ -39,7 +39,7 @@ fn commit(
     connection: &Connection,
     file: Option<&FileMark>,
     group: &mut [Box<dyn Job>],
-    hints: &Hints,
+    wake_ups: &WakeUps,
 ) -> rusqlite::Result<()> {
     // Once outside of the transaction, where a deleted log can still be saved.
     let check = || file.map_or(Ok(()), |file| file.check(connection));
@@ -57,9 +57,9 @@ fn commit(
         let _ = execute(connection, "ROLLBACK");
     }
     done?;
-    hints.give(tx.brings_work.get(), tx.wants_cancel.get());
+    wake_ups.send(tx.brings_work.get(), tx.wants_cancel.get());
     if tx.changes_schedules.get() {
-        hints.tell_of_schedules();
+        wake_ups.schedules_changed();
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ mod tests {
     fn writer(connection: Connection) -> ConnectionThread {
         let place: Arc<str> = "test".into();
         let at = place.clone();
-        let work = move |inbox| write_all(&connection, None, &inbox, &at, &Hints::new());
+        let work = move |inbox| write_all(&connection, None, &inbox, &at, &WakeUps::new());
         ConnectionThread::spawn("writer", place, work).unwrap()
     }
 
