@@ -32,7 +32,7 @@ fn packaged() -> Option<String> {
 }
 
 fn checked_out() -> Option<String> {
-    // A package that somebody unpacked in a repository of their own is not at
+    // A package that a user unpacked inside another repository is not at
     // a commit of ours.
     let top = fs::canonicalize(git(&["rev-parse", "--show-toplevel"])?).ok()?;
     if top != fs::canonicalize("../..").ok()? || !top.join("crates/cli/build.rs").exists() {

@@ -1,262 +1,192 @@
-//! The frame of every command that does something to many tasks: show what is
-//! meant, ask, do it in batches, and say what became of each.
+//! The frame of commands that change many tasks: show the selection, ask, apply it in batches,
+//! and print the outcome of each task.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use task_engine::{Store, TaskId, TaskStatus};
+use task_engine::{Store, TaskId};
+use task_engine_core::ParseError;
 use task_engine_core::display::{capitalize, count};
-use task_engine_core::filter::{Filter, FoundTask};
-use task_engine_operations::search::find_all;
+use task_engine_operations::OperationError;
+use task_engine_operations::report::{OperationOutcome, OutcomeKind, TaskOutcome};
+use task_engine_operations::tasks::{BATCH, FindOptions, SelectedTasks, Selection, TaskOperation};
 
-use crate::choice::Chosen;
 use crate::commands::tasks;
 use crate::console::{Console, now};
-use crate::deed::Deed;
+use crate::database::OpenMode;
 use crate::error::CliError;
+use crate::filter_args::filter;
 use crate::json_output::write_json_line;
+use crate::operator::operator;
 
 /// Which tasks, and how.
 #[derive(Debug, Args)]
-pub(crate) struct Choice {
+pub(crate) struct SelectionArgs {
     /// The tasks: their ids, or a filter like status=failed class=send_mail
     #[arg(required = true, value_name = "ID|FILTER", allow_negative_numbers = true)]
-    what: Vec<String>,
-    #[command(flatten)]
-    pub(crate) manner: Manner,
+    tasks: Vec<String>,
+    /// Do it without asking; needed in scripts
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON, one task a line
+    #[arg(long, visible_alias = "jsonl")]
+    json: bool,
     /// With a filter: no more than so many, the newest first
     #[arg(long, value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     limit: u32,
 }
 
-/// How something is done that may be regretted.
-#[derive(Debug, Args)]
-pub(crate) struct Manner {
-    /// Do it without asking; needed in scripts
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-    /// Show what would be done, and do nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Print JSON, one task a line
-    #[arg(long, visible_alias = "jsonl")]
-    pub(crate) json: bool,
+/// What a command did to its tasks.
+pub(crate) struct BulkResult {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) tasks: Vec<TaskOutcome>,
+    /// Whether all of it was done, for the exit code.
+    pub(crate) verdict: Result<(), CliError>,
 }
 
-/// What a command does to tasks.
-pub(crate) trait Action {
-    /// `retry`
-    const VERB: &'static str;
-    /// What a filter means that says nothing about the status.
-    const STATUSES: &'static [TaskStatus];
-    /// What cannot be undone is asked about even if tasks are named.
-    const ALWAYS_ASKS: bool = false;
-
-    /// Does it, and tells what became of each.
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError>;
-
-    /// The command that takes it back for these tasks, if there is one.
-    fn undo(&self, done: &[TaskId]) -> Option<String>;
-}
-
-/// What became of one task.
-#[derive(Debug, Clone)]
-pub(crate) struct Outcome {
-    kind: Kind,
-    /// The same for all that fared alike.
-    what: &'static str,
-    /// More about this one.
-    more: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    Done,
-    /// Nothing was done, and nothing was to do.
-    Unchanged,
-    Conflict,
-    Missing,
-}
-
-impl Outcome {
-    pub(crate) fn done(what: &'static str) -> Self {
-        Self { kind: Kind::Done, what, more: String::new() }
-    }
-
-    pub(crate) fn unchanged(what: &'static str) -> Self {
-        Self { kind: Kind::Unchanged, what, more: String::new() }
-    }
-
-    pub(crate) fn conflict(what: &'static str) -> Self {
-        Self { kind: Kind::Conflict, what, more: String::new() }
-    }
-
-    pub(crate) fn missing() -> Self {
-        Self { kind: Kind::Missing, what: "does not exist", more: String::new() }
-    }
-
-    pub(crate) fn and(mut self, more: String) -> Self {
-        self.more = more;
-        self
-    }
-}
-
-/// So many tasks are changed at a time.
-const BATCH: usize = 200;
-/// So many are shown before anybody is asked.
+/// So many tasks are shown before the question.
 const SAMPLE: usize = 5;
-/// More tasks than this are told in groups, unless they were named.
+/// More tasks than this are printed in groups, unless they were named.
 const LINES_MAX: usize = 50;
 /// An undo names no more tasks than this.
 const UNDO_MAX: usize = 50;
 
-/// Does it, all in all. `false` if nothing was to do, or somebody said no.
-pub(crate) async fn run<A: Action>(
+/// Runs the whole command.
+pub(crate) async fn run(
     console: &Console,
-    store: &dyn Store,
-    choice: &Choice,
-    action: &mut A,
-) -> Result<bool, CliError> {
-    let manner = &choice.manner;
-    let (ids, named, target) = match choice.chosen()? {
-        Chosen::Ids(ids) => {
-            if A::ALWAYS_ASKS || manner.dry_run {
-                let found = find(console, store, &Filter::of_ids(&ids), u32::MAX, manner).await?;
-                if !ask::<A>(console, manner, &found, ids.len())? {
-                    return Ok(false);
-                }
+    operation: TaskOperation,
+    args: &SelectionArgs,
+) -> Result<BulkResult, CliError> {
+    // Read before a database is opened: a mistake changes nothing.
+    let selection = args.selection()?;
+    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let operator = operator(&store);
+    let asks = operation == TaskOperation::Delete || args.dry_run;
+    let selected = match &selection {
+        Selection::Ids(ids) if !asks => SelectedTasks::of_ids(ids),
+        _ => {
+            let bar = bar(console, None, "found");
+            let options = FindOptions {
+                limit: args.limit_of(&selection),
+                sample: if args.dry_run && args.json { usize::MAX } else { LINES_MAX },
+                timeout: None,
+                progress: &|found| bar.inc(found as u64),
+            };
+            let found = operator.find(operation, &selection, options).await?;
+            bar.finish_and_clear();
+            if !ask(console, args, operation, &found, &selection)? {
+                return Ok(BulkResult { store, tasks: Vec::new(), verdict: Ok(()) });
             }
-            let target = targets(&ids);
-            (ids, true, target)
-        }
-        Chosen::Filter(filter) => {
-            let filter = meant::<A>(filter);
-            let found = find(console, store, &filter, choice.limit, manner).await?;
-            if found.ids.is_empty() {
-                console.say(format_args!("No tasks match {filter} on {}.", store.location()));
-                return Ok(false);
+            match &selection {
+                Selection::Ids(ids) => SelectedTasks::of_ids(ids),
+                Selection::Filter(_) => found,
             }
-            if !ask::<A>(console, manner, &found, found.ids.len())? {
-                return Ok(false);
-            }
-            (found.ids, false, filter.to_string())
         }
     };
-    let deed = Deed::new(format!("tasks.{}", A::VERB), target).begin(store).await?;
-    let (outcomes, broken) = apply(console, store, &ids, action).await;
-    let mut counts = BTreeMap::new();
-    for outcome in &outcomes {
-        *counts.entry(outcome.what.to_owned()).or_default() += 1;
-    }
-    deed.end(store, &counts, broken.as_ref()).await;
-    let told: Vec<_> = ids.iter().copied().zip(outcomes).collect();
-    tell(console, &told, named, choice.manner.json)?;
-    let done: Vec<_> =
-        told.iter().filter(|(_, it)| it.kind == Kind::Done).map(|(id, _)| *id).collect();
-    say_undo::<A>(console, action, &done);
-    verdict(&told, ids.len(), named, broken).map(|()| true)
-}
-
-impl Choice {
-    /// Read before a database is opened: a mistake changes nothing.
-    pub(crate) fn chosen(&self) -> Result<Chosen, CliError> {
-        Chosen::read(&self.what)
-    }
-}
-
-fn meant<A: Action>(filter: Filter) -> Filter {
-    if filter.has_status() || A::STATUSES.is_empty() {
-        filter
-    } else {
-        filter.and_status(A::STATUSES)
-    }
-}
-
-/// Named tasks, for the audit.
-fn targets(ids: &[TaskId]) -> String {
-    match ids {
-        [id] => format!("task {id}"),
-        ids => {
-            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-            format!("tasks {}", ids.join(", "))
-        }
-    }
-}
-
-/// What is meant.
-struct Meant {
-    ids: Vec<TaskId>,
-    /// As many as are shown.
-    sample: Vec<FoundTask>,
-    /// Whether there may be more beyond the limit.
-    more: bool,
-}
-
-async fn find(
-    console: &Console,
-    store: &dyn Store,
-    filter: &Filter,
-    limit: u32,
-    manner: &Manner,
-) -> Result<Meant, CliError> {
-    let shown = if manner.dry_run && manner.json { usize::MAX } else { LINES_MAX };
-    let (mut ids, mut sample) = (Vec::new(), Vec::new());
-    let bar = bar(console, None, "found");
-    let more = find_all(store, filter, limit, |task| {
-        ids.push(task.row.id);
-        if sample.len() < shown {
-            sample.push(task);
-        }
-        bar.inc(1);
-    })
-    .await?;
+    let bar = bar(console, Some(selected.ids.len()), operation.as_str());
+    let applied = operator.apply(operation, &selected, &|done| bar.inc(done as u64)).await;
     bar.finish_and_clear();
-    Ok(Meant { ids, sample, more })
+    let (tasks, verdict) = match applied {
+        Ok(report) => {
+            let verdict = verdict(&report.tasks, selected.named);
+            (report.tasks, verdict)
+        }
+        Err(OperationError::Partial { report, left, cause }) => {
+            let tasks = report.tasks.clone();
+            (tasks, Err(OperationError::Partial { report, left, cause }.into()))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if tasks.is_empty() {
+        let target = &selected.target;
+        console.say(format_args!("No tasks match {target} on {}.", store.location()));
+    }
+    print(console, &tasks, selected.named, args.json)?;
+    print_undo(console, operation, &tasks);
+    Ok(BulkResult { store, tasks, verdict })
 }
 
-/// Shows what is meant, and asks. True if it is to be done.
-fn ask<A: Action>(
-    console: &Console,
-    manner: &Manner,
-    found: &Meant,
-    all: usize,
-) -> Result<bool, CliError> {
-    let verb = A::VERB;
-    let tasks = &found.sample;
-    let rest = if found.more { "; there may be more, for another run" } else { "" };
-    let tasks_in_words = count(all, "task");
-    if manner.dry_run {
-        let mut out = console.results();
-        if manner.json {
-            tasks::write_json(&mut out, tasks)?;
-        } else if !tasks.is_empty() {
-            writeln!(out, "{}", tasks::lines(tasks, now().timestamp()))?;
-            let hidden = found.ids.len() - tasks.len();
-            if hidden > 0 {
-                writeln!(out, "… and {hidden} more")?;
-            }
+impl SelectionArgs {
+    /// Ids if a word looks like one, else a filter.
+    fn selection(&self) -> Result<Selection, CliError> {
+        let words = &self.tasks;
+        let is_id = |word: &String| word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        if !words.iter().any(is_id) {
+            return Ok(Selection::Filter(filter(words)?));
         }
-        out.flush()?;
-        console.say(format_args!("Would {verb} {tasks_in_words}{rest}; nothing was done."));
+        let ids = words.iter().map(|word| {
+            if !is_id(word) {
+                return Err(CliError::Usage(format!(
+                    "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
+                )));
+            }
+            word.parse().map_err(|bad: ParseError| CliError::Usage(bad.into()))
+        });
+        Ok(Selection::Ids(ids.collect::<Result<_, _>>()?))
+    }
+
+    fn limit_of(&self, selection: &Selection) -> usize {
+        match selection {
+            Selection::Ids(ids) => ids.len(),
+            Selection::Filter(_) => self.limit as usize,
+        }
+    }
+}
+
+/// Shows the selection, and asks. True if it is to be done.
+fn ask(
+    console: &Console,
+    args: &SelectionArgs,
+    operation: TaskOperation,
+    found: &SelectedTasks,
+    selection: &Selection,
+) -> Result<bool, CliError> {
+    let all = match selection {
+        Selection::Ids(ids) => SelectedTasks::of_ids(ids).ids.len(),
+        Selection::Filter(_) => found.ids.len(),
+    };
+    let more = if found.and_more { "; there may be more, for another run" } else { "" };
+    let number = count(all, "task");
+    if args.dry_run {
+        print_selection(console, found, args.json)?;
+        let verb = operation.as_str();
+        console.say(format_args!("Would {verb} {number}{more}; nothing was done."));
         return Ok(false);
     }
-    if manner.yes {
+    if args.yes || all == 0 {
         return Ok(true);
     }
-    let sample = &tasks[..tasks.len().min(SAMPLE)];
+    let sample = &found.sample[..found.sample.len().min(SAMPLE)];
     if !sample.is_empty() {
         console.say(tasks::lines(sample, now().timestamp()));
+        let hidden = all.saturating_sub(sample.len());
+        if hidden > 0 {
+            console.say(format_args!("… and {hidden} more{more}"));
+        }
     }
-    let hidden = all.saturating_sub(sample.len());
-    if hidden > 0 && !sample.is_empty() {
-        console.say(format_args!("… and {hidden} more{rest}"));
+    confirm(&format!("{} {number}?", capitalize(operation.as_str())))
+}
+
+fn print_selection(console: &Console, found: &SelectedTasks, json: bool) -> Result<(), CliError> {
+    let mut out = console.results();
+    if json {
+        tasks::write_json(&mut out, &found.sample)?;
+    } else if !found.sample.is_empty() {
+        writeln!(out, "{}", tasks::lines(&found.sample, now().timestamp()))?;
+        let hidden = found.ids.len() - found.sample.len();
+        if hidden > 0 {
+            writeln!(out, "… and {hidden} more")?;
+        }
     }
-    confirm(&format!("{} {tasks_in_words}?", capitalize(verb)))
+    Ok(out.flush()?)
 }
 
 /// Asks on a terminal. Elsewhere, --yes must have been passed.
@@ -276,30 +206,6 @@ pub(crate) fn confirm(question: &str) -> Result<bool, CliError> {
     Ok(yes)
 }
 
-/// In batches, each of which is one step for the store: if one fails, those
-/// before are done, and told.
-async fn apply<A: Action>(
-    console: &Console,
-    store: &dyn Store,
-    ids: &[TaskId],
-    action: &mut A,
-) -> (Vec<Outcome>, Option<CliError>) {
-    let bar = bar(console, Some(ids.len()), A::VERB);
-    let mut outcomes = Vec::with_capacity(ids.len());
-    for batch in ids.chunks(BATCH) {
-        match action.apply(store, batch).await {
-            Ok(more) => outcomes.extend(more),
-            Err(fault) => {
-                bar.finish_and_clear();
-                return (outcomes, Some(fault));
-            }
-        }
-        bar.inc(batch.len() as u64);
-    }
-    bar.finish_and_clear();
-    (outcomes, None)
-}
-
 /// A bar on a terminal, and nothing elsewhere.
 pub(crate) fn bar(console: &Console, length: Option<usize>, what: &'static str) -> ProgressBar {
     if !console.may_animate() || length.is_some_and(|length| length <= BATCH) {
@@ -317,82 +223,108 @@ pub(crate) fn bar(console: &Console, length: Option<usize>, what: &'static str) 
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct Line<'a> {
     id: TaskId,
-    outcome: Kind,
+    outcome: OperationOutcome,
     message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_id: Option<TaskId>,
 }
 
-fn tell(
+fn print(
     console: &Console,
-    told: &[(TaskId, Outcome)],
+    tasks: &[TaskOutcome],
     named: bool,
     json: bool,
 ) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
-        for (id, outcome) in told {
-            let message = format!("{}{}", outcome.what, outcome.more);
-            let line = Told { id: *id, outcome: outcome.kind, message: &message };
+        for TaskOutcome { id, outcome, created } in tasks {
+            let message = outcome.text();
+            let line = Line { id: *id, outcome: *outcome, message, created_id: *created };
             write_json_line(&mut out, &line)?;
         }
-    } else if named || told.len() <= LINES_MAX {
-        for (id, outcome) in told {
-            writeln!(out, "task {id} {}{}", outcome.what, outcome.more)?;
+    } else if named || tasks.len() <= LINES_MAX {
+        for TaskOutcome { id, outcome, created } in tasks {
+            let created = created.map_or_else(String::new, |id| format!(" as task {id}"));
+            writeln!(out, "task {id} {}{created}", outcome.text())?;
         }
     } else {
-        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, outcome) in told {
-            *groups.entry(outcome.what).or_default() += 1;
+        let mut groups: BTreeMap<OperationOutcome, usize> = BTreeMap::new();
+        for task in tasks {
+            *groups.entry(task.outcome).or_default() += 1;
         }
-        for (what, number) in groups {
-            writeln!(out, "{number} × {what}")?;
+        for (outcome, number) in groups {
+            writeln!(out, "{number} × {}", outcome.text())?;
         }
     }
     Ok(out.flush()?)
 }
 
-fn say_undo<A: Action>(console: &Console, action: &A, done: &[TaskId]) {
-    if done.is_empty() || done.len() > UNDO_MAX {
-        return;
-    }
-    if let Some(undo) = action.undo(done) {
-        console.say(format_args!("To undo it: {}", console.command(&undo)));
+/// Prints the command that undoes it, if there is one.
+fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]) {
+    let (undo, undone) = match operation {
+        TaskOperation::Retry => ("cancel", [OperationOutcome::Retried, OperationOutcome::Advanced]),
+        // A running task is not cancelled yet, and may never be.
+        TaskOperation::Cancel => ("retry", [OperationOutcome::Cancelled; 2]),
+        TaskOperation::Rerun => ("cancel", [OperationOutcome::Rerun; 2]),
+        TaskOperation::Delete => return,
+    };
+    let undone = tasks.iter().filter(|task| undone.contains(&task.outcome));
+    let ids: Vec<_> = undone.map(|task| task.created.unwrap_or(task.id).to_string()).collect();
+    if !ids.is_empty() && ids.len() <= UNDO_MAX {
+        let undo = console.command(&format!("{undo} {}", ids.join(" ")));
+        console.say(format_args!("To undo it: {undo}"));
     }
 }
 
-/// The ids as words of a command.
-pub(crate) fn id_words(ids: &[TaskId]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-/// Of named tasks, a missing one weighs more than one in another state: it is a
-/// mistake, not a matter of time. Tasks that a filter found may have moved since.
-fn verdict(
-    told: &[(TaskId, Outcome)],
-    all: usize,
-    named: bool,
-    broken: Option<CliError>,
-) -> Result<(), CliError> {
-    let count = |kind| told.iter().filter(|(_, outcome)| outcome.kind == kind).count();
-    let (missing, conflicting) = (count(Kind::Missing), count(Kind::Conflict));
-    let good = told.len() - missing - conflicting;
-    if let Some(fault) = broken {
-        return Err(if told.is_empty() {
-            fault
-        } else {
-            CliError::Partial(format!("{} of {all} were dealt with, and then: {fault}", told.len()))
-        });
-    }
-    match (missing, conflicting) {
+/// A task that was named and does not exist weighs more than one in another state: it is a
+/// mistake, not a matter of time. Tasks that a filter found may have changed since.
+fn verdict(tasks: &[TaskOutcome], named: bool) -> Result<(), CliError> {
+    let of_kind = |kind| tasks.iter().filter(|task| task.outcome.kind() == kind).count();
+    let all = tasks.len();
+    let (missing, skipped) = (of_kind(OutcomeKind::Missing), of_kind(OutcomeKind::Skipped));
+    match (missing, skipped) {
         (0, 0) => Ok(()),
-        (0, _) if named || good == 0 => {
-            Err(CliError::Conflict(format!("nothing was done for {conflicting} of {all}")))
+        (0, _) if named || skipped == all => {
+            Err(CliError::Conflict(format!("nothing was done for {skipped} of {all}")))
         }
         (_, _) if named => Err(CliError::NotFound(format!("{missing} of {all} not found"))),
         _ => Err(CliError::Partial(format!(
-            "nothing was done for {} of {all}: they have moved on meanwhile",
-            missing + conflicting
+            "nothing was done for {} of {all}: they have changed meanwhile",
+            missing + skipped
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use task_engine_core::filter::Filter;
+
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Selection, String> {
+        let tasks = words.iter().map(|word| (*word).to_owned()).collect();
+        let args = SelectionArgs { tasks, yes: false, dry_run: false, json: false, limit: 1 };
+        args.selection().map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn selects_ids_or_a_filter() {
+        assert_eq!(read(&["3", "1"]), Ok(Selection::Ids(vec![TaskId(3), TaskId(1)])));
+        let filter = |it: Selection| match it {
+            Selection::Filter(filter) => Filter::to_string(&filter),
+            Selection::Ids(_) => panic!("ids"),
+        };
+        assert_eq!(read(&["status=failed", "id>3"]).map(filter), Ok("status=failed id>3".into()));
+        assert!(read(&["3", "status=failed"]).unwrap_err().contains("stands among ids"));
+        assert!(read(&["-3"]).unwrap_err().contains("from 1 up"));
+        assert!(read(&["3x"]).unwrap_err().contains("from 1 up"));
+    }
+
+    #[test]
+    fn points_at_a_mistake() {
+        let wrong = read(&["id>3", "status=failed clas=a"]).unwrap_err();
+        assert!(wrong.ends_with("\n  status=failed clas=a\n                ^"), "{wrong}");
     }
 }

@@ -4,10 +4,10 @@
 //! - `args`: the arguments; `help`: the help in groups, and unknown commands;
 //! - `commands`: one file a command;
 //! - `database`: reads a database URL and opens the database;
-//! - `deed`: operations that change something, and their audit entries;
+//! - `operator`: the user who types a command, for operations and their audit entries;
 //! - `error`: errors and their exit codes;
 //! - `signals`: SIGTERM, SIGINT and SIGHUP;
-//! - `choice`, `bulk`: the selection of tasks, and operations on many of them;
+//! - `filter_args`, `bulk`: the selection of tasks, and operations on many of them;
 //! - `console`, `log`, `table`, `json_output`: output;
 //! - `pools`: workers and queues as arguments and as text;
 //! - `times`, `escape`, `pretty`: pure functions; text that pages show, too, is in
@@ -19,20 +19,20 @@
 
 mod args;
 mod bulk;
-mod choice;
 mod commands;
 mod console;
 mod database;
-mod deed;
 mod error;
 mod escape;
 mod executables;
+mod filter_args;
 #[cfg(test)]
 mod fuzz;
 mod help;
 mod json_output;
 mod log;
 mod log_follow;
+mod operator;
 mod parameters;
 mod pools;
 mod pretty;

@@ -37,7 +37,7 @@
 //! | make an effect in your own database happen exactly once | [`complete`] |
 //! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
 //! | test it | [`testing`] |
-//! | read tasks back, search, repair | [`Store`], [`model`] |
+//! | read tasks back, search, repair | [`Store`], [`store`] |
 //!
 //! The [guide] explains more: the guarantees when machines fail, operation, the
 //! command line, and the dashboard ([`task-engine-web`]).

@@ -46,7 +46,7 @@ fn error_types_implement_error() {
     error::<InvalidJson>();
     error::<task_engine::core::ParseError>();
     error::<task_engine::store::schedules::ScheduleError>();
-    error::<task_engine_operations::recover::RecoverError>();
+    error::<task_engine_operations::OperationError>();
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]

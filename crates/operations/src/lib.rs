@@ -2,15 +2,27 @@
 //! dashboard and the HTTP API.
 //!
 //! # Map
+//! - [`operator`]: who changes something, and the audit of it;
+//! - [`report`]: the outcomes, as tokens for programs and as sentences for people;
+//! - [`tasks`], [`queues`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
 //! - [`search`], [`errors`]: finding tasks;
 //! - [`stats`], [`why`]: what goes on, and why a task does not run;
-//! - [`recover`]: recovery by an operator;
-//! - [`secrets`]: what engines have declared as secret.
+//! - [`redaction`]: what is shown of tasks that have secrets.
 
 pub mod errors;
 mod fingerprint;
+pub mod operator;
+pub mod prune;
+pub mod queues;
 pub mod recover;
+pub mod redaction;
+pub mod report;
+pub mod schedules;
 pub mod search;
-pub mod secrets;
 pub mod stats;
+pub mod tasks;
+pub mod tokens;
 pub mod why;
+
+pub use operator::{Actor, AuditedOperation, OperationError, Operator};
+pub use report::{OperationOutcome, OperationReport};

@@ -210,31 +210,5 @@ fn time_bound(term: &Term, field: &Field) -> Option<TimeBound> {
     }
 }
 
-/// Passes all matching tasks to `take`, up to a limit, page by page: no statement takes
-/// long. Returns whether there may be more.
-pub async fn find_all(
-    store: &dyn Store,
-    filter: &Filter,
-    limit: u32,
-    mut take: impl FnMut(FoundTask),
-) -> Result<bool, StoreError> {
-    let page_limit = limit.min(PAGE);
-    let mut search =
-        Search { filter: filter.clone(), before: None, limit: page_limit, timeout: TIMEOUT };
-    let mut left = limit;
-    loop {
-        let page = search.run(store).await?;
-        left -= u32::try_from(page.tasks.len()).unwrap_or(left);
-        page.tasks.into_iter().for_each(&mut take);
-        if page.next.is_none() || left == 0 {
-            return Ok(page.next.is_some());
-        }
-        search.before = page.next;
-        search.limit = left.min(PAGE);
-    }
-}
-
-const PAGE: u32 = 1000;
-
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //! this crate as `task_engine::postgres`.
 //!
 //! ```no_run
-//! # mod task_engine { pub use task_engine_model::*; pub use task_engine_postgres as postgres; }
+//! # mod task_engine { pub use task_engine_core::*; pub use task_engine_postgres as postgres; }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use task_engine::postgres::{PgStore, tokio_postgres};
 //! use task_engine::{Json, NewTask};

@@ -78,7 +78,7 @@ impl Inner {
     }
 
     pub(crate) fn record_statement(&self, mode: ConflictMode) -> Cow<'static, str> {
-        match fence {
+        match mode {
             ConflictMode::FailStatement => self.schema.sql(RECORD),
             ConflictMode::SkipEnded => self.schema.sql(RECORD_SKIPPING_ENDED),
         }

@@ -11,7 +11,7 @@ use crate::connection_thread::JobTransaction;
 use crate::create::due_at;
 use crate::ending::wait;
 use crate::error::JobError;
-use crate::operate::{Place, find, forget, leave_queue};
+use crate::operate::{Place, delete_rows, find, leave_queue};
 use crate::read::held_tasks;
 
 pub(crate) fn edit(
@@ -57,6 +57,6 @@ pub(crate) fn delete(
             Place::Nowhere => DeleteReport::NotFound,
         });
     }
-    forget(tx, &ended)?;
+    delete_rows(tx, &ended)?;
     Ok(reports)
 }

@@ -19,7 +19,7 @@ use crate::unique;
 /// within milliseconds of the commit.
 ///
 /// ```no_run
-/// # use task_engine_model::{Json, NewTask};
+/// # use task_engine_core::{Json, NewTask};
 /// # use task_engine_sqlite::{create_in, rusqlite};
 /// # fn example(connection: &mut rusqlite::Connection) -> Result<(), Box<dyn std::error::Error>> {
 /// let transaction = connection.transaction()?;

@@ -2,7 +2,7 @@
 //! promises. Applications have this crate as `task_engine::sqlite`.
 //!
 //! ```no_run
-//! # mod task_engine { pub use task_engine_model::*; pub use task_engine_sqlite as sqlite; }
+//! # mod task_engine { pub use task_engine_core::*; pub use task_engine_sqlite as sqlite; }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use task_engine::sqlite::{SqliteStore, create_in, rusqlite};
 //! use task_engine::{Json, NewTask};

@@ -62,7 +62,7 @@ pub(crate) fn prune(
             ))));
         }
     };
-    forget(tx, &ids)?;
+    delete_rows(tx, &ids)?;
     Ok(ids.len() as u64)
 }
 

@@ -7,23 +7,7 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use task_engine_store::token::Role;
 
-/// Who a request is from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Actor {
-    /// The name in the audit.
-    pub name: String,
-    /// What they may do.
-    pub role: Role,
-}
-
-impl Actor {
-    /// Somebody with this name, who may do what this role may.
-    #[must_use]
-    pub fn new(name: impl Into<String>, role: Role) -> Self {
-        Self { name: name.into(), role }
-    }
-}
+pub use task_engine_operations::Actor;
 
 type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
 

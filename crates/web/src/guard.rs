@@ -220,7 +220,7 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
     }
     if let Some(session) = session_of(app, &parts.headers).await? {
         match session.token {
-            None => return Ok(Some(Actor { name: session.name, role: session.role })),
+            None => return Ok(Some(Actor::new(session.name, session.role))),
             Some(hash) => {
                 if let Some(actor) = by_hash(app, &hash).await? {
                     return Ok(Some(actor));
@@ -228,7 +228,7 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
             }
         }
     }
-    Ok(app.access.anybody.map(|role| Actor { name: "anybody".to_owned(), role }))
+    Ok(app.access.anybody.map(|role| Actor::new("anybody", role)))
 }
 
 /// The session of a cookie, unless it is forged, too old, or was ended.
@@ -245,7 +245,7 @@ pub(crate) async fn session_of(app: &App, headers: &HeaderMap) -> Result<Option<
 pub(crate) async fn by_token(app: &App, token: &str) -> Result<Option<Actor>, Problem> {
     let Ok(secret) = token.parse::<Secret>() else { return Ok(None) };
     let row = app.store.token_by_hash(&secret.hash()).await?;
-    Ok(row.map(|row| Actor { name: row.name, role: row.role }))
+    Ok(row.map(|row| Actor::new(row.name, row.role)))
 }
 
 async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, Problem> {
@@ -253,7 +253,7 @@ async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, Problem> {
         return Ok(None);
     };
     let row = app.store.token_by_hash(&hash).await?;
-    Ok(row.map(|row| Actor { name: row.name, role: row.role }))
+    Ok(row.map(|row| Actor::new(row.name, row.role)))
 }
 
 /// Who is on the other end; nobody in particular if the server does not say.

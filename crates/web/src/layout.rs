@@ -182,7 +182,7 @@ async fn flash(app: &App, viewer: &Viewer) -> Markup {
     let entry =
         entries.into_iter().find(|entry| entry.id == id && entry.actor == viewer.actor.name);
     let Some(entry) = entry else { return html! {} };
-    let words = crate::action::words_of(&entry);
+    let words = task_engine_operations::report::audit_sentence(&entry);
     let class =
         if entry.outcome == task_engine_store::audit::AuditOutcome::Done { "good" } else { "bad" };
     html! { p .flash .(class) role="status" { (words) } }

@@ -208,7 +208,7 @@ async fn a_schedule_is_made_changed_run_paused_and_removed() {
     site.get("/schedules").await.must_say("paused").must_say("storm");
     site.post("/actions/resume-schedule", &here).await;
     let run = site.post("/actions/run-schedule", &here).await;
-    site.get(&run.to).await.must_say("created task 1");
+    site.get(&run.to).await.must_say("1 task: is created");
     assert!(site.store.task(task_engine_core::task::TaskId(1)).await.unwrap().is_some());
     site.post("/actions/remove-schedule", &here).await;
     assert!(site.store.schedule("nightly").await.unwrap().0.is_none());
@@ -306,7 +306,7 @@ async fn the_tasks_of_a_dead_engine_are_recovered() {
     let form = [("instance", "worker-1"), ("back", "/instances")];
     let done = site.post("/actions/recover", &form).await;
     let page = site.get(&done.to).await;
-    page.must_say("recovered, waits again");
+    page.must_say("2 tasks: is recovered, and waits again");
     assert!(!page.text.contains("is dead and holds"), "it holds nothing any more");
     assert_eq!(site.audit().await, ["instances.recover worker-1"]);
 }

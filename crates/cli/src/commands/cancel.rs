@@ -8,13 +8,13 @@ use task_engine::{Store, TaskId, TaskStatus};
 use task_engine_core::cancel::CancelOutcome;
 use task_engine_core::display::{cancel_outcome_text, span};
 use task_engine_core::task::TaskDetails;
-use task_engine_store::contract::CancelReport;
+use task_engine_operations::OperationOutcome;
+use task_engine_operations::tasks::TaskOperation;
 
-use crate::bulk::{self, Action, Choice, Outcome, id_words};
-use crate::choice::FILTERS;
+use crate::bulk::{self, BulkResult, SelectionArgs};
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
+use crate::filter_args::FILTERS;
 use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
@@ -29,7 +29,7 @@ use crate::times::duration;
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    choice: Choice,
+    selection: SelectionArgs,
     /// Wait until running tasks have ended
     ///
     /// The exit code is 4 if one of them succeeded or failed instead, and 1 if one
@@ -42,79 +42,36 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    args.choice.chosen()?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
-    let mut cancel = Cancel::default();
-    let done = bulk::run(console, &*store, &args.choice, &mut cancel).await;
-    if args.wait && !cancel.requested.is_empty() {
-        let waiting =
-            Waiting { console, store: &*store, limit: args.timeout, asked: Instant::now() };
-        waiting.run(cancel.requested, &mut console.results()).await?;
+    let BulkResult { store, tasks, verdict } =
+        bulk::run(console, TaskOperation::Cancel, &args.selection).await?;
+    let running = tasks.iter().filter(|it| it.outcome == OperationOutcome::CancelRequested);
+    let running: Vec<_> = running.map(|task| task.id).collect();
+    if args.wait && !running.is_empty() {
+        let wait =
+            CancelWait { console, store: &*store, limit: args.timeout, since: Instant::now() };
+        wait.run(running, &mut console.results()).await?;
     }
-    done.map(|_| ())
+    verdict
 }
 
-#[derive(Default)]
-struct Cancel {
-    /// Those that run, and whose engines have been asked.
-    requested: Vec<TaskId>,
-}
-
-impl Action for Cancel {
-    const VERB: &'static str = "cancel";
-    const STATUSES: &'static [TaskStatus] = &[TaskStatus::Waiting, TaskStatus::Running];
-
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError> {
-        let reports = store.cancel(ids).await?;
-        let asked = ids.iter().zip(&reports).filter(|(_, it)| **it == CancelReport::Requested);
-        self.requested.extend(asked.map(|(id, _)| *id));
-        Ok(reports.into_iter().map(outcome).collect())
-    }
-
-    fn undo(&self, done: &[TaskId]) -> Option<String> {
-        // Those that run are not cancelled yet, and may never be.
-        let waited: Vec<_> =
-            done.iter().copied().filter(|id| !self.requested.contains(id)).collect();
-        (!waited.is_empty()).then(|| format!("retry {}", id_words(&waited)))
-    }
-}
-
-fn outcome(report: CancelReport) -> Outcome {
-    match report {
-        CancelReport::Cancelled => Outcome::done("is cancelled"),
-        CancelReport::Requested => {
-            Outcome::done("is running; its engine has been asked to cancel it")
-        }
-        // What was wanted is so.
-        CancelReport::Ended(TaskStatus::Cancelled) => Outcome::unchanged("was cancelled before"),
-        CancelReport::Ended(TaskStatus::Failed) => {
-            Outcome::conflict("has failed; there is nothing to cancel")
-        }
-        CancelReport::Ended(_) => {
-            Outcome::conflict("has done its work; there is nothing to cancel")
-        }
-        CancelReport::NotFound => Outcome::missing(),
-    }
-}
-
-/// How often a task is asked for its end.
+/// How often tasks are read until they have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// After so long, whoever waits is told why.
+/// After this time, a message says that the command waits.
 const QUIET_FOR: Duration = Duration::from_secs(3);
 
-/// Waits for what becomes of the requests.
-struct Waiting<'a> {
+/// Waits until running tasks have ended.
+struct CancelWait<'a> {
     console: &'a Console,
     store: &'a dyn Store,
     limit: Option<Duration>,
-    asked: Instant,
+    since: Instant,
 }
 
-impl Waiting<'_> {
+impl CancelWait<'_> {
     async fn run(&self, mut open: Vec<TaskId>, out: &mut impl Write) -> Result<(), CliError> {
         let all = open.len();
         let mut not_cancelled = 0;
-        let mut said = false;
+        let mut said_once = false;
         loop {
             let mut still = Vec::new();
             for id in open {
@@ -124,7 +81,7 @@ impl Waiting<'_> {
                         not_cancelled += usize::from(task.row.status != TaskStatus::Cancelled);
                         writeln!(out, "task {id} {}", end(&task))?;
                     }
-                    None => writeln!(out, "task {id} has ended, and is removed")?,
+                    None => writeln!(out, "task {id} has ended, and is deleted")?,
                 }
                 out.flush()?;
             }
@@ -132,7 +89,7 @@ impl Waiting<'_> {
             if open.is_empty() {
                 break;
             }
-            let waited = self.asked.elapsed();
+            let waited = self.since.elapsed();
             if self.limit.is_some_and(|limit| waited >= limit) {
                 return Err(CliError::Failure(format!(
                     "{} of {all} still run {} after the request, which stands",
@@ -140,7 +97,7 @@ impl Waiting<'_> {
                     span(waited)
                 )));
             }
-            if waited >= QUIET_FOR && !std::mem::replace(&mut said, true) {
+            if waited >= QUIET_FOR && !std::mem::replace(&mut said_once, true) {
                 self.console.say(format_args!(
                     "{} of {all} have not ended yet; the request stands, also without this command",
                     open.len()
@@ -159,19 +116,19 @@ fn is_open(task: &TaskDetails) -> bool {
     matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running)
 }
 
-/// The end of a task that was to be cancelled, and how it took it.
+/// The end of a task that was to be cancelled, and how its code responded.
 fn end(task: &TaskDetails) -> String {
-    let word = match task.row.status {
-        TaskStatus::Stopped => "has done its work",
+    let ending = match task.row.status {
+        TaskStatus::Stopped => "has succeeded",
         TaskStatus::Failed => "has failed",
         _ => "is cancelled",
     };
-    let wished = task.executions.iter().rev().find_map(|execution| {
+    let response = task.executions.iter().rev().find_map(|execution| {
         let cancel = execution.cancel.filter(|cancel| cancel.outcome != CancelOutcome::Pending)?;
         Some(cancel_outcome_text(&cancel, execution.stopped_at))
     });
-    match wished {
-        Some(how) => format!("{word}: {how}"),
-        None => word.to_owned(),
+    match response {
+        Some(how) => format!("{ending}: {how}"),
+        None => ending.to_owned(),
     }
 }

@@ -113,7 +113,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             console.say(format_args!("Applied migration {applied}"));
         }
     }
-    let known = task_engine_operations::secrets::read(&*store).await?.of_class(&args.class);
+    let known = task_engine_operations::redaction::secrets(&*store).await?.of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
     task = task.secret(&known).map_err(|error| CliError::Usage(error.to_string()))?;
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];

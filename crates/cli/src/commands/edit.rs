@@ -5,24 +5,23 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde_json::json;
-use task_engine::{NewTask, TaskId, TaskStatus};
-use task_engine_core::change::{Edit, EditReport};
-use task_engine_core::secret;
+use task_engine::{NewTask, TaskId};
+use task_engine_core::change::Edit;
 use task_engine_core::task::Due;
 use task_engine_core::task::TaskDetails;
+use task_engine_operations::{OperationOutcome, redaction};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::deed::Deed;
 use crate::error::CliError;
+use crate::operator::operator;
 use crate::parameters;
 use crate::times::{duration, future_time};
 
 /// Change a waiting task: parameters, time, priority or queue
 ///
-/// What is not named stays, and so do its attempts and retries. A task that an
-/// engine has taken meanwhile is left as it is.
+/// Options that are not given change nothing; attempts and retries stay counted.
+/// A task that an engine has claimed meanwhile is left as it is.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -56,27 +55,15 @@ const EXAMPLES: &str = r#"Examples:
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let id = args.id;
-    let mut edit = wanted(console, args)?;
+    let edit = wanted(console, args)?;
     let store = console.database()?.open(OpenMode::MustExist).await?;
     let before = store.task(id).await?;
-    if let (Some(new), Some(before)) = (&edit.parameters, &before) {
-        let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(before);
-        let restored = secret::restore(new, &before.task_parameters, secrets.parameters());
-        edit.parameters = Some(restored.map_err(|found| parameters::placeholder_error(&found))?);
-    }
-    let deed = Deed::new("tasks.edit", format!("task {id}")).detail(json!({
-        "parameters": edit.parameters.is_some(),
-        "due": edit.due.is_some(),
-        "priority": edit.priority,
-        "queue": edit.queue,
-    }));
-    let work = async { changed(id, store.edit(id, &edit).await?) };
-    deed.perform(&*store, work, |()| ("changed".to_owned(), 1)).await?;
+    operator(&store).edit(id, edit.clone()).await?;
     let mut out = console.results();
-    writeln!(out, "task {id} is changed")?;
+    writeln!(out, "task {id} {}", OperationOutcome::Changed.text())?;
     out.flush()?;
     if let Some(before) = before {
-        let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(&before);
+        let secrets = redaction::secrets(&*store).await?.redactor_of(&before);
         if edit.parameters.is_some() && !secrets.is_empty() {
             console.say("Its former parameters have secrets, so no command to undo it is shown.");
         } else {
@@ -85,21 +72,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         }
     }
     Ok(())
-}
-
-fn changed(id: TaskId, report: EditReport) -> Result<(), CliError> {
-    match report {
-        EditReport::Changed => Ok(()),
-        EditReport::NotWaiting(status) => Err(CliError::Conflict(match status {
-            TaskStatus::Running => {
-                format!("task {id} is running; only a task that waits can be changed")
-            }
-            status => format!(
-                "task {id} is {status}; only a task that waits can be changed. `rerun` creates a new one like it"
-            ),
-        })),
-        EditReport::NotFound => Err(CliError::NotFound(format!("there is no task {id}"))),
-    }
 }
 
 /// Checked as for a new task, before anything is opened.
@@ -121,7 +93,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
     };
     if edit.is_empty() {
         return Err(CliError::Usage(
-            "nothing is to be changed; say --parameters, --at, --in, --priority or --queue"
+            "nothing is to be changed; pass --parameters, --at, --in, --priority or --queue"
                 .to_owned(),
         ));
     }

@@ -10,11 +10,11 @@ use task_engine_core::display::{count, count_text, relative};
 use task_engine_core::filter::Filter;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
-use crate::choice::{FILTERS, filter};
 use crate::console::{Console, quoted};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
+use crate::filter_args::{FILTERS, filter};
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 

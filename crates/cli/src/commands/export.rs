@@ -8,11 +8,11 @@ use task_engine::TaskStatus;
 use task_engine_core::display::count;
 use task_engine_store::export::{End, ExportFilter, Line};
 
-use crate::choice::status_of;
 use crate::console::Console;
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
+use crate::filter_args::status_of;
 use crate::json_output::write_json_line;
 
 /// Write tasks, schedules and paused queues as lines of JSON

@@ -34,7 +34,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let Some(task) = store.task(args.id).await? else {
         return Err(show::no_such_task(args.id, &*store));
     };
-    let secrets = task_engine_operations::secrets::read(&*store).await?.redactor_of(&task);
+    let secrets = task_engine_operations::redaction::secrets(&*store).await?.redactor_of(&task);
     let mut reader = LogReader::new(args.id, args.attempt);
     let zone = now().time_zone().clone();
     let mut printer = LogPrinter::new(console.results(), zone, args.json, secrets);

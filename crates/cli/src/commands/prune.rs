@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use clap::Args;
 use task_engine::TaskStatus;
-use task_engine_core::display::{count, span};
+use task_engine_core::display::count;
 use task_engine_core::filter::Filter;
+use task_engine_operations::OperationReport;
+use task_engine_operations::prune::{old_entries_text, old_tasks_text};
 use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_store::audit::{AuditFilter, check_prune};
-use task_engine_store::contract::StoreFuture;
 
 use super::tasks;
 use crate::bulk::{bar, confirm};
-use crate::choice::status_of;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
-use crate::deed::Deed;
 use crate::error::CliError;
+use crate::filter_args::status_of;
+use crate::operator::operator;
 use crate::times::duration;
 
 /// Delete tasks that ended long ago, or old entries of the audit
@@ -45,9 +46,7 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-/// So many tasks are deleted in one transaction.
-const BATCH: u32 = 1000;
-/// The count before anybody is asked does not go further.
+/// The count before the question does not go further.
 const COUNT_MAX: u32 = 10_000;
 
 const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
@@ -55,7 +54,7 @@ const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskSta
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let Some(status) = args.status else { return prune_audit(console, &args).await };
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let what = format!("{status} tasks that ended at least {} ago", span(args.older_than));
+    let what = old_tasks_text(status, args.older_than);
     if !args.yes || args.dry_run {
         let filter = Filter::default().and_status(&[status]).and_unchanged_for(args.older_than);
         let search = Search { filter, before: None, limit: COUNT_MAX, timeout: 5 * TIMEOUT };
@@ -79,20 +78,17 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             return Ok(());
         }
     }
-    let work = delete(console, || store.prune(status, args.older_than, BATCH));
-    let deed = Deed::new("tasks.prune", what);
-    let deleted = deed.perform(&*store, work, |deleted| ("removed".to_owned(), *deleted)).await?;
-    let mut out = console.results();
-    let number = usize::try_from(deleted).unwrap_or(usize::MAX);
-    writeln!(out, "{} deleted", count(number, "task"))?;
-    Ok(out.flush()?)
+    let bar = bar(console, None, "deleted");
+    let progress = |deleted| bar.inc(deleted as u64);
+    let pruned = operator(&store).prune_tasks(status, args.older_than, &progress).await;
+    bar.finish_and_clear();
+    print(console, &pruned?, "task")
 }
 
-/// What is removed is on record itself, with how old it was.
 async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), CliError> {
     check_prune(args.older_than).map_err(|error| CliError::Usage(error.to_string()))?;
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let what = format!("audit entries that are at least {} old", span(args.older_than));
+    let what = old_entries_text(args.older_than);
     if args.dry_run {
         let until = now().timestamp().checked_sub(args.older_than);
         let filter = AuditFilter { until: until.ok(), ..AuditFilter::newest(COUNT_MAX) };
@@ -104,33 +100,16 @@ async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), CliError
     if !args.yes && !confirm(&format!("Delete all {what}?"))? {
         return Ok(());
     }
-    let work = delete(console, || store.prune_audit(args.older_than, BATCH));
-    let deed = Deed::new("audit.prune", what);
-    let deleted = deed.perform(&*store, work, |deleted| ("removed".to_owned(), *deleted)).await?;
-    let mut out = console.results();
-    writeln!(out, "{} deleted", count(usize::try_from(deleted).unwrap_or(usize::MAX), "entry"))?;
-    Ok(out.flush()?)
+    let bar = bar(console, None, "deleted");
+    let progress = |deleted| bar.inc(deleted as u64);
+    let pruned = operator(&store).prune_audit(args.older_than, &progress).await;
+    bar.finish_and_clear();
+    print(console, &pruned?, "entry")
 }
 
-async fn delete<'a>(
-    console: &Console,
-    prune: impl Fn() -> StoreFuture<'a, u64>,
-) -> Result<u64, CliError> {
-    let progress = bar(console, None, "deleted");
-    let mut deleted = 0;
-    loop {
-        let more = prune().await.map_err(|error| {
-            if deleted == 0 {
-                CliError::from(error)
-            } else {
-                CliError::Partial(format!("{deleted} were deleted, and then: {error}"))
-            }
-        })?;
-        if more == 0 {
-            progress.finish_and_clear();
-            return Ok(deleted);
-        }
-        deleted += more;
-        progress.inc(more);
-    }
+fn print(console: &Console, report: &OperationReport, noun: &str) -> Result<(), CliError> {
+    let mut out = console.results();
+    let number = usize::try_from(report.total()).unwrap_or(usize::MAX);
+    writeln!(out, "{} deleted", count(number, noun))?;
+    Ok(out.flush()?)
 }

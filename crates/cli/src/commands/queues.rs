@@ -4,18 +4,19 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use task_engine::Store;
 use task_engine_core::display::{count_text, relative};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::{QueuePause, QueueRow};
 use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
+use task_engine_operations::OperationOutcome;
+use task_engine_operations::queues::is_known;
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::deed::Deed;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
+use crate::operator::operator;
 use crate::table::table;
 
 /// List queues; pause and resume them
@@ -25,11 +26,11 @@ use crate::table::table;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    action: Action,
+    command: QueuesCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum QueuesCommand {
     /// List queues: what waits and runs in each, and which engines serve it
     List {
         /// Print JSON, one queue a line
@@ -54,14 +55,14 @@ enum Action {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    match args.action {
-        Action::List { json } => list(console, json).await,
-        Action::Pause { name, reason } => {
+    match args.command {
+        QueuesCommand::List { json } => list(console, json).await,
+        QueuesCommand::Pause { name, reason } => {
             let pause = QueuePause::new(name, reason)
                 .map_err(|error| CliError::Usage(error.to_string()))?;
             self::pause(console, &pause).await
         }
-        Action::Resume { name } => {
+        QueuesCommand::Resume { name } => {
             check_queue_name(&name).map_err(|error| CliError::Usage(error.to_string()))?;
             resume(console, &name).await
         }
@@ -143,13 +144,10 @@ fn workers(services: &[QueueService]) -> String {
 
 async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let deed = Deed::new("queues.pause", pause.queue()).reason(pause.reason());
-    let became =
-        |is_new: &bool| ((if *is_new { "paused" } else { "was paused already" }).to_owned(), 1);
-    let is_new = deed.perform(&*store, store.pause_queue(pause), became).await?;
+    let report = operator(&store).pause_queue(pause).await?;
     let name = escape(pause.queue());
     let mut out = console.results();
-    match (is_new, pause.reason()) {
+    match (report.has(OperationOutcome::Paused), pause.reason()) {
         (true, _) => writeln!(out, "queue {name} is paused; its running tasks finish")?,
         (false, None) => writeln!(out, "queue {name} was paused before")?,
         (false, Some(_)) => writeln!(out, "queue {name} was paused before; it has a new reason")?,
@@ -157,7 +155,7 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
     out.flush()?;
     if !is_known(&*store, pause.queue()).await? {
         console.say(format_args!(
-            "No task waits in a queue {name}, and no engine serves it; the pause is for what may come."
+            "Queue {name} has no tasks, and no engine serves it; the pause is for later ones."
         ));
     }
     console.say(format_args!(
@@ -169,35 +167,15 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
 
 async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let shown = escape(name);
-    let became = |was_paused: &bool| {
-        ((if *was_paused { "resumed" } else { "was not paused" }).to_owned(), 1)
-    };
-    let work = store.resume_queue(name);
-    if !Deed::new("queues.resume", name).perform(&*store, work, became).await? {
-        // A slip of the pen must not look like a success.
-        if !is_known(&*store, name).await? {
-            return Err(CliError::NotFound(format!(
-                "there is no queue {shown}: nothing of that name is paused, no task waits in it, and no engine serves it"
-            )));
-        }
-        console.say(format_args!("queue {shown} was not paused"));
+    let report = operator(&store).resume_queue(name).await?;
+    let name = escape(name);
+    if report.has(OperationOutcome::NotPaused) {
+        console.say(format_args!("queue {name} was not paused"));
         return Ok(());
     }
     let mut out = console.results();
-    writeln!(out, "queue {shown} is open again")?;
+    writeln!(out, "queue {name} is resumed")?;
     Ok(out.flush()?)
-}
-
-/// Whether it is more than a name that somebody has paused.
-async fn is_known(store: &dyn Store, name: &str) -> Result<bool, CliError> {
-    let has_tasks = |queue: &QueueRow| {
-        queue.name == name && queue.due.counted + queue.later.counted + queue.running > 0
-    };
-    let serves =
-        |engine: &InstanceRow| engine.is_alive() && engine.queues.iter().any(|queue| queue == name);
-    Ok(store.queues().await?.iter().any(has_tasks)
-        || store.instances(None).await?.iter().any(serves))
 }
 
 #[cfg(test)]

@@ -1,24 +1,20 @@
 //! `task-engine recover`.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use clap::Args;
 use task_engine::Store;
 use task_engine_core::display::{count, next_state_text, relative, span};
-use task_engine_core::process;
 use task_engine_core::recovery::ReclaimedAttempt;
-use task_engine_operations::recover::{RecoverError, Recovered, recover};
+use task_engine_operations::{OperationError, OperationOutcome};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::deed::Deed;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
+use crate::operator::operator;
 use crate::table::table;
-
-const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Recover the tasks that a dead engine left, or list dead engines
 ///
@@ -40,51 +36,37 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
     match args.name {
-        Some(name) => recover_one(console, &*store, &name).await,
+        Some(name) => recover_one(console, &store, &name).await,
         None => list_dead(console, &*store).await,
     }
 }
 
-async fn recover_one(console: &Console, store: &dyn Store, name: &str) -> Result<(), CliError> {
-    programs_ended(store, name).await?;
-    let work = async {
-        let recovered = recover(store, name).await;
-        if let Err(RecoverError::Left(left)) = &recovered {
-            print(console, &left.recovered)?;
+async fn recover_one(
+    console: &Console,
+    store: &Arc<dyn Store>,
+    name: &str,
+) -> Result<(), CliError> {
+    let report = match operator(store).recover(name).await {
+        Err(OperationError::Partial { report, left, cause }) => {
+            print(console, &report.recovered)?;
+            return Err(OperationError::Partial { report, left, cause }.into());
         }
-        recovered.map_err(fault)
+        result => result?,
     };
-    let became = |done: &Recovered| (format!("{} recovered", count(done.tasks.len(), "task")), 1);
-    let deed = Deed::new("instances.recover", name);
-    let Recovered { dead, tasks, last } = deed.perform(store, work, became).await?;
-    print(console, &tasks)?;
-    let name = escape(name);
-    if !tasks.is_empty() {
-        console.say(format_args!("Recovered {} of {name}.", count(tasks.len(), "task")));
-    } else if dead > 0 {
-        console.say(format_args!("{name} is declared lost; it had left no tasks."));
+    print(console, &report.recovered)?;
+    let shown = escape(name);
+    if !report.recovered.is_empty() {
+        let number = count(report.recovered.len(), "task");
+        console.say(format_args!("Recovered {number} of {shown}."));
+    } else if report.has(OperationOutcome::DeclaredLost) {
+        console.say(format_args!("{shown} is declared lost; it had left no tasks."));
     } else {
-        let ended = last.stopped_at.or(last.lost_at);
+        let instances = store.instances(Some(name)).await?;
+        let ended = instances.first().and_then(|last| last.stopped_at.or(last.lost_at));
         let ended = ended.map_or_else(String::new, |at| {
             format!(" (it ended {})", relative(at, now().timestamp()))
         });
-        console.say(format_args!("Nothing to recover: {name} left no tasks{ended}."));
-    }
-    Ok(())
-}
-
-/// The programs of an engine that died on this machine get a second to end. Until
-/// then its tasks must not begin again.
-async fn programs_ended(store: &dyn Store, name: &str) -> Result<(), CliError> {
-    let deadline = Instant::now() + PROGRAMS_END_WITHIN;
-    while Instant::now() < deadline {
-        let lives = store.instances(Some(name)).await?;
-        let mut marks =
-            lives.iter().filter(|life| !life.has_ended()).flat_map(|life| &life.process);
-        if !marks.any(|mark| process::is_ending(mark)) {
-            break;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+        console.say(format_args!("Nothing to recover: {shown} left no tasks{ended}."));
     }
     Ok(())
 }
@@ -139,15 +121,4 @@ async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), CliError>
         console.say(format_args!("Recover the tasks of {}: {command}", escape(name)));
     }
     Ok(())
-}
-
-fn fault(error: RecoverError) -> CliError {
-    let words = escape(&error.to_string()).into_owned();
-    match error {
-        RecoverError::Unknown { .. } => CliError::NotFound(words),
-        RecoverError::Alive(_) => CliError::Conflict(words),
-        RecoverError::Left(left) if !left.recovered.is_empty() => CliError::Partial(words),
-        RecoverError::Store(error) => error.into(),
-        _ => CliError::Failure(words),
-    }
 }

@@ -1,13 +1,12 @@
 //! `task-engine rerun`.
 
 use clap::Args;
-use task_engine::{NewTask, Store, TaskId, TaskStatus};
+use task_engine_operations::tasks::TaskOperation;
 
-use crate::bulk::{self, Action, Choice, Outcome, id_words};
-use crate::choice::FILTERS;
+use crate::bulk::{self, SelectionArgs};
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
+use crate::filter_args::FILTERS;
 
 /// Create tasks again, with the same class and parameters
 ///
@@ -19,50 +18,9 @@ use crate::error::CliError;
 #[command(after_help = FILTERS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    choice: Choice,
+    selection: SelectionArgs,
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    args.choice.chosen()?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
-    bulk::run(console, &*store, &args.choice, &mut Rerun::default()).await.map(|_| ())
-}
-
-#[derive(Default)]
-struct Rerun {
-    created: Vec<TaskId>,
-}
-
-impl Action for Rerun {
-    const VERB: &'static str = "rerun";
-    const STATUSES: &'static [TaskStatus] =
-        &[TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
-
-    async fn apply(&mut self, store: &dyn Store, ids: &[TaskId]) -> Result<Vec<Outcome>, CliError> {
-        let mut outcomes = Vec::with_capacity(ids.len());
-        let mut tasks = Vec::new();
-        for id in ids {
-            outcomes.push(match store.task(*id).await? {
-                None => Outcome::missing(),
-                Some(old) => match NewTask::rerun_of(&old) {
-                    Ok(task) => {
-                        tasks.push((outcomes.len(), task));
-                        Outcome::done("is done once more")
-                    }
-                    Err(_) => Outcome::conflict("cannot be created again as it is"),
-                },
-            });
-        }
-        let (places, tasks): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
-        let created = store.create(&tasks).await?;
-        for (place, id) in places.into_iter().zip(&created) {
-            outcomes[place] = outcomes[place].clone().and(format!(" as task {id}"));
-        }
-        self.created.extend(created);
-        Ok(outcomes)
-    }
-
-    fn undo(&self, _: &[TaskId]) -> Option<String> {
-        Some(format!("cancel {}", id_words(&self.created)))
-    }
+    bulk::run(console, TaskOperation::Rerun, &args.selection).await?.verdict
 }

@@ -5,6 +5,7 @@ mod next;
 mod show;
 
 use clap::{Args, Subcommand};
+use task_engine_operations::OperationError;
 use task_engine_store::schedules::ScheduleError;
 
 use crate::console::Console;
@@ -78,13 +79,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 
 impl From<ScheduleError> for CliError {
     fn from(error: ScheduleError) -> Self {
-        match error {
-            ScheduleError::Exists(_) => {
-                Self::Conflict(format!("{error}; change it with `schedules set`"))
-            }
-            ScheduleError::NotFound(_) => Self::NotFound(error.to_string()),
-            ScheduleError::Store(error) => error.into(),
-            _ => Self::Usage(error.to_string()),
-        }
+        OperationError::from(error).into()
     }
 }

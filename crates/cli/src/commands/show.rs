@@ -69,7 +69,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let secrets = if args.reveal {
         Redactor::default()
     } else {
-        task_engine_operations::secrets::read(&*store).await?.redactor_of(&task)
+        task_engine_operations::redaction::secrets(&*store).await?.redactor_of(&task)
     };
     secrets.task(&mut task);
     let limit =

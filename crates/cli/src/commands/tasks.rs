@@ -11,11 +11,11 @@ use task_engine_core::filter::FoundTask;
 use task_engine_core::task::TaskRow;
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
-use crate::choice::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
+use crate::filter_args::{FILTERS, filter, status_of};
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use serde_json::json;
-use task_engine::Store;
+use task_engine_operations::OperationError;
 use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
-use crate::deed::Deed;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
+use crate::operator::operator;
 use crate::table::table;
 use crate::times::duration;
 use task_engine_core::display::{clock_and_relative, relative};
@@ -27,11 +26,11 @@ use task_engine_core::display::{clock_and_relative, relative};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    action: Action,
+    command: TokensCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum TokensCommand {
     /// Create a token, and print it
     Create {
         /// Its name: who uses it, or what for
@@ -59,10 +58,10 @@ enum Action {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    match args.action {
-        Action::Create { name, role, expires } => create(console, name, role, expires).await,
-        Action::List { json } => list(console, json).await,
-        Action::Revoke { name } => revoke(console, &name).await,
+    match args.command {
+        TokensCommand::Create { name, role, expires } => create(console, name, role, expires).await,
+        TokensCommand::List { json } => list(console, json).await,
+        TokensCommand::Revoke { name } => revoke(console, &name).await,
     }
 }
 
@@ -76,19 +75,13 @@ async fn create(
     let new = NewToken::new(name, role, secret.hash(), expires)
         .map_err(|error| CliError::Usage(error.to_string()))?;
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let unrevoked = unrevoked(&*store).await?;
-    if unrevoked.iter().any(|token| token.name == new.name()) {
-        return Err(CliError::Conflict(format!(
-            "{}; to revoke it: {}",
-            new.name_taken(),
+    operator(&store).create_token(&new).await.map_err(|error| match error {
+        OperationError::Conflict(taken) => CliError::Conflict(format!(
+            "{taken}; to revoke it: {}",
             console.command(&format!("tokens revoke {}", quoted(new.name())))
-        )));
-    }
-    let deed = Deed::new("tokens.create", new.name()).detail(json!({
-        "role": new.role(),
-        "expires_in_secs": new.expires_in().map(|time| time.as_secs()),
-    }));
-    deed.perform(&*store, store.add_token(&new), |_| ("created".to_owned(), 1)).await?;
+        )),
+        error => error.into(),
+    })?;
     let mut out = console.results();
     writeln!(out, "{}", secret.text())?;
     out.flush()?;
@@ -146,27 +139,22 @@ fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
 async fn revoke(console: &Console, name: &str) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
     let shown = escape(name);
-    let became =
-        |revoked: &bool| ((if *revoked { "revoked" } else { "was not there" }).to_owned(), 1);
-    let work = store.revoke_token(name);
-    if !Deed::new("tokens.revoke", name).perform(&*store, work, became).await? {
-        let tokens = store.tokens().await?;
-        return match tokens.iter().find(|token| token.name == name).and_then(|it| it.revoked_at) {
-            Some(at) => {
-                let when = clock_and_relative(at, now().timestamp(), now().time_zone());
-                console.say(format_args!("token {shown} was revoked before, {when}"));
-                Ok(())
-            }
-            None => Err(CliError::NotFound(format!("there is no token {shown}"))),
-        };
+    match operator(&store).revoke_token(name).await {
+        Ok(_) => {
+            let mut out = console.results();
+            writeln!(out, "token {shown} is revoked")?;
+            Ok(out.flush()?)
+        }
+        Err(missing @ OperationError::NotFound(_)) => {
+            let tokens = store.tokens().await?;
+            let Some(at) = tokens.iter().find(|it| it.name == name).and_then(|it| it.revoked_at)
+            else {
+                return Err(missing.into());
+            };
+            let when = clock_and_relative(at, now().timestamp(), now().time_zone());
+            console.say(format_args!("token {shown} was revoked before, {when}"));
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
-    let mut out = console.results();
-    writeln!(out, "token {shown} is revoked")?;
-    Ok(out.flush()?)
-}
-
-async fn unrevoked(store: &dyn Store) -> Result<Vec<TokenRow>, CliError> {
-    let mut tokens = store.tokens().await?;
-    tokens.retain(|token| token.revoked_at.is_none());
-    Ok(tokens)
 }

@@ -25,6 +25,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let checked = store.inventory().await?;
     let mut out = console.results();
     if args.json {
+        let violations: Vec<_> =
+            violations.iter().map(|message| serde_json::json!({ "message": message })).collect();
         let report = serde_json::json!({
             "database": store.location(),
             "checked": checked,

@@ -55,7 +55,7 @@ impl Browser {
                 break address.to_owned();
             }
         };
-        // It would stop if nobody read what it says.
+        // It would block if its output were not read.
         std::thread::spawn(move || std::io::copy(&mut words, &mut std::io::sink()));
         let (socket, _) = tungstenite::connect(&address).unwrap();
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {

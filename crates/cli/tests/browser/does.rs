@@ -241,7 +241,7 @@ fn double_click_acts_once() {
     let sent = "(form => [1, 2].map(() => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))))";
     let form = "document.querySelector('form[action=\"/actions/cancel\"]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,false");
-    // One that only asks may be sent as often as somebody likes.
+    // A form that only reads may be sent repeatedly.
     browser.go(&web.at("/tasks"));
     let form = "document.querySelector('form[role=search]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,true");

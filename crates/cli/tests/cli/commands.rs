@@ -179,7 +179,7 @@ fn cancel_and_retry_report_each_task() {
     assert_eq!(
         place.ok(&["retry", "1", "2", "3"]),
         "task 1 waits again, and is due now\n\
-         task 2 is due already; `show` tells why it does not run\n\
+         task 2 is due already; `why` says why it does not run\n\
          task 3 waited for a later time; it is due now\n"
     );
     assert_eq!(place.run(&["retry", "9"]).code, Some(3));
@@ -196,7 +196,7 @@ fn running_or_ended_task_is_conflict() {
     );
     assert!(place.ok(&["tasks", "--status", "running"]).contains("WitnessTask"));
     let cancelled = place.ok(&["cancel", "1"]);
-    assert_eq!(cancelled, "task 1 is running; its engine has been asked to cancel it\n");
+    assert_eq!(cancelled, "task 1 is running; its engine was asked to cancel it\n");
     eventually("it is cancelled", || place.status("1") == "cancelled");
     assert_eq!(witness.words(), ["begin"]);
 
@@ -204,7 +204,7 @@ fn running_or_ended_task_is_conflict() {
     eventually("it is done", || place.status("2") == "stopped");
     let done = place.run(&["cancel", "2"]);
     assert_eq!(done.code, Some(4));
-    assert!(done.out.contains("task 2 has done its work"), "{}", done.out);
+    assert!(done.out.contains("task 2 has succeeded"), "{}", done.out);
     assert_eq!(place.run(&["retry", "2"]).code, Some(4));
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));

@@ -95,7 +95,7 @@ fn engine_runs_imported_tasks(from: &Place, to: &Place) {
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--count", "5"]);
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]);
     let file = from.ok(&["export"]);
-    // It is alive, and is told of what comes.
+    // It is alive, and gets a notification for each task.
     to.witness();
     let engine = to.start(&["start", "--config", "witness.toml"]);
     engine.says("started with");
@@ -156,7 +156,7 @@ fn refuses_wrong_files(place: &Place) {
     assert_eq!(place.run(&["export", "--status", "done"]).code, Some(2));
     place.ok(&["migrate"]);
     assert_eq!(place.tasks().len(), 0, "nothing of all that is there");
-    // What a store itself refuses is nobody's crash, and leaves nothing.
+    // A file that the store refuses causes no panic, and nothing is imported.
     let far = good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
     assert_eq!(place.run_with_input(&["import"], far.as_bytes()).code, Some(2));
     assert_eq!(place.run_with_input(&["import"], good.as_bytes()).code, Some(0));

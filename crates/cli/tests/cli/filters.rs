@@ -63,7 +63,7 @@ fn tasks_by_filter(place: &Place) {
     }
     let page = place.run(&["tasks", "status=failed", "--limit", "2"]);
     assert!(page.err.contains("tasks status=failed --before 4"), "{page:?}");
-    let none = place.run(&["tasks", "class=nobody"]);
+    let none = place.run(&["tasks", "class=missing"]);
     assert_eq!((none.code, none.out.as_str()), (Some(0), ""));
     assert!(none.err.contains("No tasks match"), "{none:?}");
 
@@ -94,7 +94,10 @@ fn retries_and_cancels(place: &Place) {
     let cancelled = place.run(&["cancel", "class~Failing", "--yes", "--json"]);
     code_and_words(&cancelled, 0, &["retry 5 4"]);
     let first: Value = serde_json::from_str(cancelled.out.lines().next().unwrap()).unwrap();
-    assert_eq!(first, serde_json::json!({"id": 5, "outcome": "done", "message": "is cancelled"}));
+    assert_eq!(
+        first,
+        serde_json::json!({"id": 5, "outcome": "cancelled", "message": "is cancelled"})
+    );
     let nothing = place.run(&["cancel", "class~Failing", "--yes"]);
     code_and_words(&nothing, 0, &["No tasks match class~Failing status=waiting,running"]);
     // Those that are named, and whose time is over.
@@ -133,7 +136,7 @@ fn edits(place: &Place) {
 fn reruns_and_errors(place: &Place) {
     let again = place.run(&["rerun", "2"]);
     code_and_words(&again, 0, &["cancel 9"]);
-    assert_eq!(again.out, "task 2 is done once more as task 9\n");
+    assert_eq!(again.out, "task 2 is created again as task 9\n");
     let task = place.task("9");
     assert_eq!(
         (&task["context"]["rerun_of"], &task["correlation_id"]),
@@ -141,7 +144,7 @@ fn reruns_and_errors(place: &Place) {
     );
     place.ok(&["rerun", "status=failed", "--yes"]);
     assert_eq!(ids(place, &["context.rerun_of=3"]), [10]);
-    code_and_words(&place.run(&["rerun", "999"]), 3, &["1 of 1 not found"]);
+    code_and_words(&place.run(&["rerun", "999"]), 3, &["there is no task 999"]);
     work(place, &["4", "5", "9", "10"]);
 
     let errors = place.run(&["errors"]);
@@ -162,7 +165,7 @@ fn deletes_and_prunes(place: &Place) {
     code_and_words(&mixed, 3, &["1 of 3 not found"]);
     assert_eq!(
         mixed.out,
-        "task 1 is deleted\ntask 6 waits, and is not deleted; cancel it first\ntask 999 does not exist\n"
+        "task 1 is deleted\ntask 6 waits, nothing was changed; cancel it first\ntask 999 does not exist\n"
     );
     assert_eq!(place.run(&["show", "1"]).code, Some(3));
     place.ok(&["delete", "class~Failing", "id<=4", "--yes"]);
@@ -198,7 +201,7 @@ fn large_selections_are_summed_up() {
     place.ok(&["create", "a", "--count", "450", "--in", "1h"]);
     let cancelled = place.run(&["cancel", "class=a", "--yes"]);
     assert_eq!((cancelled.code, cancelled.out.as_str()), (Some(0), "450 × is cancelled\n"));
-    let some = place.run(&["retry", "class=a", "--limit", "60", "--yes"]);
+    let some = place.run(&["retry", "class=a", "status=cancelled", "--limit", "60", "--yes"]);
     assert_eq!(some.out, "60 × waits again, and is due now\n");
     assert_eq!(ids(&place, &["status=waiting", "--limit", "100"]).len(), 60);
 }

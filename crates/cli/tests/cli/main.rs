@@ -11,6 +11,7 @@ mod executable_results;
 mod executables;
 mod export_import;
 mod filters;
+mod operations;
 mod operators;
 mod packaging;
 mod persistent_executables;

@@ -71,13 +71,13 @@ fn packaged_command_lines_run() {
         let place = Place::new();
         if words[0] != "migrate" {
             place.ok(&["migrate"]);
-            // A dashboard that others can reach wants somebody who may come in.
-            place.ok(&["tokens", "create", "somebody", "--role", "viewer"]);
+            // A public address needs a token.
+            place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
         }
-        // Somebody may use the port.
+        // The port may be in use.
         let words: Vec<String> = words.iter().map(|word| word.replace(":8642", ":0")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        // A word that nobody knows is told of before help is.
+        // An unknown argument is an error even with --help.
         place.ok(&[&words[..], &["--help"]].concat());
         match words[0] {
             "migrate" => drop(place.ok(&words)),
@@ -101,7 +101,7 @@ fn kill_timeouts_exceed_stop_timeout() {
     let pod = setting(&packaged("kubernetes.yaml"), "terminationGracePeriodSeconds:");
     let engine = of_cluster().into_iter().find(|words| words[0] == "start").unwrap();
     assert!(pod >= seconds(&engine, "--stop-timeout") + 12, "{pod}");
-    // Without an answer from whoever runs containers, 10 s.
+    // The default of container runtimes is 10 s.
     assert!(seconds(&of_image(), "--stop-timeout") < 10);
 }
 
@@ -135,7 +135,7 @@ fn image_has_health_check() {
     engine.says("started with");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    assert!(!healthy(), "nobody is there any more");
+    assert!(!healthy(), "the server has ended");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn version_names_commit() {
         return;
     };
     assert_eq!(commit.len(), 12, "{long}");
-    // Not that it is the newest: somebody may commit while this runs.
+    // It may not be the newest: a commit may happen while this runs.
     if git_knows("HEAD") && option_env!("TASK_ENGINE_COMMIT").is_none() {
         assert!(git_knows(commit), "{long}");
     }

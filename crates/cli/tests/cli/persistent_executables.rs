@@ -44,7 +44,7 @@ def work(task):
     elif do == "obey":
         say(id=id, log="ready")
         while id not in cancelled: time.sleep(0.01)
-        say(id=id, error="as you wish")
+        say(id=id, error="as requested")
     elif do == "hang":
         say(id=id, log="ready")
         while True: time.sleep(1)
@@ -243,7 +243,7 @@ fn cancel_sends_line_then_kills() {
     };
     let task = cancel("obey");
     assert_eq!(execution(&task, 0)["cancel"]["outcome"], "acknowledged", "{task}");
-    assert!(error(&task).contains("as you wish"), "{task}");
+    assert!(error(&task).contains("as requested"), "{task}");
     assert_eq!(pids(&place).len(), 1);
     let task = cancel("hang");
     assert_eq!(execution(&task, 0)["cancel"]["outcome"], "killed", "{task}");

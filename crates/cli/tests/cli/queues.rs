@@ -61,7 +61,7 @@ fn pauses_and_resumes(place: &Place) {
     assert_eq!(queue(place, "mail")["paused"]["reason"], "still down");
 
     let begun = Instant::now();
-    assert_eq!(place.ok(&["queues", "resume", "mail"]), "queue mail is open again\n");
+    assert_eq!(place.ok(&["queues", "resume", "mail"]), "queue mail is resumed\n");
     eventually("it runs", || place.status("1") == "stopped");
     assert!(begun.elapsed() < Duration::from_secs(5), "not only by the poll");
     let open = place.run(&["queues", "resume", "mail"]);
@@ -97,7 +97,7 @@ fn instances_show_served_queues() {
     );
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    assert!(!place.ok(&["queues", "list"]).contains("mail"), "nobody serves it now");
+    assert!(!place.ok(&["queues", "list"]).contains("mail"), "no engine serves it now");
 }
 
 #[test]

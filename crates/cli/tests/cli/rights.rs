@@ -56,7 +56,7 @@ fn engine_runs_with_documented_rights() {
     eventually("the task fails", || place.status("4") == "failed");
     place.ok(&["queues", "pause", "mail"]);
     place.ok(&["retry", "4"]);
-    place.ok(&["tokens", "create", "somebody", "--role", "viewer"]);
+    place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(0), "{}", ended.err);

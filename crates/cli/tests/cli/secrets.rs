@@ -111,7 +111,7 @@ fn secrets_stay_secret(place: &Place) {
     ] {
         assert!(of(what).contains(words), "{what}: {words} in\n{}", of(what));
     }
-    // The code had it, whoever may sees it, and it moves with its task.
+    // The code gets it, users with the right see it, and export contains it.
     assert_eq!(fs::read_to_string(place.path("seen")).unwrap().matches(CANARY).count(), 6);
     assert!(place.ok(&["show", "1", "--reveal"]).contains(CANARY));
     assert!(place.ok(&["export"]).contains(CANARY));

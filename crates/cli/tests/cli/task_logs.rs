@@ -102,7 +102,7 @@ fn cancel_wait_reports_outcome() {
     for (when, code, outcome, words) in [
         ("obey", 0, "acknowledged", "is cancelled: its code ended"),
         ("hang", 0, "killed", "is cancelled: its code did not end by itself, and was dropped 1 s"),
-        ("finish", 4, "ignored", "has done its work: ignored: its code was told"),
+        ("finish", 4, "ignored", "has succeeded: ignored: its code was told"),
     ] {
         let id = running(when);
         let cancelled = place.run(&["cancel", &id, "--wait"]);

@@ -212,13 +212,13 @@ fn follows(place: &Place) {
         ids.sort_unstable();
         ids
     };
-    eventually("all are told", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
-    eventually("failures are told", || ended(&failures.out()) == [3, 4]);
-    eventually("one class is told", || ended(&others.out()) == [4]);
+    eventually("all are printed", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
+    eventually("failures are printed", || ended(&failures.out()) == [3, 4]);
+    eventually("one class is printed", || ended(&others.out()) == [4]);
     let started = documents.out();
     let started = started.lines().map(json).find(|line| line["event"] == "started");
     assert!(started.is_some(), "what runs for a while is seen to begin");
-    eventually("lines are told", || lines.out().lines().count() == 5);
+    eventually("lines are printed", || lines.out().lines().count() == 5);
     let lines = lines.out();
     for words in [
         "  2  WaitingTask  stopped after ",

@@ -62,7 +62,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["logs", "1", "--attempt", "7"], 3, "task 1 has no attempt 7"),
         (vec!["show", "1", "--json", "--follow"], 2, "cannot be used with"),
         (vec!["show", "999", "--follow"], 3, "there is no task 999"),
-        (vec!["recover", "nobody"], 3, "there is no engine nobody"),
+        (vec!["recover", "missing"], 3, "there is no engine missing"),
         (vec!["taks"], 2, "'tasks'"),
         (vec!["pause", "mail"], 2, "to pause a queue: task-engine queues pause mail"),
         (vec!["resume", "mail"], 2, "to resume a queue: task-engine queues resume mail"),
@@ -99,14 +99,14 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["schedules", "add", "a", "b", "--every", "5s", "--jitter", "2 days"], 2, "jitter"),
         (vec!["schedules", "add", "a", "b", "[1]", "--every", "5s"], 2, "a JSON object is needed"),
         (vec!["schedules", "add", "", "b", "--every", "5s"], 2, "a schedule needs a name"),
-        (vec!["schedules", "show", "nobody"], 3, "there is no schedule \"nobody\""),
-        (vec!["schedules", "set", "nobody", "--priority", "1"], 3, "there is no schedule"),
-        (vec!["schedules", "pause", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "resume", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "run", "nobody"], 3, "there is no schedule"),
-        (vec!["schedules", "remove", "nobody"], 3, "there is no schedule"),
+        (vec!["schedules", "show", "missing"], 3, "there is no schedule \"missing\""),
+        (vec!["schedules", "set", "missing", "--priority", "1"], 3, "there is no schedule"),
+        (vec!["schedules", "pause", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "resume", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "run", "missing"], 3, "there is no schedule"),
+        (vec!["schedules", "remove", "missing"], 3, "there is no schedule"),
         (vec!["schedules", "next"], 2, "name a schedule, or say --cron"),
-        (vec!["schedules", "next", "nobody"], 3, "there is no schedule"),
+        (vec!["schedules", "next", "missing"], 3, "there is no schedule"),
         (vec!["schedules", "next", "--cron", "* * * * 8"], 2, "at character 9: day of week: 8"),
         (vec!["schedules", "next", "--every", "1h", "--after", "soon"], 2, "is not a time"),
         (vec!["schedules", "next", "--every", "1h", "-n", "0"], 2, "0 is not in 1..=1000"),
@@ -147,7 +147,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["trace", ""], 2, "a value is required"),
         (vec!["trace", "999"], 3, "there is no task and no flow 999"),
         (vec!["trace", "-1"], 3, "there is no task and no flow -1"),
-        (vec!["trace", "nobody"], 3, "there is no task and no flow nobody"),
+        (vec!["trace", "missing"], 3, "there is no task and no flow missing"),
         (vec!["trace", "1", "--limit", "0"], 2, "0 is not in 1..=100000"),
         (vec!["trace", "1", "--limit", "100001"], 2, "is not in 1..=100000"),
         (vec!["create", "a", "--correlation", ""], 2, "a correlation id is a text of 1 to 200"),
@@ -284,7 +284,7 @@ fn tables_are_checked_on_postgresql() {
 
 #[test]
 fn doctor_reports_unreachable_server() {
-    // Port 1 belongs to nobody.
+    // No server listens on port 1.
     let place = Place::with_database("postgres://u:secret@127.0.0.1:1/d");
     for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
         let refused = place.run(args);
@@ -321,16 +321,16 @@ fn read_only_database_is_refused() {
     allow(&file, 0o444);
     allow(&folder, 0o555);
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let around: Vec<&str> = if is_root { nobody.to_vec() } else { vec!["env"] };
-    let told = |database: &str| {
+    let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let around: Vec<&str> = if is_root { unprivileged.to_vec() } else { vec!["env"] };
+    let error = |database: &str| {
         let mut command = std::process::Command::new(around[0]);
         command.args(&around[1..]).arg(&program).args(["create", "second", "--database", database]);
         let output = command.current_dir(&folder).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let (there, new) = (told("sqlite:task-engine.db"), told("sqlite:new.db"));
+    let (there, new) = (error("sqlite:task-engine.db"), error("sqlite:new.db"));
     allow(&folder, 0o755);
     allow(&file, 0o644);
     assert!(there.contains("is read-only"), "{there}");

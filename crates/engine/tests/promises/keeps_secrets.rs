@@ -90,7 +90,7 @@ async fn only_handler_sees_secrets(fresh: Fresh) {
             assert_eq!(execution.progress.as_ref().unwrap().message, "charging [secret]");
             assert_eq!(task.context.as_str().replace(' ', ""), r#"{"secret_parameters":["card"]}"#);
         }
-        task_engine_operations::secrets::read(&*fresh.store)
+        task_engine_operations::redaction::secrets(&*fresh.store)
             .await
             .unwrap()
             .redactor_of(&task)

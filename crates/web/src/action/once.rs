@@ -16,13 +16,12 @@ use task_engine_core::filter::Filter;
 use task_engine_core::json::Json;
 use task_engine_core::secret::request::{CONTEXT_MARK, unique_key};
 use task_engine_core::task::{NewTask, TaskId};
-use task_engine_core::unique::{Scope, Unique};
+use task_engine_core::unique::{Creation, Scope, Unique};
+use task_engine_operations::OperationError;
 use task_engine_operations::search::Search;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-use super::{Done, create as create_all};
-use crate::app::App;
 use crate::keys::Made;
 use crate::problem::Problem;
 
@@ -68,33 +67,24 @@ pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Re
     Ok(())
 }
 
-pub(super) async fn create(
-    app: &App,
-    tasks: &[NewTask],
+/// Checks that tasks which existed before were created by the same request.
+pub(super) async fn check(
+    store: &dyn Store,
+    creations: &[Creation],
     marks: &[String],
-) -> Result<Done, Problem> {
-    let done = create_all(app, tasks).await?;
-    let mut new = Vec::new();
-    let mut old = BTreeMap::new();
-    for (creation, mark) in done.creations.iter().zip(marks) {
-        if creation.is_new() {
-            new.push(creation.id());
-        } else {
-            old.insert(creation.id(), mark.as_str());
-        }
+) -> Result<(), OperationError> {
+    let (new, old): (Vec<_>, Vec<_>) =
+        creations.iter().zip(marks).partition(|(creation, _)| creation.is_new());
+    let old: BTreeMap<_, _> = old.into_iter().map(|(it, mark)| (it.id(), mark.as_str())).collect();
+    let Some(first) = old.keys().next().copied() else { return Ok(()) };
+    if are_of_request(store, &old).await? {
+        return Ok(());
     }
-    let Some(first) = old.keys().next().copied() else { return Ok(done) };
-    if are_of_request(&*app.store, &old).await? {
-        return Ok(done);
-    }
-    let undone = undo(&*app.store, &new).await?;
-    Err(Problem::new(
-        axum::http::StatusCode::UNPROCESSABLE_ENTITY,
-        "Another request",
-        format!(
-            "This Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again.",
-        ),
-    ))
+    let new: Vec<_> = new.into_iter().map(|(creation, _)| creation.id()).collect();
+    let undone = undo(store, &new).await?;
+    Err(OperationError::KeyReused(format!(
+        "this Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again"
+    )))
 }
 
 /// Whether these tasks have these marks. A mark that was made with another key

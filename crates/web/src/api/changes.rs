@@ -9,39 +9,35 @@ use task_engine_core::filter::Filter;
 use task_engine_core::queue::{QueuePause, check_queue_name};
 use task_engine_core::task::Due;
 use task_engine_core::task::TaskId;
+use task_engine_operations::tasks::{FindOptions, Selection, TaskOperation};
+use task_engine_operations::{Actor, OperationReport};
 
 use super::body::{Body, Object};
 use super::query::{Named, OfTask, Query};
 use super::tasks::Listed;
 use super::times::{duration, time};
-use crate::access::Actor;
-use crate::action::{Action, Choice, Done, Verb, meant, perform};
+use crate::action::perform;
 use crate::app::App;
 use crate::problem::Problem;
-
-async fn done(
-    app: &App,
-    actor: &Actor,
-    action: Action,
-    reason: Option<&str>,
-) -> Result<Answer<Done>, Problem> {
-    perform(app, actor, action, reason).await.map(Answer)
-}
 
 /// The reason, from a body that says nothing else.
 pub(super) fn reason_of(body: &Body) -> Result<Option<String>, Problem> {
     body.object(&["reason"])?.reason()
 }
 
-async fn on_one(
+async fn change_one(
     app: &App,
     actor: &Actor,
     id: TaskId,
-    body: &Body,
-    verb: Verb,
-) -> Result<Answer<Done>, Problem> {
-    let reason = reason_of(body)?;
-    done(app, actor, Action::Tasks(verb, Choice::Ids(vec![id])), reason.as_deref()).await
+    reason: Option<&str>,
+    operation: TaskOperation,
+) -> Result<Answer<OperationReport>, Problem> {
+    let selection = Selection::Ids(vec![id]);
+    perform(app, actor, reason, |operator| async move {
+        operator.change_tasks(operation, &selection).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn retry(
@@ -49,8 +45,8 @@ pub(super) async fn retry(
     actor: Actor,
     OfTask(id): OfTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    on_one(&app, &actor, id, &body, Verb::Retry).await
+) -> Result<Answer<OperationReport>, Problem> {
+    change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Retry).await
 }
 
 pub(super) async fn cancel(
@@ -58,8 +54,8 @@ pub(super) async fn cancel(
     actor: Actor,
     OfTask(id): OfTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    on_one(&app, &actor, id, &body, Verb::Cancel).await
+) -> Result<Answer<OperationReport>, Problem> {
+    change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Cancel).await
 }
 
 pub(super) async fn rerun(
@@ -67,8 +63,8 @@ pub(super) async fn rerun(
     actor: Actor,
     OfTask(id): OfTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
-    on_one(&app, &actor, id, &body, Verb::Rerun).await
+) -> Result<Answer<OperationReport>, Problem> {
+    change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Rerun).await
 }
 
 pub(super) async fn delete(
@@ -76,10 +72,9 @@ pub(super) async fn delete(
     actor: Actor,
     OfTask(id): OfTask,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let query = query.with(&["reason"])?;
-    let action = Action::Tasks(Verb::Delete, Choice::Ids(vec![id]));
-    done(&app, &actor, action, query.text("reason")).await
+    change_one(&app, &actor, id, query.text("reason"), TaskOperation::Delete).await
 }
 
 pub(super) async fn edit(
@@ -87,7 +82,7 @@ pub(super) async fn edit(
     actor: Actor,
     OfTask(id): OfTask,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let known = ["parameters", "queue", "priority", "at", "after", "reason"];
     let object = body.object(&known)?;
     let queue = object.text("queue")?;
@@ -113,43 +108,58 @@ pub(super) async fn edit(
         ));
     }
     let reason = object.reason()?;
-    done(&app, &actor, Action::Edit(id, edit), reason.as_deref()).await
+    perform(
+        &app,
+        &actor,
+        reason.as_deref(),
+        |operator| async move { operator.edit(id, edit).await },
+    )
+    .await
+    .map(Answer)
 }
 
-/// What a change would be about.
+/// The tasks that a bulk operation would change.
 #[derive(Serialize)]
-struct Meant {
+struct DryRun {
     dry_run: bool,
     count: usize,
     and_more: bool,
     sample: Vec<Listed>,
 }
 
-async fn on_many(app: &App, actor: &Actor, body: &Body, verb: Verb) -> Result<Response, Problem> {
+async fn change_many(
+    app: &App,
+    actor: &Actor,
+    body: &Body,
+    operation: TaskOperation,
+) -> Result<Response, Problem> {
     let object = body.object(&["filter", "ids", "reason", "dry_run"])?;
-    let choice = choice(app, &object)?;
+    let selection = selection(app, &object)?;
     if object.truth("dry_run")? {
-        let choice = app.allowed_choice(actor, choice).await?;
-        let meant = meant(&*app.store, verb, &choice, None).await?;
-        let sample = meant.sample.into_iter().map(Listed::from).collect();
-        let (count, and_more) = (meant.ids.len(), meant.and_more);
-        return Ok(Answer(Meant { dry_run: true, count, and_more, sample }).into_response());
+        let operator = app.operator(actor);
+        let found = operator.find(operation, &selection, FindOptions::of_request()).await?;
+        let sample = found.sample.into_iter().map(Listed::from).collect();
+        let (count, and_more) = (found.ids.len(), found.and_more);
+        return Ok(Answer(DryRun { dry_run: true, count, and_more, sample }).into_response());
     }
     let reason = object.reason()?;
-    let done = done(app, actor, Action::Tasks(verb, choice), reason.as_deref()).await?;
-    Ok(done.into_response())
+    let report = perform(app, actor, reason.as_deref(), |operator| async move {
+        operator.change_tasks(operation, &selection).await
+    })
+    .await?;
+    Ok(Answer(report).into_response())
 }
 
-fn choice(app: &App, object: &Object<'_>) -> Result<Choice, Problem> {
+fn selection(app: &App, object: &Object<'_>) -> Result<Selection, Problem> {
     match (object.ids("ids")?, object.text("filter")?) {
         (Some(_), Some(_)) => Err(object.wrong("filter", "there are `ids` as well; give one")),
         (Some(ids), None) if ids.is_empty() => Err(object.wrong("ids", "the list is empty")),
-        (Some(ids), None) => Ok(Choice::Ids(ids)),
+        (Some(ids), None) => Ok(Selection::Ids(ids)),
         (None, Some(text)) => match Filter::parse(&text, &app.zone) {
             Ok(filter) if filter.is_empty() => {
-                Err(object.wrong("filter", "an empty filter means every task there is"))
+                Err(object.wrong("filter", "an empty filter matches every task"))
             }
-            Ok(filter) => Ok(Choice::Filter(filter)),
+            Ok(filter) => Ok(Selection::Filter(filter)),
             Err(bad) => Err(object.wrong("filter", bad)),
         },
         (None, None) => Err(object.wrong("filter", "it is missing, and so are `ids`")),
@@ -161,7 +171,7 @@ pub(super) async fn retry_many(
     actor: Actor,
     body: Body,
 ) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Retry).await
+    change_many(&app, &actor, &body, TaskOperation::Retry).await
 }
 
 pub(super) async fn cancel_many(
@@ -169,7 +179,7 @@ pub(super) async fn cancel_many(
     actor: Actor,
     body: Body,
 ) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Cancel).await
+    change_many(&app, &actor, &body, TaskOperation::Cancel).await
 }
 
 pub(super) async fn rerun_many(
@@ -177,7 +187,7 @@ pub(super) async fn rerun_many(
     actor: Actor,
     body: Body,
 ) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Rerun).await
+    change_many(&app, &actor, &body, TaskOperation::Rerun).await
 }
 
 pub(super) async fn delete_many(
@@ -185,7 +195,7 @@ pub(super) async fn delete_many(
     actor: Actor,
     body: Body,
 ) -> Result<Response, Problem> {
-    on_many(&app, &actor, &body, Verb::Delete).await
+    change_many(&app, &actor, &body, TaskOperation::Delete).await
 }
 
 pub(super) async fn pause_queue(
@@ -193,11 +203,15 @@ pub(super) async fn pause_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
     let pause = QueuePause::new(name, reason.clone())
         .map_err(|bad| Problem::field("/reason", bad.to_string()))?;
-    done(&app, &actor, Action::PauseQueue(pause), reason.as_deref()).await
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.pause_queue(&pause).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn resume_queue(
@@ -205,9 +219,13 @@ pub(super) async fn resume_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    done(&app, &actor, Action::ResumeQueue(name), reason.as_deref()).await
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.resume_queue(&name).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn recover(
@@ -215,7 +233,14 @@ pub(super) async fn recover(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    done(&app, &actor, Action::Recover(name), reason.as_deref()).await
+    perform(
+        &app,
+        &actor,
+        reason.as_deref(),
+        |operator| async move { operator.recover(&name).await },
+    )
+    .await
+    .map(Answer)
 }

@@ -12,12 +12,14 @@ use task_engine_core::json::Json;
 use task_engine_core::retry::RetryOverride;
 use task_engine_core::secret::Redactor;
 use task_engine_core::task::{NewTask, TaskId};
-use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
+use task_engine_core::unique::{OnConflict, Scope, Unique};
+use task_engine_operations::OperationOutcome;
+use task_engine_operations::schedules::creation_outcome;
 
 use super::body::{Body, Object, canonical_with, kind, list};
 use super::times::{duration, time};
 use crate::access::Actor;
-use crate::action::{Action, create_for, mark_all, mark_of};
+use crate::action::{NewTasks, mark_all, mark_of};
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -47,7 +49,7 @@ struct Created {
 struct CreatedTask {
     id: TaskId,
     new: bool,
-    outcome: &'static str,
+    outcome: OperationOutcome,
 }
 
 pub(super) async fn create(
@@ -60,27 +62,22 @@ pub(super) async fn create(
     let asked = read(&body)?;
     let places = asked.iter().map(|it| (&it.task, format!("{}/parameters", it.place)));
     app.check_placeholders(places).await?;
-    let action = match key {
-        None => Action::Create(asked.into_iter().map(|it| it.task).collect()),
+    let new = match key {
+        None => NewTasks { tasks: asked.into_iter().map(|it| it.task).collect(), marks: None },
         Some(key) => {
             let marks = marks(&app, &asked).await?;
             let mut tasks: Vec<_> = asked.into_iter().map(|it| it.task).collect();
             mark_all(&mut tasks, key, &marks)?;
-            Action::CreateOnce(tasks, marks)
+            NewTasks { tasks, marks: Some(marks) }
         }
     };
-    let done = create_for(&app, &actor, action).await?;
-    let tasks: Vec<_> = done
-        .creations
+    let creations = new.create_for(&app, &actor).await?;
+    let tasks: Vec<_> = creations
         .iter()
         .map(|creation| CreatedTask {
             id: creation.id(),
             new: creation.is_new(),
-            outcome: match creation {
-                Creation::Created(_) => "created",
-                Creation::Kept(_) => "kept",
-                Creation::Replaced(_) => "replaced",
-            },
+            outcome: creation_outcome(creation),
         })
         .collect();
     let any_new = tasks.iter().any(|task| task.new);

@@ -4,14 +4,15 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
+use task_engine_operations::report::audit_sentence;
+use task_engine_operations::{Actor, OperationReport};
 use task_engine_store::audit::{AuditEntry, AuditFilter};
 use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use super::body::Body;
 use super::query::{Named, Query};
 use super::times::{duration, time};
-use crate::access::Actor;
-use crate::action::{Action, Done, perform, words_of};
+use crate::action::perform;
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -26,7 +27,7 @@ pub(super) struct Audit {
 struct Entry {
     #[serde(flatten)]
     entry: AuditEntry,
-    words: String,
+    message: String,
 }
 
 pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, Problem> {
@@ -49,8 +50,8 @@ pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer
     let entries = app.store.audit_page(&filter).await?;
     let last = entries.last().filter(|_| entries.len() >= limit as usize);
     let next = last.map(|last| last.id);
-    let told = |entry: AuditEntry| Entry { words: words_of(&entry), entry };
-    Ok(Answer(Audit { entries: entries.into_iter().map(told).collect(), next }))
+    let shown = |entry: AuditEntry| Entry { message: audit_sentence(&entry), entry };
+    Ok(Answer(Audit { entries: entries.into_iter().map(shown).collect(), next }))
 }
 
 #[derive(Serialize)]
@@ -93,9 +94,12 @@ pub(super) async fn create_token(
     let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)
         .map_err(|bad| object.wrong("name", bad))?;
     let reason = object.reason()?;
-    let done = perform(&app, &actor, Action::AddToken(token), reason.as_deref()).await?;
+    let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.create_token(&token).await
+    })
+    .await?;
     let token = secret.text().to_owned();
-    Ok((StatusCode::CREATED, Answer(NewSecret { audit_id: done.audit_id, name, role, token })))
+    Ok((StatusCode::CREATED, Answer(NewSecret { audit_id: report.audit_id, name, role, token })))
 }
 
 pub(super) async fn revoke_token(
@@ -103,8 +107,11 @@ pub(super) async fn revoke_token(
     actor: Actor,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let query = query.with(&["reason"])?;
-    let done = perform(&app, &actor, Action::RevokeToken(name), query.text("reason")).await?;
-    Ok(Answer(done))
+    perform(&app, &actor, query.text("reason"), |operator| async move {
+        operator.revoke_token(&name).await
+    })
+    .await
+    .map(Answer)
 }

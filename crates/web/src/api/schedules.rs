@@ -15,14 +15,15 @@ use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, SchedulePause
 use task_engine_core::schedule::{Missed, Overlap, Schedule};
 use task_engine_core::schedule::{ScheduleRule, Timetable};
 use task_engine_core::task::{NewTask, TaskId};
+use task_engine_operations::{Actor, OperationReport};
+use task_engine_store::schedules::ScheduleError;
 
 use super::body::{Body, Object};
 use super::changes::reason_of;
 use super::creation::task;
 use super::query::{Named, Query};
 use super::times::duration;
-use crate::access::Actor;
-use crate::action::{Action, Done, perform};
+use crate::action::perform;
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -177,15 +178,17 @@ pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<(StatusCode, Answer<Done>), Problem> {
+) -> Result<(StatusCode, Answer<OperationReport>), Problem> {
     let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
     let object = body.object(&fields)?;
     let (schedule, task) = read(&app, &object, object.need_text("name")?).await?;
     app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
     let reason = object.reason()?;
-    let action = Action::AddSchedule(Box::new(schedule));
-    let done = perform(&app, &actor, action, reason.as_deref()).await?;
-    Ok((StatusCode::CREATED, Answer(done)))
+    let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.add_schedule(&schedule).await
+    })
+    .await?;
+    Ok((StatusCode::CREATED, Answer(report)))
 }
 
 /// Replaces what it says, or begins it.
@@ -194,20 +197,24 @@ pub(super) async fn write(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<(StatusCode, Answer<Done>), Problem> {
+) -> Result<(StatusCode, Answer<OperationReport>), Problem> {
     let object = body.object(&FIELDS)?;
     let (schedule, task) = read(&app, &object, name.clone()).await?;
-    let schedule = Box::new(schedule);
     let reason = object.reason()?;
-    let (status, action) = match app.store.schedule(&name).await?.0 {
-        Some(_) => (StatusCode::OK, Action::SetSchedule(schedule)),
-        None => {
-            app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
-            (StatusCode::CREATED, Action::AddSchedule(schedule))
+    let is_new = app.store.schedule(&name).await?.0.is_none();
+    if is_new {
+        app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
+    }
+    let definition = schedule.definition().map_err(ScheduleError::from)?;
+    let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
+        if is_new {
+            operator.add_schedule(&schedule).await
+        } else {
+            operator.set_schedule(&name, |_| definition.clone()).await
         }
-    };
-    let done = perform(&app, &actor, action, reason.as_deref()).await?;
-    Ok((status, Answer(done)))
+    })
+    .await?;
+    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Answer(report)))
 }
 
 pub(super) async fn remove(
@@ -215,10 +222,13 @@ pub(super) async fn remove(
     actor: Actor,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let query = query.with(&["reason"])?;
-    let done = perform(&app, &actor, Action::RemoveSchedule(name), query.text("reason")).await?;
-    Ok(Answer(done))
+    perform(&app, &actor, query.text("reason"), |operator| async move {
+        operator.remove_schedule(&name).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn pause(
@@ -226,10 +236,13 @@ pub(super) async fn pause(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    let action = Action::PauseSchedule(name, reason.clone());
-    perform(&app, &actor, action, reason.as_deref()).await.map(Answer)
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.pause_schedule(&name).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn resume(
@@ -237,9 +250,13 @@ pub(super) async fn resume(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    perform(&app, &actor, Action::ResumeSchedule(name), reason.as_deref()).await.map(Answer)
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.resume_schedule(&name).await
+    })
+    .await
+    .map(Answer)
 }
 
 pub(super) async fn run(
@@ -247,9 +264,13 @@ pub(super) async fn run(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<Done>, Problem> {
+) -> Result<Answer<OperationReport>, Problem> {
     let reason = reason_of(&body)?;
-    perform(&app, &actor, Action::RunSchedule(name, None), reason.as_deref()).await.map(Answer)
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.run_schedule(&name, None).await
+    })
+    .await
+    .map(Answer)
 }
 
 #[derive(Serialize)]

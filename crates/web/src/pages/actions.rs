@@ -6,10 +6,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
 use task_engine_core::queue::QueuePause;
+use task_engine_operations::tasks::{Selection, TaskOperation};
+use task_engine_operations::{Actor, OperationError, OperationReport, Operator};
 
 use super::login::back;
-use crate::access::Actor;
-use crate::action::{Action, Choice, Verb, perform};
+use crate::action::perform;
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -47,43 +48,54 @@ impl Fields {
     }
 
     /// Tasks by their ids, or by a filter if there are none.
-    pub(crate) fn choice(&self, app: &App) -> Result<Choice, Problem> {
+    pub(crate) fn selection(&self, app: &App) -> Result<Selection, Problem> {
         let ids: Vec<_> = self.all("ids").collect();
         if ids.is_empty() {
             let filter = self.need("filter")?;
             let filter = Filter::parse(filter, &app.zone)
                 .map_err(|bad| Problem::field("/filter", bad.to_string()))?;
-            return Ok(Choice::Filter(filter));
+            return Ok(Selection::Filter(filter));
         }
         let ids = ids
             .into_iter()
             .map(|id| id.parse().map_err(|why: ParseError| Problem::field("/ids", why)));
-        Ok(Choice::Ids(ids.collect::<Result<_, _>>()?))
+        Ok(Selection::Ids(ids.collect::<Result<_, _>>()?))
     }
 }
 
-/// Does it, and goes back; or to what it has created, if the form wants that.
-pub(crate) async fn perform_and_return(
+/// Performs an operation, and goes back; or to the task it has created, if the form wants that.
+pub(crate) async fn perform_and_return<W>(
     app: &App,
     actor: &Actor,
     fields: &Fields,
-    action: Action,
-) -> Result<Response, Problem> {
-    let done = perform(app, actor, action, fields.get("reason")).await?;
-    let to = match (fields.get("then"), &done.task_ids[..]) {
+    work: impl FnOnce(Operator) -> W,
+) -> Result<Response, Problem>
+where
+    W: Future<Output = Result<OperationReport, OperationError>> + Send + 'static,
+{
+    let report = perform(app, actor, fields.get("reason"), work).await?;
+    let to = match (fields.get("then"), &report.task_ids[..]) {
         (Some("created"), [id]) => app.path(&format!("/tasks/{id}")),
         _ => back(app, fields.get("back").unwrap_or("/")),
     };
     let (path, query) = to.split_once('?').unwrap_or((&to, ""));
     let joint = if query.is_empty() { "" } else { "&" };
-    let to = format!("{path}?{query}{joint}done={}", done.audit_id);
+    let to = format!("{path}?{query}{joint}done={}", report.audit_id);
     Ok(Redirect::to(&to).into_response())
 }
 
-async fn on_tasks(app: App, actor: Actor, form: RawForm, verb: Verb) -> Result<Response, Problem> {
+async fn change_tasks(
+    app: App,
+    actor: Actor,
+    form: RawForm,
+    operation: TaskOperation,
+) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
-    let choice = fields.choice(&app)?;
-    perform_and_return(&app, &actor, &fields, Action::Tasks(verb, choice)).await
+    let selection = fields.selection(&app)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.change_tasks(operation, &selection).await
+    })
+    .await
 }
 
 pub(crate) async fn retry(
@@ -91,7 +103,7 @@ pub(crate) async fn retry(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Retry).await
+    change_tasks(app, actor, form, TaskOperation::Retry).await
 }
 
 pub(crate) async fn cancel(
@@ -99,7 +111,7 @@ pub(crate) async fn cancel(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Cancel).await
+    change_tasks(app, actor, form, TaskOperation::Cancel).await
 }
 
 pub(crate) async fn rerun(
@@ -107,7 +119,7 @@ pub(crate) async fn rerun(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Rerun).await
+    change_tasks(app, actor, form, TaskOperation::Rerun).await
 }
 
 pub(crate) async fn delete(
@@ -115,7 +127,7 @@ pub(crate) async fn delete(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    on_tasks(app, actor, form, Verb::Delete).await
+    change_tasks(app, actor, form, TaskOperation::Delete).await
 }
 
 pub(crate) async fn recover(
@@ -124,8 +136,14 @@ pub(crate) async fn recover(
     form: RawForm,
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
-    let action = Action::Recover(fields.need("instance")?.to_owned());
-    perform_and_return(&app, &actor, &fields, action).await
+    let name = fields.need("instance")?.to_owned();
+    perform_and_return(
+        &app,
+        &actor,
+        &fields,
+        |operator| async move { operator.recover(&name).await },
+    )
+    .await
 }
 
 pub(crate) async fn pause_queue(
@@ -137,7 +155,10 @@ pub(crate) async fn pause_queue(
     let reason = fields.get("reason").map(str::to_owned);
     let pause = QueuePause::new(fields.need("queue")?, reason)
         .map_err(|bad| Problem::bad(bad.to_string()))?;
-    perform_and_return(&app, &actor, &fields, Action::PauseQueue(pause)).await
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.pause_queue(&pause).await
+    })
+    .await
 }
 
 pub(crate) async fn resume_queue(
@@ -146,6 +167,9 @@ pub(crate) async fn resume_queue(
     form: RawForm,
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
-    let action = Action::ResumeQueue(fields.need("queue")?.to_owned());
-    perform_and_return(&app, &actor, &fields, action).await
+    let name = fields.need("queue")?.to_owned();
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.resume_queue(&name).await
+    })
+    .await
 }

@@ -11,7 +11,6 @@ use task_engine_core::task::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use super::actions::Fields;
-use crate::action::words_of;
 use crate::app::{App, encoded};
 use crate::layout::{self, Viewer};
 use crate::parts;
@@ -157,7 +156,7 @@ fn outcome(entry: &AuditEntry) -> Markup {
         @if entry.outcome == AuditOutcome::Asked {
             small .under { "how it ended is an entry of its own, if it did" }
         } @else {
-            small .under { (words_of(entry)) }
+            small .under { (task_engine_operations::report::audit_sentence(entry)) }
         }
         @if entry.detail != Json::empty_object() {
             details .fine { summary { "Detail" } pre { (entry.detail.as_str()) } }

@@ -12,7 +12,7 @@ use super::actions::{Fields, perform_and_return};
 use super::task_form::{self, Field, Mistake, lists, parameters_field};
 use super::tasks::Known;
 use crate::access::Actor;
-use crate::action::{Action, mark_all, mark_of, one_time};
+use crate::action::{NewTasks, mark_all, mark_of, one_time};
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
@@ -44,8 +44,12 @@ async fn create(
     };
     match task {
         Ok(task) => {
-            let action = once(&app, task, &fields, &body).await?;
-            perform_and_return(&app, &actor, &fields, action).await
+            let new = once(&app, task, &fields, &body).await?;
+            let of_app = app.clone();
+            perform_and_return(&app, &actor, &fields, |operator| {
+                new.create_audited(of_app, operator)
+            })
+            .await
         }
         Err(mistake) => {
             let again = form(&app, &viewer, &fields, Some(&mistake)).await?;
@@ -61,15 +65,15 @@ async fn once(
     task: NewTask,
     fields: &Fields,
     RawForm(body): &RawForm,
-) -> Result<Action, Problem> {
+) -> Result<NewTasks, Problem> {
     let mut tasks = vec![task];
     if fields.get("once").is_none() || tasks[0].unique.is_some() {
-        return Ok(Action::Create(tasks));
+        return Ok(NewTasks { tasks, marks: None });
     }
     let mark = mark_of(app.keys.get(&*app.store).await?, "form", body);
     let marks = vec![mark];
     mark_all(&mut tasks, &marks[0], &marks)?;
-    Ok(Action::CreateOnce(tasks, marks))
+    Ok(NewTasks { tasks, marks: Some(marks) })
 }
 
 fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {

@@ -26,9 +26,9 @@ use super::actions::Fields;
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::problem::Problem;
-use crate::reading::Seen;
 use crate::routes::Routes;
 use crate::{parts, shown};
+use task_engine_operations::redaction::RedactedTask;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes
@@ -136,7 +136,7 @@ fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Mar
 }
 
 /// What it was created with.
-fn data(app: &App, viewer: &Viewer, task: &Seen) -> Markup {
+fn data(app: &App, viewer: &Viewer, task: &RedactedTask) -> Markup {
     let id = task.row.id;
     html! {
         div .grid {

@@ -18,13 +18,13 @@ use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
-use crate::action::Verb;
 use crate::app::{App, encoded};
 use crate::glance::Now;
 use crate::layout::{self, Viewer};
 use crate::parts;
 use crate::problem::Problem;
 use crate::routes::Routes;
+use task_engine_operations::tasks::TaskOperation;
 
 pub(crate) use suggest::{Known, Suggestions};
 pub(crate) use table::table;
@@ -251,7 +251,7 @@ fn paging(app: &App, asked: &Asked, found: &SearchPage) -> Markup {
 
 /// What can be done to those that are chosen, or to all that are meant.
 fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
-    let verbs = || Verb::ALL.into_iter().filter(|verb| viewer.may(verb.needs()));
+    let verbs = || TaskOperation::ALL.into_iter().filter(|verb| viewer.may(verb.needs()));
     html! {
         div .bulk .row data-selected {
             span { b data-selected-count { "Selected" } " selected" }
@@ -273,7 +273,7 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
 }
 
 /// Where somebody sees what would happen before it does.
-pub(crate) fn preview_address(app: &App, verb: Verb, filter: &str, back: &str) -> String {
+pub(crate) fn preview_address(app: &App, verb: TaskOperation, filter: &str, back: &str) -> String {
     let (verb, filter, back) = (verb.as_str(), encoded(filter), encoded(back));
     app.path(&format!("/tasks/preview?verb={verb}&filter={filter}&back={back}"))
 }

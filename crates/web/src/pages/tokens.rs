@@ -8,7 +8,6 @@ use task_engine_store::token::TokenRow;
 
 use super::actions::{Fields, perform_and_return};
 use crate::access::Actor;
-use crate::action::Action;
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::parts;
@@ -101,6 +100,9 @@ pub(crate) async fn revoke_token(
     form: RawForm,
 ) -> Result<Response, Problem> {
     let fields = Fields::read(&form);
-    let action = Action::RevokeToken(fields.need("name")?.to_owned());
-    perform_and_return(&app, &actor, &fields, action).await
+    let name = fields.need("name")?.to_owned();
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.revoke_token(&name).await
+    })
+    .await
 }

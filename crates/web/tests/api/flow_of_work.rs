@@ -133,12 +133,12 @@ async fn many_at_once(client: &Client) {
     assert_eq!(done["counts"], json!({"cancelled": 18}));
     let back = json!({"filter": "class=bulk status=cancelled"});
     let done = client.post("/api/v1/tasks/retry", &back).await.ok();
-    assert_eq!(done["counts"], json!({"waits again": 20}));
+    assert_eq!(done["counts"], json!({"retried": 20}));
     client.post("/api/v1/tasks/cancel", &rest).await.ok();
     let again = client.post("/api/v1/tasks/rerun", &json!({"ids": [ids[0]]})).await.ok();
     assert_eq!(again["task_ids"].as_array().unwrap().len(), 1);
     let gone = client.post("/api/v1/tasks/delete", &rest).await.ok();
-    assert_eq!(gone["counts"], json!({"removed": 20}));
+    assert_eq!(gone["counts"], json!({"deleted": 20}));
 }
 
 const ODD: [(&str, &str); 5] = [

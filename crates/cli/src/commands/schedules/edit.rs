@@ -4,22 +4,20 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
-use task_engine::{Creation, Missed, NewTask, Overlap, Schedule, Store};
+use task_engine::{Missed, NewTask, Overlap, Schedule, Store};
 use task_engine_core::ParseError;
 use task_engine_core::display::clock_and_relative;
-use task_engine_core::schedule::InvalidSchedule;
-use task_engine_core::secret::UnexpectedPlaceholder;
+use task_engine_core::schedule::ScheduleDefinition;
 use task_engine_core::task::DEFAULT_QUEUE;
-use task_engine_store::schedules::{Done, Schedules};
+use task_engine_operations::{OperationError, OperationOutcome, OperationReport, redaction};
 
 use super::RuleArguments;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
-use crate::deed::{Deed, actor};
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
+use crate::operator::operator;
 use crate::parameters;
 use crate::times::duration;
 
@@ -140,34 +138,29 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
         .missed(args.missed)
         .overlap(args.overlap)
         .jitter(args.jitter);
-    let definition = schedule.definition().map_err(|error| CliError::Usage(error.to_string()))?;
+    schedule.definition().map_err(|error| CliError::Usage(error.to_string()))?;
     let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     for applied in store.migrate().await? {
         console.say(format_args!("Applied migration {applied}"));
     }
-    let known = task_engine_operations::secrets::read(&*store).await?.of_class(&args.class);
+    let known = redaction::secrets(&*store).await?.of_class(&args.class);
     let inside = !(known.is_empty() && rules.secret.is_empty());
     parameters::refuse_placeholders(&task.parameters, inside)?;
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
-    let deed = Deed::new("schedules.add", args.name.as_str()).detail(json!({
-        "rule": definition.rule,
-        "time_zone": definition.time_zone,
-        "task_class": definition.task_class,
-    }));
-    let schedules = Schedules::of(&*store);
-    deed.perform(&*store, schedules.add(&schedule), became).await?;
-    tell(console, &*store, &args.name, "is added").await
+    operator(&store).add_schedule(&schedule).await.map_err(|error| match error {
+        OperationError::Conflict(exists) => {
+            CliError::Conflict(format!("{exists}; change it with `schedules set`"))
+        }
+        error => error.into(),
+    })?;
+    print_next(console, &*store, &args.name, OperationOutcome::Added).await
 }
 
 pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), CliError> {
     let parameters = args.parameters.as_deref();
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let schedules = Schedules::of(&*store);
-    let secrets = task_engine_operations::secrets::read(&*store).await?;
-    let stray =
-        |why: UnexpectedPlaceholder| InvalidSchedule { name: args.name.clone(), why: why.into() };
-    let change = schedules.change(&args.name, |stored| {
+    let change = |stored: &ScheduleDefinition| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {
             if let Some(value) = value {
@@ -180,82 +173,76 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Cli
         new(&mut definition.queue, &args.queue);
         if let Some(parameters) = &parameters {
             definition.task_parameters = parameters.clone();
-            secrets.restore(&mut definition, stored).map_err(stray)?;
         }
         definition.priority = args.priority.unwrap_or(definition.priority);
         definition.missed = args.missed.unwrap_or(definition.missed);
         definition.overlap = args.overlap.unwrap_or(definition.overlap);
         definition.jitter = args.jitter.unwrap_or(definition.jitter);
-        Ok(definition)
-    });
-    let deed = Deed::new("schedules.set", args.name.as_str());
-    deed.perform(&*store, change, became).await?;
-    tell(console, &*store, &args.name, "is changed").await
+        definition
+    };
+    operator(&store).set_schedule(&args.name, change).await?;
+    print_next(console, &*store, &args.name, OperationOutcome::Changed).await
 }
 
 pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let (schedules, reason) = (Schedules::of(&*store), args.reason.as_deref());
-    let deed = Deed::new("schedules.pause", args.name.as_str()).reason(reason);
-    let done = deed.perform(&*store, schedules.pause(&args.name, reason), became).await?;
-    say(console, &args.name, if done == Done::Changed { "is paused" } else { "was paused before" })
+    let operator = operator(&store).reason(args.reason.as_deref());
+    let report = operator.pause_schedule(&args.name).await?;
+    print(console, &args.name, outcome_of(&report).text())
 }
 
 pub(super) async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.resume", name));
-    match deed.perform(&*store, schedules.resume(name), became).await? {
-        Done::Changed => tell(console, &*store, name, "is resumed").await,
-        Done::Unchanged => say(console, name, "was not paused"),
+    match outcome_of(&operator(&store).resume_schedule(name).await?) {
+        OperationOutcome::Resumed => {
+            print_next(console, &*store, name, OperationOutcome::Resumed).await
+        }
+        outcome => print(console, name, outcome.text()),
     }
 }
 
 pub(super) async fn run(console: &Console, name: &str) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.run", name));
-    let created = |it: &Creation| (format!("created task {}", it.id()), 1);
-    let actor = actor();
-    let run = schedules.run(name, None, Some(&actor));
-    let id = deed.perform(&*store, run, created).await?.id();
+    let report = operator(&store).run_schedule(name, None).await?;
     console.say("Created 1 task:");
     let mut out = console.results();
-    writeln!(out, "{id}")?;
+    for id in report.task_ids {
+        writeln!(out, "{id}")?;
+    }
     Ok(out.flush()?)
 }
 
 pub(super) async fn remove(console: &Console, name: &str) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let (schedules, deed) = (Schedules::of(&*store), Deed::new("schedules.remove", name));
-    deed.perform(&*store, schedules.remove(name), |_| ("removed".to_owned(), 1)).await?;
-    say(console, name, "is removed; its tasks stay")
+    operator(&store).remove_schedule(name).await?;
+    print(console, name, "is removed; its tasks stay")
 }
 
-fn became(done: &Done) -> (String, u64) {
-    ((if *done == Done::Changed { "written" } else { "was so already" }).to_owned(), 1)
+fn outcome_of(report: &OperationReport) -> OperationOutcome {
+    report.counts.keys().next().copied().unwrap_or(OperationOutcome::Unchanged)
 }
 
-/// Says what was done, and when it runs next.
-async fn tell(
+/// Prints what was done, and when the schedule fires next.
+async fn print_next(
     console: &Console,
     store: &dyn Store,
     name: &str,
-    what: &str,
+    outcome: OperationOutcome,
 ) -> Result<(), CliError> {
     let (row, _) = store.schedule(name).await?;
-    let next_at = row.as_ref().and_then(|row| row.state.next_at);
-    let what = match next_at {
+    let text = match row.as_ref().and_then(|row| row.state.next_at) {
         Some(next_at) => {
             let now = now();
             let when = clock_and_relative(next_at, now.timestamp(), now.time_zone());
-            format!("{what}; it runs next at {when}")
+            format!("{}; it runs next at {when}", outcome.text())
         }
-        None => format!("{what}; it stays paused"),
+        None => format!("{}; it stays paused", outcome.text()),
     };
-    say(console, name, &what)
+    print(console, name, &text)
 }
 
-fn say(console: &Console, name: &str, what: &str) -> Result<(), CliError> {
+fn print(console: &Console, name: &str, text: &str) -> Result<(), CliError> {
     let mut out = console.results();
-    writeln!(out, "schedule {} {what}", escape(name))?;
+    writeln!(out, "schedule {} {text}", escape(name))?;
     Ok(out.flush()?)
 }

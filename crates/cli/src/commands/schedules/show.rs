@@ -54,7 +54,7 @@ const NEXT_SHOWN: usize = 5;
 pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
-    let secrets = task_engine_operations::secrets::read(&*store).await?;
+    let secrets = task_engine_operations::redaction::secrets(&*store).await?;
     rows.iter_mut().for_each(|row| secrets.schedule(row));
     let mut out = console.results();
     if args.json {
@@ -128,7 +128,7 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), C
     let store = console.database()?.open(OpenMode::MustExist).await?;
     let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
     let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
-    task_engine_operations::secrets::read(&*store).await?.schedule(&mut details.row);
+    task_engine_operations::redaction::secrets(&*store).await?.schedule(&mut details.row);
     let mut history = details.history();
     history.truncate(FIRED_SHOWN as usize);
     let ScheduleDetails { row, fired, events, .. } = details;

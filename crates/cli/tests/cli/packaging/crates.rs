@@ -48,7 +48,7 @@ fn version(text: &str) -> (u32, u32) {
 
 #[test]
 fn dependencies_support_our_rust_version() {
-    // What other systems need is not there, unless somebody has asked for it.
+    // Packages of other systems may not be downloaded.
     let compiler = Command::new("rustc").arg("-vV").output().expect("rustc");
     let compiler = String::from_utf8(compiler.stdout).expect("text");
     let here = compiler.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
@@ -106,7 +106,7 @@ impl<'a> Graph<'a> {
             let asked = self.packages[id]["rust_version"].as_str()?;
             Some((version(asked), *id))
         });
-        asked.max().expect("somebody asks for a Rust")
+        asked.max().expect("a package names its Rust version")
     }
 
     /// All that what we publish is built with, but not by way of these.

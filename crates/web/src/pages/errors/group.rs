@@ -10,13 +10,13 @@ use task_engine_operations::errors::{ErrorGroup, Failures};
 use task_engine_store::token::Role::Operator;
 
 use super::{Asked, how_far, sample, trend};
-use crate::action::Verb;
 use crate::app::App;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::pages::tasks::{address, preview_address, table};
 use crate::problem::Problem;
 use crate::{parts, shown};
+use task_engine_operations::tasks::TaskOperation;
 
 /// So many of its tasks are shown.
 const TASKS_MAX: usize = 50;
@@ -112,8 +112,8 @@ fn acts(app: &App, viewer: &Viewer, asked: Asked, group: &ErrorGroup, path: &str
     let here = format!("{path}?status={}", asked.status);
     let filter = group.filter().to_string();
     let verbs = match asked.status {
-        TaskStatus::Failed => [Verb::Retry, Verb::Rerun, Verb::Delete],
-        _ => [Verb::Retry, Verb::Cancel, Verb::Rerun],
+        TaskStatus::Failed => [TaskOperation::Retry, TaskOperation::Rerun, TaskOperation::Delete],
+        _ => [TaskOperation::Retry, TaskOperation::Cancel, TaskOperation::Rerun],
     };
     let trial = parts::Button {
         to: "/actions/retry",
@@ -139,12 +139,12 @@ fn acts(app: &App, viewer: &Viewer, asked: Asked, group: &ErrorGroup, path: &str
     }
 }
 
-fn words(verb: Verb) -> &'static str {
+fn words(verb: TaskOperation) -> &'static str {
     match verb {
-        Verb::Retry => "Retry the rest",
-        Verb::Cancel => "Cancel all",
-        Verb::Rerun => "Rerun all",
-        Verb::Delete => "Delete all",
+        TaskOperation::Retry => "Retry the rest",
+        TaskOperation::Cancel => "Cancel all",
+        TaskOperation::Rerun => "Rerun all",
+        TaskOperation::Delete => "Delete all",
     }
 }
 

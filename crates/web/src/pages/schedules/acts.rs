@@ -4,10 +4,10 @@ use axum::extract::{RawForm, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use task_engine_core::schedule::row::ScheduleRow;
+use task_engine_operations::Actor;
 use task_engine_store::token::Role;
 
-use crate::access::Actor;
-use crate::action::{Action, form_key, one_time};
+use crate::action::{form_key, one_time, unique};
 use crate::app::{App, encoded};
 use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
@@ -98,26 +98,17 @@ pub(super) fn name_of(fields: &Fields) -> Result<String, Problem> {
     name.map(str::to_owned).ok_or_else(|| Problem::field("/name", "name is missing."))
 }
 
-async fn act(
-    app: App,
-    actor: Actor,
-    form: RawForm,
-    action: impl FnOnce(String, &Fields) -> Action,
-) -> Result<Response, Problem> {
-    let fields = Fields::read(&form);
-    let action = action(name_of(&fields)?, &fields);
-    perform_and_return(&app, &actor, &fields, action).await
-}
-
 pub(crate) async fn pause(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    let pause = |name, fields: &Fields| {
-        Action::PauseSchedule(name, fields.get("reason").map(str::to_owned))
-    };
-    act(app, actor, form, pause).await
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.pause_schedule(&name).await
+    })
+    .await
 }
 
 pub(crate) async fn resume(
@@ -125,7 +116,12 @@ pub(crate) async fn resume(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    act(app, actor, form, |name, _| Action::ResumeSchedule(name)).await
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.resume_schedule(&name).await
+    })
+    .await
 }
 
 pub(crate) async fn run(
@@ -133,8 +129,13 @@ pub(crate) async fn run(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    let run = |name, fields: &Fields| Action::RunSchedule(name, fields.get("once").map(form_key));
-    act(app, actor, form, run).await
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    let once = fields.get("once").map(|once| unique(&form_key(once), 0));
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.run_schedule(&name, once).await
+    })
+    .await
 }
 
 pub(crate) async fn remove(
@@ -142,5 +143,10 @@ pub(crate) async fn remove(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, Problem> {
-    act(app, actor, form, |name, _| Action::RemoveSchedule(name)).await
+    let fields = Fields::read(&form);
+    let name = name_of(&fields)?;
+    perform_and_return(&app, &actor, &fields, |operator| async move {
+        operator.remove_schedule(&name).await
+    })
+    .await
 }

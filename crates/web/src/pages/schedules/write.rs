@@ -6,10 +6,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use task_engine_core::schedule::{Missed, Overlap};
+use task_engine_store::schedules::ScheduleError;
 
 use super::form::{Mistakes, Old, Typed, mistakes_of};
 use super::{one, preview};
-use crate::action::{Action, perform};
+use crate::action::perform;
 use crate::app::{App, encoded};
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
@@ -132,13 +133,18 @@ async fn write(
     let (status, mistakes) = match typed.schedule(old, &app.secrets().await?) {
         Err(mistakes) => (StatusCode::BAD_REQUEST, mistakes),
         Ok(schedule) => {
-            let schedule = Box::new(schedule);
-            let action = match about {
-                About::New => Action::AddSchedule(schedule),
-                About::Old(_) => Action::SetSchedule(schedule),
-            };
-            match perform(app, &viewer.actor, action, fields.get("reason")).await {
-                Ok(done) => return Ok(to_schedule(app, &typed.name, done.audit_id)),
+            let is_new = matches!(about, About::New);
+            let definition = schedule.definition().map_err(ScheduleError::from)?;
+            let written =
+                perform(app, &viewer.actor, fields.get("reason"), |operator| async move {
+                    if is_new {
+                        operator.add_schedule(&schedule).await
+                    } else {
+                        operator.set_schedule(schedule.name(), |_| definition.clone()).await
+                    }
+                });
+            match written.await {
+                Ok(report) => return Ok(to_schedule(app, &typed.name, report.audit_id)),
                 Err(problem) if problem.status.is_client_error() => {
                     (problem.status, mistakes_of(&problem))
                 }

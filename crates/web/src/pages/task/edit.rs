@@ -6,15 +6,14 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_core::change::Edit;
 use task_engine_core::task::{TaskDetails, TaskStatus};
+use task_engine_operations::redaction::RedactedTask;
 
 use super::{App, Problem, TaskId, Viewer, id_of};
 use crate::access::Actor;
-use crate::action::Action;
 use crate::json_tree::SHOWN_BYTES_MAX;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::task_form::{self, Field, Mistake, lists, parameters_field};
 use crate::pages::tasks::Known;
-use crate::reading::Seen;
 use crate::{layout, parts, shown};
 
 pub(super) async fn page(
@@ -45,7 +44,12 @@ pub(super) async fn edit(
         Err(mistake) => Err(mistake),
     };
     match edit {
-        Ok(edit) => perform_and_return(&app, &actor, &fields, Action::Edit(id, edit)).await,
+        Ok(edit) => {
+            perform_and_return(&app, &actor, &fields, |operator| async move {
+                operator.edit(id, edit).await
+            })
+            .await
+        }
         Err(mistake) => {
             let again = form(&app, &viewer, &task, Some(&fields), Some(&mistake)).await?;
             Ok((StatusCode::BAD_REQUEST, again).into_response())
@@ -53,7 +57,7 @@ pub(super) async fn edit(
     }
 }
 
-async fn task(app: &App, id: TaskId) -> Result<Seen, Problem> {
+async fn task(app: &App, id: TaskId) -> Result<RedactedTask, Problem> {
     let task = app.task(id).await?;
     if task.row.status != TaskStatus::Waiting {
         return Err(Problem::conflict(format!(
@@ -90,7 +94,7 @@ fn wanted(
 async fn form(
     app: &App,
     viewer: &Viewer,
-    task: &Seen,
+    task: &RedactedTask,
     fields: Option<&Fields>,
     mistake: Option<&Mistake>,
 ) -> Result<Markup, Problem> {

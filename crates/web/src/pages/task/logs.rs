@@ -8,8 +8,8 @@ use task_engine_core::task::TaskDetails;
 use crate::app::App;
 use crate::pages::actions::Fields;
 use crate::problem::Problem;
-use crate::reading::Seen;
 use crate::shown;
+use task_engine_operations::redaction::RedactedTask;
 
 /// So many lines at a time.
 const LINES: u32 = 200;
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-pub(super) async fn read(app: &App, seen: &Seen, fields: &Fields) -> Result<Log, Problem> {
+pub(super) async fn read(app: &App, seen: &RedactedTask, fields: &Fields) -> Result<Log, Problem> {
     let newest = LogFilter { newest: true, limit: LINES, ..LogFilter::default() };
     let place = match fields.get("log") {
         None => None,

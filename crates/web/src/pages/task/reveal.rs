@@ -5,7 +5,7 @@ use axum::extract::{RawForm, State};
 use maud::{Markup, html};
 
 use super::{App, Problem, Viewer, id_of};
-use crate::action::{Action, perform};
+use crate::action::perform;
 use crate::pages::actions::Fields;
 use crate::{layout, parts};
 
@@ -16,7 +16,10 @@ pub(super) async fn reveal(
 ) -> Result<Markup, Problem> {
     let fields = Fields::read(&form);
     let id = id_of(fields.need("ids")?)?;
-    perform(&app, &viewer.actor, Action::Reveal(id), fields.get("reason")).await?;
+    perform(&app, &viewer.actor, fields.get("reason"), |operator| async move {
+        operator.reveal(id).await
+    })
+    .await?;
     let task = app.task_revealed(id).await?;
     let main = html! {
         h1 { "Task " (id) " " span .name { (task.row.task_class) } }
